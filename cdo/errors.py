@@ -1,0 +1,74 @@
+"""Every error a person can meet, as one tree.
+
+An error is one sentence saying what happened (the message), one saying what to do (the hint), and the
+exit code of the command. The command line prints exactly that and no traceback; anything that is not
+a `CdoError` is a defect of cdo itself and exits 1.
+"""
+
+from __future__ import annotations
+
+
+class CdoError(Exception):
+    """Base of all errors meant for a person.
+
+    `message` says what happened; `hint` says what to do about it ("" where nothing can be done).
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(CdoError):
+    """The command line cannot be understood."""
+
+    exit_code = 2
+
+
+class ContentError(CdoError):
+    """A preset, brief, protocol or configuration file is wrong: names file, key and what is allowed."""
+
+    exit_code = 4
+
+
+class ConfigError(CdoError):
+    """A setting, model name or key is wrong or missing."""
+
+    exit_code = 4
+
+
+class NoModel(ConfigError):
+    """Nothing on this machine can answer."""
+
+
+class BudgetReached(CdoError):
+    """A cap on calls, tokens, money or time stops the run; it can be resumed with a higher one."""
+
+    exit_code = 5
+
+
+class NeedsHuman(CdoError):
+    """The run waits for a person and nobody is at the terminal."""
+
+    exit_code = 6
+
+
+class ModelsFailed(CdoError):
+    """Too few voices, or no synthesis, after every retry the policy allows."""
+
+    exit_code = 7
+
+
+class SessionError(CdoError):
+    """The session directory cannot be used: missing, damaged, locked, full or read-only."""
+
+    exit_code = 8
+
+
+class Interrupted(CdoError):
+    """The person pressed Ctrl-C (or the process was told to end)."""
+
+    exit_code = 130

@@ -1,0 +1,266 @@
+"""The nouns that programs, runner, store and backends share.
+
+Programs are pure generators: they yield a `Batch` of `Call`s (or a `Pause` for the human) and receive
+`Reply`s. A `Reply` carries validated data and no prose, so that a program *cannot* think about what a
+model wrote: it only sees what a reply format has checked.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+Json: TypeAlias = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+T = TypeVar("T")
+
+
+# -- what a program asks for ----------------------------------------------------------------------
+
+
+class ReplyFormat(Protocol):
+    """How a reply of one kind is written: how it is checked, and what shape a small model is held to."""
+
+    @property
+    def name(self) -> str:
+        """Stable name of the format ("agent", "synthesis", "final")."""
+        ...
+
+    def parse(self, text: str) -> Any:
+        """Return the validated data block of a reply; raise `InvalidReply` with what is wrong."""
+        ...
+
+    def repair(self, text: str) -> tuple[str, tuple[str, ...]] | None:
+        """Last resort after every attempt: a text that passes, and what cdo had to add; or None."""
+        ...
+
+    def grammar(self) -> str:
+        """A GBNF grammar that every valid reply's shape obeys (for models that can be held to one)."""
+        ...
+
+
+class InvalidReply(Exception):
+    """A reply does not follow its format. `problems` are sentences the model can act on."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One question to one model.
+
+    `name` is unique in a run and the stem of the artifact ("t2-architect"); `kind` is what the call is
+    for ("agent", "synthesis", "final"); `template` names the content document that words it; `data` are
+    that document's variables (JSON only); `reads` names the artifacts it is shown, in this order;
+    `models` are the seats' model names, tried in this order when one fails for good. `file` is the artifact's
+    stem where it is not `name`; with `deferred` the shell writes that file when the outcome is known.
+    """
+
+    name: str
+    kind: str
+    template: str
+    format: ReplyFormat
+    models: tuple[str, ...]
+    data: Mapping[str, Any] = field(default_factory=dict)
+    reads: tuple[str, ...] = ()
+    file: str = ""
+    deferred: bool = False
+
+    @property
+    def artifact(self) -> str:
+        """The stem of the file that holds the reply."""
+        return self.file or self.name
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Calls that are made at the same time and do not see each other.
+
+    With fewer than `quorum` valid replies the run fails; above it, missing ones are `None` replies.
+    """
+
+    calls: tuple[Call, ...]
+    quorum: int = 1
+
+
+@dataclass(frozen=True)
+class Pause:
+    """A question to the human. Off a terminal `default` is taken and recorded as the answer."""
+
+    name: str
+    question: str
+    options: tuple[str, ...]
+    default: str
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came back for one call: `data` is what the format validated, or None with the `reason`.
+
+    `added` lists what cdo itself had to add to make the reply complete (empty when nothing).
+    """
+
+    call: str
+    data: Any = None
+    reason: str = ""
+    added: tuple[str, ...] = ()
+
+    @property
+    def missing(self) -> bool:
+        return self.data is None
+
+
+Step: TypeAlias = Batch | Pause
+Answer: TypeAlias = tuple[Reply, ...] | str | None
+Program: TypeAlias = Generator[Step, Answer, T]
+
+
+# -- what a backend is asked, and answers ---------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A model's wish to use a tool; `arguments` is the JSON text as the model wrote it."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message of a request. `shared` counts the leading characters a whole batch has in common."""
+
+    role: str
+    text: str
+    shared: int = 0
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request, ready to send. `max_tokens` bounds the reply; `grammar` is GBNF or ""."""
+
+    model: str
+    messages: tuple[Message, ...]
+    max_tokens: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    grammar: str = ""
+    tools: tuple[Mapping[str, Any], ...] = ()
+
+
+class Finish(enum.StrEnum):
+    """Why a provider says a reply ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    REFUSAL = "refusal"
+    TOOLS = "tool_calls"
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens of one exchange as counted by the provider, or estimated when `measured` is false.
+
+    `cost` is in US dollars; None means that the price is not known, which is never the same as zero.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost: float | None = None
+    measured: bool = True
+
+
+@dataclass(frozen=True)
+class Response:
+    """One complete answer: the provider's own end was seen. `usage` is None where it reported none."""
+
+    text: str
+    finish: Finish = Finish.STOP
+    usage: Usage | None = None
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+
+
+class Fault(enum.StrEnum):
+    """The closed list of ways an exchange can fail; the runner's policy is a table over it."""
+
+    RATE_LIMITED = "rate-limited"
+    OVERLOADED = "overloaded"  # 5xx, 529, 408, 409: the provider's trouble, passing
+    NETWORK = "network"  # no connection, reset
+    TIMEOUT = "timeout"  # one of our own deadlines
+    TRUNCATED = "truncated"  # the stream ended before the provider said so
+    MALFORMED = "malformed"  # bytes that are not the protocol
+    OVERFLOW = "overflow"  # the prompt is longer than the model's window
+    EMPTY = "empty"  # a complete answer with no text
+    LENGTH = "length"  # cut by the token cap
+    REFUSED = "refused"  # refusal or content filter
+    REJECTED = "rejected"  # 400, 404, 422: this request will never work
+    DENIED = "denied"  # 401, 402, 403: this key will never work
+    CRASHED = "crashed"  # a child process died
+    INVALID = "invalid"  # the reply does not follow its format
+
+
+class BackendError(Exception):
+    """An exchange failed. `retry_after` is the provider's wish in seconds, if it stated one.
+
+    `usage` is what the provider reported before failing: it is charged all the same.
+    """
+
+    def __init__(
+        self,
+        fault: Fault,
+        message: str,
+        *,
+        retry_after: float | None = None,
+        usage: Usage | None = None,
+        text: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.fault = fault
+        self.message = message
+        self.retry_after = retry_after
+        self.usage = usage
+        self.text = text
+
+
+OnText: TypeAlias = Callable[[str], None]
+
+
+class Backend(Protocol):
+    """Turns one request into one response. Holds no policy: no retry, no budget, no parsing of replies.
+
+    `on_text` is called with each piece of the reply as it arrives (with "" for other signs of life), so
+    that the runner can show progress and watch its deadlines. `streams` is false where the answer comes in
+    one piece, so that only the total deadline applies. Raises `BackendError`.
+    """
+
+    streams: bool
+
+    async def complete(self, request: Request, on_text: OnText) -> Response: ...
+
+    async def close(self) -> None: ...
+
+
+# -- what is told while it happens ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened: a line of the journal, and what live views show.
+
+    `kind` is one of run, turn, call, progress, retry, reply, missing, pause, stale, commit, done;
+    `name` is the call or pause it is about; `data` is JSON.
+    """
+
+    kind: str
+    name: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+Observe: TypeAlias = Callable[[Event], None]
