@@ -1,0 +1,1 @@
+"""Tests of cdo, and the HTTP provider they talk to."""
