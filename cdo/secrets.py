@@ -1,0 +1,71 @@
+"""What looks like a secret: names of files, shapes inside texts, and values of environment variables."""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import math
+import re
+from collections import Counter
+
+# Names, as globs that ignore case.
+SECRET_FOLDERS = ".ssh .gnupg"
+_SECRET_NAMES = (
+    ".env* *.env *.pem *.key *.p12 *.pfx *.jks *.keystore *.kdbx *.ppk id_rsa* id_dsa* id_ecdsa* id_ed25519* "
+    ".netrc _netrc .npmrc .pypirc .pgpass .my.cnf .htpasswd .git-credentials .dockercfg .boto .s3cfg "
+    ".vault-token *.tfstate *.tfstate.backup service-account*.json client_secret*.json"
+)
+# Data files only: credentials.py is source code, credentials.json is the thing itself.
+_CREDENTIALS = (
+    r"(?i)(.*[-_.])?(credentials?|secrets?)(\.(json|ya?ml|toml|ini|conf|xml|csv|txt|properties|db|enc|gpg))?"
+)
+
+# What it is, a literal in every match (a cheap first test), and its shape. The content is untrusted, so
+# every repeat that may fail late is bounded.
+_SECRETS = (
+    ("a private key", "-BEGIN ", r"(?s)-BEGIN [A-Z ]{0,20}PRIVATE KEY[A-Z ]{0,6}-----.{0,200}?([\w+/]{32})"),
+    ("a private key", "AGE-SECRET-KEY-", r"\b(AGE-SECRET-KEY-1[0-9A-Z]{58})"),
+    ("an AWS access key", "AKIA", r"\b(AKIA[0-9A-Z]{16})\b"),
+    ("an AWS access key", "ASIA", r"\b(ASIA[0-9A-Z]{16})\b"),
+    *(("a GitHub token", f"gh{kind}_", rf"\b(gh{kind}_[A-Za-z0-9]{{36}})") for kind in "pousr"),
+    ("a GitHub token", "github_pat_", r"\b(github_pat_\w{50})"),
+    ("a GitLab token", "glpat-", r"\b(glpat-[\w-]{20})"),
+    # sk-learn-like-names are words: ask for one long run with a digit, as real keys have.
+    ("an API key", "sk-", r"\b(sk-(?:[\w-]{0,80}[-_])?(?=[A-Za-z]{0,40}[0-9])[A-Za-z0-9]{16,})"),
+    ("a Groq key", "gsk_", r"\b(gsk_[A-Za-z0-9]{40})"),
+    ("a Stripe key", "k_live_", r"\b([sr]k_live_[A-Za-z0-9]{16})"),
+    ("a Slack token", "xox", r"\b(xox[abeoprs]-[A-Za-z0-9-]{20,})"),
+    ("a Google API key", "AIza", r"\b(AIza[\w-]{35})"),
+    ("an npm token", "npm_", r"\b(npm_[A-Za-z0-9]{36})"),
+    ("a PyPI token", "pypi-AgE", r"\b(pypi-AgE[\w-]{50})"),
+    ("a Hugging Face token", "hf_", r"\b(hf_[A-Za-z0-9]{30})"),
+    ("a SendGrid key", "SG.", r"\b(SG\.[\w-]{22}\.[\w-]{43})"),
+)
+
+
+def called(name: str, globs: str) -> bool:
+    return _compiled(globs).match(name) is not None
+
+
+@functools.cache
+def _compiled(globs: str) -> re.Pattern[str]:
+    return re.compile("|".join(fnmatch.translate(glob) for glob in globs.split()), re.IGNORECASE)
+
+
+def secret_name(name: str) -> bool:
+    return called(name, _SECRET_NAMES) or re.fullmatch(_CREDENTIALS, name) is not None
+
+
+def secret_in(text: str) -> str:
+    """What kind of secret a text holds, "" for none. Placeholders (xxxx, EXAMPLE) are not secrets."""
+    for what, literal, shape in _SECRETS:
+        if literal in text:
+            for match in re.finditer(shape, text, re.ASCII):
+                if "EXAMPLE" not in match[1].upper() and _entropy(match[1]) >= 3:
+                    return what
+    return ""
+
+
+def _entropy(text: str) -> float:
+    """Bits per character by the frequencies in `text` itself; random keys of 20 characters reach 3.5."""
+    return -sum(n / len(text) * math.log2(n / len(text)) for n in Counter(text).values())
