@@ -46,14 +46,17 @@ def money(cost: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
+    """Seconds as "3.2 s" or "2m05s"; "" where there are none."""
     if seconds is None:
         return ""
     return f"{seconds:.1f} s" if seconds < 99.95 else f"{int(seconds) // 60}m{int(seconds) % 60:02}s"
 
 
 def counted(number: int, noun: str) -> str:
+    """A number with its noun, in the plural where it has to be."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def columns(*parts: str) -> str:
+    """The parts that say anything, two blanks apart."""
     return "  ".join(part for part in parts if part).rstrip()

@@ -1,0 +1,109 @@
+"""Artifacts: the readable files of a session, and what a file says about itself. Pure text work.
+
+An artifact is YAML front matter (the reply's own keys, then cdo's) and Markdown. cdo's keys end with the `sha256`
+of the reply they belong to: a file whose reply no longer matches it was edited by a person, and wins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cdo import strict_yaml
+from cdo.errors import SessionError
+from cdo.protocol import add_to_section, final_section, front_matter, line_breaks, split_front_matter, unwrap
+
+# cdo's own keys, in the order in which files show them. A model cannot set them.
+OWN_KEYS = (
+    "session", "problem", "kind", "role", "turn", "preset", "status", "why", "turns", "model", "models", "usage",
+    "cost", "attempts", "missing_voices", "open_tensions", "added", "flags", "voices", "inputs", "sha256",
+)  # fmt: skip
+MAX_ARTIFACT_BYTES = 1_048_576
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """One file: `meta` are the reply's own keys, `body` its Markdown, `own` cdo's keys."""
+
+    meta: Mapping[str, Any]
+    body: str
+    own: Mapping[str, Any]
+
+    @property
+    def reply(self) -> str:
+        """The reply alone, as a model would have written it: what others are shown and formats parse."""
+        return _document(self.meta, self.body)
+
+    @property
+    def sha(self) -> str:
+        """Identity of the reply: cdo's own keys and the way YAML is laid out do not count."""
+        return digest({"meta": dict(self.meta), "body": self.body.strip()})
+
+    @property
+    def edited(self) -> bool:
+        """Whether a person changed the reply since cdo wrote it (or wrote the file themselves)."""
+        return self.own.get("sha256") != self.sha
+
+    def text(self) -> str:
+        """The whole file."""
+        own = {key: self.own[key] for key in OWN_KEYS if key in self.own and key != "sha256"}
+        return _document({**self.meta, **own, "sha256": self.sha}, self.body)
+
+
+def digest(value: Any) -> str:
+    """SHA-256 (hex) of a JSON value in canonical form."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def from_reply(text: str, own: Mapping[str, Any]) -> Artifact:
+    """The artifact of a validated reply; what a model writes under cdo's own keys is left out."""
+    # A lone surrogate cannot be stored: it would come back as something else, and look like an edit.
+    meta, body = front_matter(unwrap(text.encode("utf-8", "replace").decode()))
+    return Artifact({key: value for key, value in meta.items() if key not in OWN_KEYS}, body.strip(), own)
+
+
+def from_file(text: str, name: str) -> Artifact:
+    """Read a session's file; raise `SessionError` with line and column when a person's edit broke it."""
+    text = line_breaks(text).lstrip("\ufeff")
+    block, body = split_front_matter(text.lstrip())
+    if block is None:
+        return Artifact({}, body.strip(), {})
+    above = text[: len(text) - len(text.lstrip())].count("\n")
+    try:
+        keys = strict_yaml.load(block, max_bytes=MAX_ARTIFACT_BYTES, max_depth=8)
+    except strict_yaml.YamlProblem as problem:
+        where = f"line {problem.line + above}, column {problem.column}"
+        raise SessionError(
+            f"{name}: {where}: {problem.why}.", "Mend the front matter and resume; nothing is lost."
+        ) from None
+    if not isinstance(keys, dict | None):
+        raise SessionError(f"{name}: its front matter is not a mapping of keys.", "Mend it and resume.")
+    meta = keys or {}
+    own = {key: meta.pop(key) for key in OWN_KEYS if key in meta}
+    return Artifact(meta, body.strip(), own)
+
+
+def _document(meta: Mapping[str, Any], body: str) -> str:
+    head = f"---\n{strict_yaml.dump(dict(meta))}---\n\n" if meta else ""
+    return f"{head}{body.strip()}\n"
+
+
+def final(reply: Artifact, confidence: float, own: Mapping[str, Any]) -> Artifact:
+    """FINAL.md: the reply's sections under a head that only code writes.
+
+    `confidence` is the last synthesis's; it stands in the head and at the start of the section Confidence, so that
+    the number a reader sees is the recorded one.
+    """
+    line = f"**{confidence:.2f} ({confidence_word(confidence)}; as judged by the last synthesis, uncalibrated)**"
+    has_place = final_section(reply.body, "Confidence") is not None
+    body = add_to_section(reply.body, "Confidence", line, first=True) if has_place else reply.body
+    return Artifact({"confidence": confidence}, body, own)
+
+
+def confidence_word(confidence: float) -> str:
+    """The word that goes with a confidence from 0 to 1."""
+    return "high" if confidence >= 0.8 else "moderate" if confidence >= 0.55 else "low"
