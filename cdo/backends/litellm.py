@@ -1,0 +1,204 @@
+"""Every provider that does not speak Chat Completions, through litellm (never imported unless needed).
+
+Its own retries, cost map download, `.env` search and printing are off: the runner owns all of that. Answers come
+in one piece: litellm makes up the end of a stream (and spends 30 ms of CPU a call on streaming), so only
+a whole answer tells whether it is complete. Import and use take place in one module object, loaded by `preload`
+in a thread while the run starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import logging
+import os
+import re
+import sys
+import time
+from concurrent.futures import Future
+from typing import Any
+
+from cdo.backends import chat
+from cdo.backends.chat import classify
+from cdo.errors import ConfigError
+from cdo.policy import retry_after
+from cdo.types import BackendError, Fault, Finish, OnText, Request, Response, ToolCall, Usage
+
+_module: Future[Any] | None = None
+# What litellm files under errors of a server: answers that it cannot read, that broke off, that never began.
+_UNREADABLE = re.compile(
+    r"Unable to get json response|Empty or invalid response|line \d+ column \d+ \(char \d+\)|No module named|"
+    r"Traceback \(most recent call last\)"
+)
+_CUT = re.compile(r"payload is not completed|peer closed connection without sending complete|incomplete chunked read")
+_BROKEN = re.compile(
+    r"Server disconnected|Connection reset|Cannot connect|Connection error|attempts failed|Connect call failed"
+)
+
+
+def preload() -> None:
+    """Start importing litellm in a thread; returns at once. Safe to call more than once."""
+    global _module
+    if _module is not None:
+        return
+    import threading
+
+    _module = Future()
+    _module.set_running_or_notify_cancel()  # a call that is given up must not cancel the import for all others
+    threading.Thread(target=_import, args=(_module,), name="cdo-litellm", daemon=True).start()
+
+
+def _import(done: Future[Any]) -> None:
+    # Use the packaged tables (else litellm fetches them while everybody waits), and do not search for a `.env` file.
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    os.environ.setdefault("LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS", "True")
+    os.environ.setdefault("LITELLM_MODE", "PRODUCTION")
+    was_enabled = gc.isenabled()
+    gc.disable()  # halves the time of the import
+    try:
+        import litellm
+
+        litellm.suppress_debug_info = True
+        litellm.drop_params = True
+        litellm.telemetry = False
+        for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        _send_once()
+        gc.freeze()
+        done.set_result(litellm)
+    except BaseException as error:
+        done.set_exception(error)
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _send_once() -> None:
+    """Turn off the retries that litellm has no switch for: after a broken connection, and after a 422."""
+
+    async def no_second_connection(*_: Any, **__: Any) -> Any:
+        raise sys.exc_info()[1] or ConnectionError("Connection reset")
+
+    def no_fewer_parameters(error: Exception, _: Any) -> Any:
+        raise error
+
+    with contextlib.suppress(ImportError):
+        from litellm.llms.custom_httpx.http_handler import AsyncHTTPHandler
+
+        AsyncHTTPHandler.single_connection_post_request = no_second_connection  # type: ignore[method-assign]
+    with contextlib.suppress(ImportError):
+        from litellm.llms.openai import openai
+
+        openai.drop_params_from_unprocessable_entity_error = no_fewer_parameters  # type: ignore[assignment, attr-defined]
+
+
+def loaded() -> bool:
+    """Whether litellm was imported: its exit handlers then cost a second and more."""
+    return "litellm" in sys.modules
+
+
+class LiteLLMBackend:
+    """One request through `litellm.acompletion`."""
+
+    streams = False
+
+    def __init__(self, temperature: float | None = None) -> None:
+        self._temperature = temperature
+        preload()
+
+    async def complete(self, request: Request, on_text: OnText) -> Response:
+        """Send one request and return the complete answer; raises `BackendError`."""
+        assert _module is not None
+        try:
+            litellm = await asyncio.wrap_future(_module)
+        except Exception as error:
+            raise ConfigError(f"litellm cannot be imported: {error}.", "Reinstall cdo-deliberate.") from None
+        extra: dict[str, Any] = {} if self._temperature is None else {"temperature": self._temperature}
+        if request.tools:
+            extra["tools"] = [{"type": "function", "function": dict(tool)} for tool in request.tools]
+            extra["_skip_mcp_handler"] = True  # it would import a package that litellm does not depend on
+        try:
+            answer = await litellm.acompletion(
+                model=request.model,
+                messages=[chat.message_json(message) for message in request.messages],
+                max_tokens=request.max_tokens,
+                extra_headers=dict(request.headers),
+                num_retries=0,
+                max_retries=0,
+                timeout=3600,  # the runner's deadlines come first
+                **extra,
+            )
+        except Exception as error:  # litellm raises its own tree, openai's and bare ones
+            raise _fault(litellm, error) from None
+        response = _response(answer)
+        on_text(response.text)
+        return response
+
+    async def close(self) -> None:
+        if _module is None or not _module.done() or _module.exception():
+            return
+        closing = getattr(_module.result(), "close_litellm_async_clients", None)
+        if closing:
+            await closing()
+
+
+def _fault(litellm: Any, error: Exception) -> BackendError:
+    """The fault behind one of litellm's exceptions."""
+    text = " ".join(str(error).split())
+    status = getattr(error, "status_code", None)
+    headers = getattr(error, "litellm_response_headers", None)
+    if isinstance(error, litellm.ContextWindowExceededError):
+        fault = Fault.OVERFLOW
+    elif isinstance(error, litellm.ContentPolicyViolationError):
+        fault = Fault.REFUSED
+    elif isinstance(error, OSError):
+        fault = Fault.NETWORK
+    elif not isinstance(status, int) or status < 400 or (status == 500 and _UNREADABLE.search(text)):
+        fault = Fault.MALFORMED
+    elif isinstance(error, litellm.Timeout) and not headers:
+        fault = Fault.TIMEOUT
+    elif not headers and (_CUT.search(text) or _BROKEN.search(text)):
+        fault = Fault.TRUNCATED if _CUT.search(text) else Fault.NETWORK
+    else:
+        fault = classify(429 if status == 500 and "rate_limit_error" in text else status, text)
+    wait = retry_after({str(key): str(value) for key, value in dict(headers or {}).items()}, time.time())
+    return BackendError(fault, _sentence(text)[:300], retry_after=wait)
+
+
+def _sentence(text: str) -> str:
+    """What the provider said, out of litellm's wrapping."""
+    text = re.sub(r"^[^{]{0,120}?(Exception|Error)[\w ]* - ", "", text.partition(" Traceback (most recent")[0])
+    text = re.sub(r" Handle with `litellm\.\w+`\.$", "", text)
+    with contextlib.suppress(ValueError, RecursionError):
+        return chat.said(json.JSONDecoder().raw_decode(text)[0]) or text
+    return text
+
+
+def _response(answer: Any) -> Response:
+    usage = getattr(answer, "usage", None)
+    details = getattr(usage, "prompt_tokens_details", None)
+    counted = None
+    if usage and (usage.prompt_tokens or usage.completion_tokens):
+        cached = int(getattr(details, "cached_tokens", 0) or 0)
+        cost = chat.amount(getattr(usage, "cost", None))
+        counted = Usage(int(usage.prompt_tokens), int(usage.completion_tokens), cached, cost)
+    if not getattr(answer, "choices", None):
+        raise BackendError(Fault.EMPTY, "the provider sent no choice", usage=counted)
+    choice = answer.choices[0]
+    message = choice.message
+    text = message.content or ""
+    refusal = (getattr(message, "provider_specific_fields", None) or {}).get("refusal")
+    finish = chat.FINISH.get(str(choice.finish_reason or "").lower())
+    if refusal:
+        text, finish = text or str(refusal), Finish.REFUSAL
+    if finish is None:
+        raise BackendError(
+            Fault.TRUNCATED, f"the provider ended with `{choice.finish_reason}`", usage=counted, text=text
+        )
+    calls = tuple(
+        ToolCall(str(call.id or ""), str(call.function.name or ""), str(call.function.arguments or ""))
+        for call in message.tool_calls or ()
+    )
+    return Response(text, finish, counted, str(getattr(message, "reasoning_content", "") or ""), calls)

@@ -1,0 +1,453 @@
+"""From a model's name to how it is reached and what it costs, without a request and without litellm."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdo import models
+from cdo.content import PACKAGED, Library
+from cdo.errors import ConfigError, NoModel
+from cdo.models import DEFAULT_WINDOW, ModelSpec, choose, resolve, secrets
+from cdo.schemas import Price
+from cdo.types import Response, Usage
+from tests.backends import attempt, request
+from tests.provider import Provider
+
+ROOT = Path(__file__).resolve().parents[1]
+LIBRARY = Library((("packaged", PACKAGED),))
+PROVIDERS = models.table(LIBRARY)
+OPENAI, LOCAL = "https://api.openai.com/v1", "http://127.0.0.1:9/v1"
+FREE = Price(input=0, output=0)
+
+
+def spec(name: str, env: Mapping[str, str] | None = None, prices: Mapping[str, Price] | None = None) -> ModelSpec:
+    return resolve(name, LIBRARY, prices or {}, env or {})
+
+
+@pytest.mark.parametrize(
+    ("name", "env", "route", "model", "url", "key_env"),
+    [
+        ("openai/gpt-4.1", {"OPENAI_API_KEY": "k"}, "direct", "gpt-4.1", OPENAI, "OPENAI_API_KEY"),
+        ("openai/gpt-4.1", {"OPENAI_BASE_URL": LOCAL}, "direct", "gpt-4.1", LOCAL, ""),
+        ("openai/x", {"OPENAI_BASE_URL": LOCAL, "OPENAI_API_KEY": "k"}, "direct", "x", LOCAL, "OPENAI_API_KEY"),
+        ("openai/a/b:c", {"OPENAI_BASE_URL": LOCAL}, "direct", "a/b:c", LOCAL, ""),
+        ("openai/x", {"OPENAI_API_BASE": LOCAL}, "direct", "x", LOCAL, ""),
+        ("openai/x", {"OPENAI_BASE_URL": LOCAL, "OPENAI_API_BASE": "http://other"}, "direct", "x", LOCAL, ""),
+        # bare names: by the price table, else by whoever serves at OPENAI_BASE_URL
+        ("gpt-4.1", {"OPENAI_API_KEY": "k"}, "direct", "gpt-4.1", OPENAI, "OPENAI_API_KEY"),
+        ("gpt-4.1", {"OPENAI_BASE_URL": LOCAL}, "direct", "gpt-4.1", LOCAL, ""),
+        ("my-own", {"OPENAI_BASE_URL": LOCAL}, "direct", "my-own", LOCAL, ""),
+        ("my-own", {"OPENAI_API_BASE": LOCAL}, "direct", "my-own", LOCAL, ""),
+        ("claude-opus-4-5", {"ANTHROPIC_API_KEY": "k"}, "litellm", "anthropic/claude-opus-4-5", "", ""),
+        ("gemini-2.5-pro", {"GEMINI_API_KEY": "k"}, "litellm", "gemini/gemini-2.5-pro", "", ""),
+        ("mistral-large-latest", {"MISTRAL_API_KEY": "k"}, "direct", "mistral-large-latest", "…", "MISTRAL_API_KEY"),
+        ("ai21.jamba-instruct-v1:0", {}, "litellm", "ai21.jamba-instruct-v1:0", "", ""),
+        # the table's providers
+        ("openrouter/openai/gpt-4.1:free", {"OPENROUTER_API_KEY": "k"}, "direct", "openai/gpt-4.1:free", "…", "…"),
+        ("groq/openai/gpt-oss-120b", {"GROQ_API_KEY": "k"}, "direct", "openai/gpt-oss-120b", "…", "GROQ_API_KEY"),
+        ("together_ai/x/y", {"TOGETHER_API_KEY": "k"}, "direct", "x/y", "…", "TOGETHER_API_KEY"),
+        ("anthropic/claude-x", {"ANTHROPIC_API_KEY": "k"}, "litellm", "anthropic/claude-x", "", ""),
+        ("gemini/x", {"GOOGLE_API_KEY": "k"}, "litellm", "gemini/x", "", ""),
+        ("ollama/llama3:8b", {}, "direct", "llama3:8b", "http://127.0.0.1:11434/v1", ""),
+        ("hosted_vllm/x", {"HOSTED_VLLM_API_BASE": "http://gpu:8001/v1"}, "direct", "x", "http://gpu:8001/v1", ""),
+        ("hosted_vllm/x", {"HOSTED_VLLM_API_KEY": "k"}, "direct", "x", "…", "HOSTED_VLLM_API_KEY"),
+        ("llamacpp/x", {}, "direct", "x", "http://127.0.0.1:8080/v1", ""),
+        # everybody else, by litellm, under the name as it was given
+        ("bedrock/anthropic.claude-x", {}, "litellm", "bedrock/anthropic.claude-x", "", ""),
+        ("vertex_ai/claude-opus-4-5", {}, "litellm", "vertex_ai/claude-opus-4-5", "", ""),
+        ("azure/my-deployment", {}, "litellm", "azure/my-deployment", "", ""),
+        ("github/gpt-4.1", {"OPENAI_API_KEY": "k"}, "litellm", "github/gpt-4.1", "", ""),
+        ("nobody/knows", {}, "litellm", "nobody/knows", "", ""),
+        # not by the network
+        ("local", {}, "local", "", "", ""),
+        ("local:/models/x.gguf", {}, "local", "/models/x.gguf", "", ""),
+        ("scripted:/tmp/a:b.yaml", {}, "scripted", "/tmp/a:b.yaml", "", ""),
+    ],
+)
+def test_names(name: str, env: dict[str, str], route: str, model: str, url: str, key_env: str) -> None:
+    found = spec(name, env)
+    assert (found.name, found.route, found.model) == (name, route, model)
+    assert (found.url == url) if url != "…" else found.url.startswith("http")
+    assert (found.key_env == key_env) if key_env != "…" else found.key_env in env
+
+
+@pytest.mark.parametrize(
+    ("name", "env", "message", "hint"),
+    [
+        ("openai/gpt-4.1", {}, "no key for openai/gpt-4.1", "OPENAI_API_KEY"),
+        ("gpt-4.1", {}, "no key for gpt-4.1", "OPENAI_API_KEY"),
+        ("openai/gpt-4.1", {"OPENAI_API_KEY": "  "}, "no key", "OPENAI_API_KEY"),
+        ("openai/gpt-4.1", {"OPENAI_BASE_URL": " "}, "no key", "OPENAI_API_KEY"),
+        ("anthropic/claude-x", {}, "no key for anthropic/claude-x", "ANTHROPIC_API_KEY"),
+        ("anthropic/claude-x", {"ANTHROPIC_API_BASE": LOCAL}, "no key", "ANTHROPIC_API_KEY"),
+        ("gemini/x", {}, "no key", "GEMINI_API_KEY or GOOGLE_API_KEY"),
+        ("mistral/x", {"OPENAI_API_KEY": "k"}, "no key", "MISTRAL_API_KEY"),
+        ("no-such-model", {"OPENAI_API_KEY": "k"}, "`no-such-model` is not a model", "PROVIDER/MODEL"),
+        ("sample_spec", {"OPENAI_API_KEY": "k"}, "not a model", "PROVIDER/MODEL"),
+        ("", {}, "not a model", "PROVIDER/MODEL"),
+        ("/x", {}, "not a model", "PROVIDER/MODEL"),
+        ("openai/", {"OPENAI_API_KEY": "k"}, "not a model", "PROVIDER/MODEL"),
+        ("codex", {}, "`codex` is not available", "openai/gpt-4.1, or `local`"),
+        ("codex:gpt-5", {}, "`codex:gpt-5` is not available", "`local`"),
+        ("claude", {"ANTHROPIC_API_KEY": "k"}, "not available", "`local`"),
+        ("claude:opus", {}, "not available", "`local`"),
+        ("gemini-cli", {}, "not available", "`local`"),
+        ("opencode:x/y", {}, "not available", "`local`"),
+    ],
+)
+def test_what_cannot_be_reached_says_why_and_what_to_do(
+    name: str, env: dict[str, str], message: str, hint: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        spec(name, env)
+    assert message in caught.value.message and hint in caught.value.hint
+    assert caught.value.exit_code == 4
+
+
+# -- prices and windows ----------------------------------------------------------------------------
+
+TABLE: dict[str, Any] = json.loads(models._price_text())
+KEYS = {key: "k" * 9 for provider in PROVIDERS.values() for key in provider.key_env}
+
+
+@pytest.mark.parametrize(
+    ("name", "entry"),
+    [
+        ("openai/gpt-4.1", "gpt-4.1"),
+        ("gpt-4.1", "gpt-4.1"),
+        ("anthropic/claude-opus-4-5", "claude-opus-4-5"),
+        ("gemini/gemini-2.5-pro", "gemini/gemini-2.5-pro"),
+        ("gemini-2.5-pro", "gemini/gemini-2.5-pro"),
+        ("mistral/mistral-large-latest", "mistral/mistral-large-latest"),
+        ("vertex_ai/claude-opus-4-5", "vertex_ai/claude-opus-4-5"),
+        ("azure/gpt-4.1", "azure/gpt-4.1"),
+    ],
+)
+def test_prices_and_windows_are_the_table_s(name: str, entry: str) -> None:
+    found, row = spec(name, KEYS), TABLE[entry]
+    assert found.price is not None
+    assert found.price.input == pytest.approx(row["input_cost_per_token"] * 1e6)
+    assert found.price.output == pytest.approx(row["output_cost_per_token"] * 1e6)
+    cached = row.get("cache_read_input_token_cost")
+    assert found.price.cached == (None if cached is None else pytest.approx(cached * 1e6))
+    assert found.window == row["max_input_tokens"]
+    assert found.reply_tokens == min(4096, row["max_output_tokens"])
+
+
+def test_every_entry_of_the_table_is_found_however_it_is_laid_out() -> None:
+    ours = [name for name, row in TABLE.items() if row.get("litellm_provider") in PROVIDERS]
+    assert len(ours) > 200
+    for name in ours:
+        assert models._entry(name) == TABLE[name]
+    for row in TABLE.values():
+        price = models._price(row)
+        assert price is None or price.input >= 0
+    assert models._entry("search_context_cost_per_query") is None  # a key inside entries
+
+
+@pytest.mark.parametrize("name", [f"{key}/{item.model}" for key, item in PROVIDERS.items() if item.model])
+def test_every_default_model_has_a_price(name: str) -> None:
+    found = spec(name, KEYS)
+    if name.startswith("openrouter/"):  # a gateway: it chooses the model, and states each call's cost
+        assert found.price is None
+    else:
+        assert found.price and found.price.input > 0 and found.price.output > 0
+        assert found.window >= 100_000
+
+
+@pytest.mark.parametrize(
+    "name", ["github/gpt-4.1", "openrouter/gpt-4.1", "openai/no-such", "nobody/claude-opus-4-5", "azure/no-such"]
+)
+def test_the_price_of_another_provider_s_model_is_not_known(name: str) -> None:
+    found = spec(name, KEYS)
+    assert found.price is None and found.window == DEFAULT_WINDOW
+    assert found.cost(Usage(10, 10)) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "price"),
+    [
+        ("ollama/llama3", FREE),
+        ("hosted_vllm/gpt-4.1", FREE),
+        ("local", FREE),
+        ("scripted:x.yaml", FREE),
+    ],
+)
+def test_what_runs_at_home_costs_nothing(name: str, price: Price) -> None:
+    assert spec(name).price == price
+
+
+def test_prices_of_the_configuration_win() -> None:
+    mine = Price(input=1, output=2)
+    for name in ("openai/gpt-4.1", "openai/no-such", "nobody/x", "ollama/x", "scripted:x", "gemini/gemini-2.5-pro"):
+        assert spec(name, KEYS, {name: mine}).price == mine
+    assert spec("openai/gpt-4.1", KEYS, {"openai/gpt-4": mine}).price != mine
+
+
+def test_litellm_is_never_imported_for_a_price_or_an_answer() -> None:
+    code = """
+import sys
+from cdo import models
+from cdo.content import PACKAGED, Library
+import cdo.backends.chat, cdo.backends.litellm, cdo.policy, cdo.budget
+library = Library((("packaged", PACKAGED),))
+env = {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}
+assert models.resolve("gpt-4.1", library, {}, env).price.input == 2.0
+assert models.resolve("anthropic/claude-opus-4-5", library, {}, env).route == "litellm"
+found = {"litellm", "openai", "httpx", "tiktoken", "aiohttp"} & set(sys.modules)
+assert not found, found
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_without_litellm_s_table_prices_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    models._price_text.cache_clear()
+    models._entry.cache_clear()
+    try:
+        assert spec("openai/gpt-4.1", KEYS).price is None
+    finally:
+        models._price_text.cache_clear()
+        models._entry.cache_clear()
+
+
+# -- addresses -------------------------------------------------------------------------------------
+
+HOME = "http://127.0.0.1:11434/v1"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        # what Ollama's own OLLAMA_HOST may be
+        ("", HOME),
+        ("  ", HOME),
+        ("127.0.0.1", HOME),
+        ("127.0.0.1:11434", HOME),
+        ("127.0.0.1:1234", "http://127.0.0.1:1234/v1"),
+        ("0.0.0.0", HOME),
+        ("0.0.0.0:1234", "http://127.0.0.1:1234/v1"),
+        (":1234", "http://127.0.0.1:1234/v1"),
+        ("localhost", "http://localhost:11434/v1"),
+        ("box", "http://box:11434/v1"),
+        ("box.lan:1234", "http://box.lan:1234/v1"),
+        ("::1", "http://[::1]:11434/v1"),
+        ("[::1]", "http://[::1]:11434/v1"),
+        ("[::1]:1234", "http://[::1]:1234/v1"),
+        ("[::]:1234", "http://[::1]:1234/v1"),
+        ("::", "http://[::1]:11434/v1"),
+        ("http://127.0.0.1:11434", HOME),
+        ("http://127.0.0.1:11434/", HOME),
+        ("http://127.0.0.1:11434/v1", HOME),
+        ("http://127.0.0.1:11434/v1/", HOME),
+        ("HTTP://127.0.0.1:11434", HOME),
+        ("http://0.0.0.0:11434", HOME),
+        ("http://box", "http://box/v1"),
+        ("https://ollama.example.com", "https://ollama.example.com/v1"),
+        ("https://ollama.example.com:8443/ollama/v1", "https://ollama.example.com:8443/ollama/v1"),
+        ('"127.0.0.1:1234"', "http://127.0.0.1:1234/v1"),
+        (" 127.0.0.1:1234\n", "http://127.0.0.1:1234/v1"),
+    ],
+)
+def test_where_ollama_is(given: str, expected: str) -> None:
+    assert spec("ollama/x", {"OLLAMA_HOST": given}).url == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("https://gw.example.com/v1", "https://gw.example.com/v1"),
+        ("https://gw.example.com", "https://gw.example.com/v1"),
+        ("https://gw.example.com/openai/v2/", "https://gw.example.com/openai/v2"),
+        ("gw.example.com/v1", "https://gw.example.com/v1"),  # a key does not travel in clear
+        ("gw.example.com:8443", "https://gw.example.com:8443/v1"),
+        ("localhost:8000", "http://localhost:8000/v1"),
+        ("127.0.0.1:8000/v1", "http://127.0.0.1:8000/v1"),
+        ("http://gw.example.com:80", "http://gw.example.com:80/v1"),
+        ("https://me:pass@gw.example.com:8443", "https://me:pass@gw.example.com:8443/v1"),
+    ],
+)
+def test_where_openai_s_protocol_is_spoken(given: str, expected: str) -> None:
+    assert spec("openai/x", {"OPENAI_BASE_URL": given}).url == expected
+
+
+def test_the_bare_address_of_a_server_reaches_it() -> None:
+    from cdo.backends.chat import ChatBackend
+
+    async def main(url: str) -> Any:
+        backend = ChatBackend(url)
+        try:
+            return await attempt(backend, request(model="x"))
+        finally:
+            await backend.close()
+
+    with Provider() as p:
+        for given in (p.url, p.url.removeprefix("http://"), p.url + "/v1/"):
+            assert isinstance(asyncio.run(main(spec("ollama/x", {"OLLAMA_HOST": given}).url)), Response)
+            assert p.requests[-1].path == "/v1/chat/completions"
+
+
+# -- the model that is used when none is named -----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("env", "ollama", "name", "why"),
+    [
+        ({"OPENAI_API_KEY": "k"}, "llama3", "openai/gpt-4.1", "OPENAI_API_KEY is set"),
+        ({"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}, None, "anthropic/…", "ANTHROPIC_API_KEY is set"),
+        ({"GOOGLE_API_KEY": "k"}, None, "gemini/…", "GOOGLE_API_KEY is set"),
+        ({"OPENAI_API_KEY": "  "}, "llama3", "ollama/llama3", "Ollama is running"),
+        ({"HOSTED_VLLM_API_KEY": "k"}, "llama3", "ollama/llama3", "Ollama is running"),
+        ({}, "llama3:8b", "ollama/llama3:8b", "Ollama is running"),
+        ({}, None, "local", "the embedded model needs no key"),
+    ],
+)
+def test_the_first_provider_that_can_answer(
+    env: dict[str, str], ollama: str | None, name: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name == "xllamacpp" or None)
+    asked: list[str] = []
+
+    def probe(url: str) -> str | None:
+        asked.append(url)
+        return ollama
+
+    found = choose(LIBRARY, {**env, "OLLAMA_HOST": "0.0.0.0:1234"}, probe)
+    assert found[0].startswith(name.removesuffix("…")) and found[1].startswith(why)
+    assert asked == ([] if "is set" in why else ["http://127.0.0.1:1234/v1"])
+
+
+def test_with_nothing_at_all_every_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(NoModel) as caught:
+        choose(LIBRARY, {}, lambda url: None)
+    for way in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "MISTRAL_API_KEY", "Ollama", "[local]", "-m"):
+        assert way in caught.value.hint
+    assert caught.value.exit_code == 4
+
+
+# -- secrets ---------------------------------------------------------------------------------------
+
+RANDOM = "sk-proj-4fJ2kQ9zXw7LmN8p"
+
+
+SECRET_NAMES = """
+OPENAI_API_KEY ANTHROPIC_API_KEY OPENAI_APIKEY openai_api_key GITHUB_TOKEN GH_TOKEN HF_TOKEN SLACK_BOT_TOKEN
+TOKEN AWS_SECRET_ACCESS_KEY AWS_ACCESS_KEY_ID AWS_SESSION_TOKEN DB_PASSWORD PGPASSWORD MYSQL_PWD SSHPASS
+SMTP_PASS DJANGO_SECRET_KEY CLIENT_SECRET STRIPE_SECRET NPM_AUTH REDIS_AUTH GITHUB_PAT AZURE_CREDENTIALS
+GPG_PASSPHRASE CLAUDE_CODE_OAUTH_TOKEN SESSION_COOKIE MINIMAX_API_KEY API_KEY_2 SIGNING_KEY ACCESSKEY KEY
+GITHUBTOKEN MY_JWT VAULT_TOKENS HTTP_AUTHORIZATION CDO_TEST_KEY
+"""
+
+
+@pytest.mark.parametrize("name", SECRET_NAMES.split())
+def test_names_of_secrets(name: str) -> None:
+    assert secrets({name: RANDOM}) == {name: RANDOM}
+    assert secrets({name: f' "{RANDOM}"\n'}) == {name: RANDOM}
+
+
+OTHER_NAMES = """
+PATH HOME USER LANG PWD OLDPWD XAUTHORITY GIT_AUTHOR_NAME GIT_AUTHOR_EMAIL AUTHOR SSH_AUTH_SOCK AUTHORS_FILE
+TOKENIZERS_PARALLELISM KEYBOARD_LAYOUT XKB_KEYMAP MONKEY HOTKEYBOARD PYTHON_KEYRING_BACKEND SSH_KEY_PATH
+PASSENGER COMPASS KEYMAP TOKEN_URL SECRET_NAME PASSWORD_FILE AUTH_TYPE POSTGRES_HOST_AUTH_METHOD
+GIT_CONFIG_KEY_0 BYPASS GIT_ASKPASS SUDO_ASKPASS AUTH_URL KEY_VAULT_URL CREDENTIAL_USERNAME CDO_MODEL PATTERN
+EMPATHY CDO_SESSION
+"""
+
+
+@pytest.mark.parametrize("name", OTHER_NAMES.split())
+def test_names_that_only_look_like_it(name: str) -> None:
+    assert secrets({name: RANDOM}) == {}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "/run/secrets/openai",
+        "/usr/bin:/usr/local/bin",
+        "~/.ssh/id_rsa",
+        "./keys/server.pem",
+        "../keys/server",
+        "C:\\keys\\server",
+        "certs/server.key",
+        "credentials.json",
+        "true",
+        "disabled",
+        "1234567890",
+        "12.5e",
+        "2026-11-21 10:00",
+        "password",
+        "postgres",
+        "changeme",
+        "development",
+        "https://auth.example.com/token",
+        "short12",
+        "",
+        "        ",
+    ],
+)
+def test_values_that_are_no_secrets(value: str) -> None:
+    assert secrets(dict.fromkeys(("APP_KEY", "APP_TOKEN", "APP_PASSWORD", "APP_AUTH"), value)) == {}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        RANDOM,
+        "canary-secret-value",
+        "x-test-key-123456",
+        "hunter2hunter2",
+        "correct horse battery staple",
+        "/K7MDENG+bPxRfiCYEXAMPLEKEYwJalrXUtnFEMI",
+        "ghp_0123456789abcdefghijABCDEFGHIJ012345",
+        "supersecretpassword",
+        "-----BEGIN PRIVATE KEY-----\nMIIEvQ==\n-----END PRIVATE KEY-----",
+        "pässwörter",
+        "00000000000000000000000a",
+    ],
+)
+def test_values_that_are_secrets(value: str) -> None:
+    assert secrets({"APP_KEY": value}) == {"APP_KEY": value}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("postgres://app:s3cr3t-pass@db.example.com:5432/app", "s3cr3t-pass"),
+        ("http://me:p4ssw0rd1@proxy:8080", "p4ssw0rd1"),
+        ("redis://:longpassword@cache", "longpassword"),
+        ("https://example.com/a:b@c-d-e-f-g-h", None),
+        ("postgres://app@db.example.com/app", None),
+        ("postgres://app:short@db.example.com/app", None),
+    ],
+)
+def test_the_password_in_an_address_is_one(value: str, expected: str | None) -> None:
+    assert secrets({"DATABASE_URL": value}) == ({"DATABASE_URL": expected} if expected else {})
+
+
+def test_the_environment_of_the_process_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_TEST_TOKEN", RANDOM)
+    assert secrets()["MY_TEST_TOKEN"] == RANDOM
+
+
+@given(st.dictionaries(st.text(max_size=30), st.text(max_size=60), max_size=5))
+def test_what_is_taken_out_is_never_short_and_always_in_the_value(env: dict[str, str]) -> None:
+    for name, value in secrets(env).items():
+        assert len(value) >= 8 and value in env[name]
+
+
+def test_the_search_for_secrets_takes_linear_time() -> None:
+    for value in ("a" * 200_000, "A1/" * 70_000, "://" * 70_000, "x://" + "a:" * 90_000, "." * 200_000):
+        secrets({"APP_KEY": value})
+    assert not re.fullmatch(models._PLAIN_VALUE, "a" * 200_000)
