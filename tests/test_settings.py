@@ -1,0 +1,318 @@
+"""Settings: which source wins, what each may hold, and how a mistake is explained."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdo.content import Library
+from cdo.errors import CdoError, ConfigError, UsageError
+from cdo.settings import Resolved, Settings, config_files, resolve
+from tests.conftest import Desk, explained
+from tests.provider import Provider
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
+    """The library of a folder with a project's and a user's folder, both without files."""
+    monkeypatch.setenv("CDO_CONFIG_DIR", str(tmp_path / "user"))
+    (tmp_path / "work/.cdo").mkdir(parents=True)
+    (tmp_path / "user").mkdir()
+    return Library.at(tmp_path / "work")
+
+
+def project(library: Library, text: str) -> Path:
+    """Write the project's file and return its path."""
+    path = config_files(library)[0]
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def resolved(library: Library, flags: Mapping[str, Any] | None = None, **env: str) -> Resolved:
+    return resolve(flags or {}, library, env)
+
+
+# -- which source wins ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", list(itertools.product([False, True], repeat=4)))
+def test_flag_over_variable_over_project_over_user_over_default(library: Library, given: tuple[bool, ...]) -> None:
+    flag, variable, in_project, in_user = given
+    near, far = config_files(library)
+    if in_project:
+        near.write_text("turns: 3\n")
+    if in_user:
+        far.write_text("turns: 2\n")
+    found = resolve({"turns": "5"} if flag else {}, library, {"CDO_TURNS": "4"} if variable else {})
+    ranked = [(5, "--turns"), (4, "CDO_TURNS"), (3, str(near)), (2, str(far)), (None, "default")]
+    value, source = next(one for one, there in zip(ranked, (*given, True), strict=True) if there)
+    assert (found.values.turns, found.sources["turns"]) == (value, source)
+    assert {key: where for key, where in found.sources.items() if key != "turns"} == dict.fromkeys(
+        set(Settings.model_fields) - {"turns"}, "default"
+    )
+
+
+VALUES: dict[str, tuple[str, Any]] = {
+    "model": ("a/b, c/d", ("a/b", "c/d")),
+    "width": ("3-8", (3, 8)),
+    "turns": ("7", 7),
+    "budget": ("2.50", 2.5),
+    "max_calls": ("9", 9),
+    "max_tokens": ("1000", 1000),
+    "timeout": ("1e3", 1000.0),
+    "concurrency": ("2", 2),
+    "reply_tokens": ("100", 100),
+    "context_tokens": ("100", 100),
+    "temperature": ("0", 0.0),
+    "connect_timeout": ("1", 1.0),
+    "first_byte_timeout": ("2", 2.0),
+    "idle_timeout": ("3", 3.0),
+    "call_timeout": ("4", 4.0),
+    "out": ("there", "there"),
+    "strict": ("yes", True),
+}
+
+
+def test_every_setting_can_stand_in_every_source(library: Library) -> None:
+    assert set(VALUES) == set(Settings.model_fields) - {"prices"}  # which is a table: only a file can hold it
+    env = {f"CDO_{key.upper()}": text for key, (text, _) in VALUES.items()}
+    for key, (text, value) in VALUES.items():
+        flag, variable = resolve({key: text}, library, {}), resolve({}, library, env)
+        assert getattr(flag.values, key) == getattr(variable.values, key) == value
+        assert flag.sources[key] == f"--{key.replace('_', '-')}"
+        assert variable.sources[key] == f"CDO_{key.upper()}"
+    plain = {key: list(value) if isinstance(value, tuple) else value for key, (_, value) in VALUES.items()}
+    path = project(library, json.dumps({**plain, "prices": {"a/b": {"input": 1, "output": 2, "cached": 0.5}}}))
+    found = resolved(library)
+    assert all(getattr(found.values, key) == value for key, (_, value) in VALUES.items())
+    assert found.values.prices["a/b"].cached == 0.5
+    assert set(found.sources.values()) == {str(path)}
+
+
+def test_what_is_empty_is_not_set(library: Library) -> None:
+    near, far = config_files(library)
+    near.write_text("width:\nturns: null\nmodel: []\n")
+    far.write_text("width: 4\n")
+    found = resolve({"turns": None, "model": (), "strict": False}, library, {"CDO_BUDGET": "", "CDO_PRICES": "1"})
+    assert found.values == Settings(width=(4, 4))
+    assert {key: where for key, where in found.sources.items() if where != "default"} == {
+        "model": str(near), "width": str(far),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("width: 3", "width", (3, 3)),
+        ("width: [3, 8]", "width", (3, 8)),
+        ("width: 3-8", "width", (3, 8)),
+        ("width: 3 – 8", "width", (3, 8)),
+        ("turns: '3'", "turns", 3),
+        ("model: openai/a,b", "model", ("openai/a,b",)),  # a file has lists for several
+        ("model: [a, b]", "model", ("a", "b")),
+        ("strict: no", "strict", False),
+        ("\ufeffwidth: 3", "width", (3, 3)),
+        ("# nothing", "width", None),
+        ("", "width", None),
+    ],
+)
+def test_ways_to_write_a_value(library: Library, text: str, key: str, value: object) -> None:
+    project(library, text)
+    assert getattr(resolved(library).values, key) == value
+
+
+# -- mistakes -------------------------------------------------------------------------------------------------
+
+
+def mistake(library: Library, kind: type[CdoError], flags: Mapping[str, Any] | None = None, **env: str) -> str:
+    """The sentences of the error, which must be of `kind`; the hint must say something to do."""
+    with pytest.raises(CdoError) as caught:
+        resolved(library, flags, **env)
+    assert type(caught.value) is kind
+    assert caught.value.hint
+    said = f"{caught.value.message} {caught.value.hint}"
+    assert "\n" not in said
+    assert "Input should" not in said  # a validator's own words
+    return said
+
+
+WRONG: list[tuple[str, str, str]] = [
+    ("model", "", "a name is empty"),
+    ("model", "a,,b", "a name is empty"),
+    ("width", "0", "greater than or equal to 1"),
+    ("width", "999", "less than or equal to 256"),
+    ("width", "8-3", "must not be above"),
+    ("width", "3-", "N or A-B"),
+    ("width", "-3", "N or A-B"),
+    ("width", "1e3", "N or A-B"),
+    ("turns", "0", "greater than or equal to 1"),
+    ("turns", "101", "less than or equal to 100"),
+    ("turns", "2.5", "a whole number"),
+    ("turns", "many", "a whole number"),
+    ("budget", "0", "greater than 0"),
+    ("budget", "-1", "greater than 0"),
+    ("budget", "$5", "a number"),
+    ("budget", "nan", "greater than 0"),
+    ("timeout", "inf", "finite"),
+    ("timeout", "10m", "a number"),
+    ("max_calls", "0", "greater than or equal to 1"),
+    ("max_tokens", "x", "a whole number"),
+    ("concurrency", "2000", "less than or equal to 1024"),
+    ("temperature", "3", "less than or equal to 2"),
+    ("out", " ", "empty"),
+    ("strict", "maybe", "true or false"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "why"), WRONG)
+def test_a_bad_value_names_its_source_and_what_it_should_be(library: Library, key: str, value: str, why: str) -> None:
+    flag = mistake(library, UsageError, {key: value})
+    assert flag.startswith(f"--{key.replace('_', '-')} cannot be `{value}`: ")
+    assert why in flag
+    assert "cdo run --help" in flag
+    if value:
+        variable = mistake(library, ConfigError, None, **{f"CDO_{key.upper()}": value})
+        assert variable.startswith(f"CDO_{key.upper()} cannot be `{value}`: ")
+        assert why in variable
+    path = project(library, json.dumps({key: [value] if key == "model" else value}))
+    if "," not in value:
+        in_file = mistake(library, ConfigError)
+        assert in_file.startswith(f"{path}: `{key}` cannot be `{value}`: ")
+        assert why in in_file
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("width: true", ["`width` cannot be `true`", "N or A-B"]),
+        ("turns: true", ["`turns` cannot be `true`", "a number"]),
+        ("budget: yes", ["`budget` cannot be `yes`", "a number"]),
+        ("width: [1, 2, 3]", ["`width` cannot be `[1, 2, 3]`"]),
+        ("width: [true, 2]", ["`width` cannot be `[true, 2]`", "a number"]),
+        ("model: 5", ["`model` cannot be `5`", "a name or a list of names"]),
+        ("model: [a, 5]", ['`model` cannot be `["a", 5]`']),
+        ("out: 5", ["`out` cannot be `5`", "a string"]),
+        ("prices: 5", ["`prices` cannot be `5`", "a mapping"]),
+        ("prices: {m: 5}", ["`m` should be a mapping"]),
+        ("prices: {m: {input: 1}}", ["`m.output` is missing"]),
+        ("prices: {m: {input: 1, output: cheap}}", ["`m.output` should be a number"]),
+        ("prices: {m: {input: -1, output: 1}}", ["`m.input` should be greater than or equal to 0"]),
+        ("prices: {m: {input: 1, output: 1, ouput: 1}}", ["`m.ouput` is not a key", "input, output, cached"]),
+        ("wdith: 3", ["`wdith` is not a key it can have", "Did you mean `width`?", "Allowed keys: model, width, "]),
+        ("colour: red", ["`colour` is not a key it can have", "Allowed keys: model, width, "]),
+        ("OPENAI_API_KEY: sk-0123456789abcdef", ["`OPENAI_API_KEY` is not a key", "only read from the environment"]),
+        ("api_key: sk-0123456789abcdef", ["`api_key` is not a key", "only read from the environment"]),
+        ("keys: {openai: sk-0123456789abcdef}", ["`keys` is not a key", "only read from the environment"]),
+        ("width: 3\n  turns: 4", ["line 2, column 8", "mapping values are not allowed"]),
+        ("width: [3, 8", ["line 2, column 1", "expected ',' or ']'"]),
+        ("width: 3\nwidth: 4", ["line 2, column 1", "`width` is there twice"]),
+        ("width: &a 3", ["line 1, column 8", "anchors"]),
+        ("out: !!python/object 3", ["line 1, column 6", "tags"]),
+        ("- width", ["the top level must be a mapping"]),
+        ("width", ["the top level must be a mapping"]),
+        ("a: " + "[" * 9, ["line 1", "nested deeper"]),
+        ("out: " + "x" * 70_000, ["70005 bytes"]),
+    ],
+)
+def test_a_bad_file_is_explained_with_its_path(library: Library, text: str, words: list[str]) -> None:
+    path = project(library, text)
+    said = mistake(library, ConfigError)
+    assert said.startswith(f"{path}: ")
+    assert len(said) < 600
+    for word in words:
+        assert word in said
+    assert "sk-0123456789abcdef" not in said
+
+
+def test_files_that_cannot_be_read_are_named(library: Library, tmp_path: Path) -> None:
+    path = config_files(library)[0]
+    path.write_bytes(b"out: caf\xe9\n")
+    assert mistake(library, ConfigError).startswith(f"{path} is not UTF-8 text.")
+    path.unlink()
+    path.mkdir()
+    assert mistake(library, ConfigError).startswith(f"{path} cannot be read: Is a directory.")
+    path.rmdir()
+    if os.geteuid():
+        path.write_text("width: 3")
+        path.chmod(0)
+        assert mistake(library, ConfigError).startswith(f"{path} cannot be read: Permission denied.")
+        path.unlink()
+    # A folder that is none, as for daemons whose home is /dev/null.
+    gone = Library((("user", tmp_path / "work/.cdo/nowhere"), ("user", Path("/dev/null"))))
+    assert resolve({}, gone, {}).values == Settings()
+
+
+def test_a_mistake_is_found_even_where_a_stronger_source_wins(library: Library) -> None:
+    project(library, "budget: lots")
+    assert "`budget` cannot be `lots`" in mistake(library, ConfigError, {"budget": "1"})
+
+
+# -- from outside ---------------------------------------------------------------------------------------------
+
+
+def test_the_strongest_source_wins_and_is_named(cdo: Desk) -> None:
+    """From a subfolder: the nearest `.cdo` counts, whole; `config` shows each value with its source."""
+    user = cdo.write("user/config.yaml", "turns: 2\nwidth: 2\nidle_timeout: 5\n")
+    near = cdo.write("near/.cdo/config.yaml", "turns: 3\nwidth: 3\nprices: {openai/x: {input: 1, output: 1}}\n")
+    cdo.write(".cdo/config.yaml", "max_calls: 5\n")
+    (cdo.path / "near/sub/deep").mkdir(parents=True)
+    desk = cdo.having(CDO_CONFIG_DIR=str(user.parent), CDO_WIDTH="4-6", CDO_MODEL="openai/x,openai/y")
+    shown = desk("config", "--json", cwd="near/sub/deep").ok().json
+    assert {key: (row["value"], row["source"]) for key, row in shown.items() if row["source"] != "default"} == {
+        "model": (["openai/x", "openai/y"], "CDO_MODEL"),
+        "width": ([4, 6], "CDO_WIDTH"),
+        "turns": (3, str(near)),
+        "idle_timeout": (5.0, str(user)),
+        "prices": ({"openai/x": {"input": 1.0, "output": 1.0, "cached": None}}, str(near)),
+    }
+    assert list(shown) == list(Settings.model_fields)
+    lines = desk("config", cwd="near/sub/deep").ok().out.splitlines()
+    rows = {line.split()[0]: line for line in lines if line}
+    assert rows["model"].split(maxsplit=1)[1].split("  ")[0] == "openai/x, openai/y"
+    assert rows["width"].split() == ["width", "4-6", "CDO_WIDTH"]
+    assert rows["turns"].split() == ["turns", "3", str(near)]
+    assert rows["idle_timeout"].split() == ["idle_timeout", "5.0", str(user)]
+    assert rows["concurrency"].split() == ["concurrency", "256", "default"]
+    assert rows["max_calls"].split() == ["max_calls", "not", "set", "default"]
+    assert rows["strict"].split() == ["strict", "false", "default"]
+    assert lines[-1] == f"Files, strongest first: {near}, {user}"
+    plan = desk("--dry-run", "--json", "think", "--width", "2", "Why?", cwd="near/sub/deep").ok().json
+    assert (plan["width"], plan["max_turns"], plan["models"]) == ([2, 2], 3, ["openai/x", "openai/y"])
+
+
+def test_mistakes_in_any_source_end_a_command_before_anything_is_sent(cdo: Desk, provider: Provider) -> None:
+    path = cdo.write(".cdo/config.yaml", "width: 3\n  turns: 4\n")
+    for done in cdo.several(["think", "Why?"], ["config"], ["list"], ["doctor"], ["resume"]):
+        explained(done, 4, f"{path}: line 2, column 8", "Mend the file")
+    path.write_text("OPENAI_API_KEY: sk-0123456789abcdef\n")
+    done = explained(cdo("think", "Why?"), 4, str(path), "`OPENAI_API_KEY`", "only read from the environment")
+    assert "sk-0123456789abcdef" not in done.err
+    path.unlink()
+    explained(cdo.having(CDO_WIDTH="8-3")("think", "Why?"), 4, "CDO_WIDTH cannot be `8-3`", "unset it")
+    assert provider.requests == []
+    assert cdo.sessions() == []
+
+
+def test_prices_of_the_configuration_count_in_cost_and_budget(cdo: Desk, provider: Provider) -> None:
+    """With a dollar for a million tokens, read or written, the cost is the tokens."""
+    path = cdo.write(".cdo/config.yaml", "model: openai/own\nprices:\n  openai/own: {input: 1, output: 1}\n")
+    plan, run = cdo.several(["quick", "Why?", "--dry-run", "--json"], ["quick", "Why?", "--json", "--budget", "1"])
+    assert plan.ok().json["cost"] == [round(tokens / 1e6, 6) for tokens in plan.json["tokens"]]
+    assert run.ok().json["cost"] == pytest.approx(run.json["tokens"] / 1e6)
+    assert run.json["cost"] > 0.003
+    path.write_text("model: openai/own\nprices:\n  openai/own: {input: 1000, output: 1000}\n")
+    capped = explained(cdo("quick", "Why?", "--json", "--budget", "1"), 5, "budget of $1 is reached")
+    assert capped.json["cost"] == 0
+    path.write_text("model: openai/own\nprices:\n  openai/own: {input: 0, output: 0}\n")
+    assert cdo("quick", "Why?", "--json", "--budget", "0.01").ok().json["cost"] == 0
+    path.write_text("model: openai/own\n")
+    unknown = cdo("quick", "Why?", "--json").ok()
+    assert unknown.json["cost"] is None
+    assert "unknown" in cdo("list").ok().out.splitlines()[0]
+    assert cdo("quick", "Why?", "--json", "--dry-run").ok().json["cost"] is None

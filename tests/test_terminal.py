@@ -1,0 +1,146 @@
+"""cdo at a terminal: what it asks, what it does with the answer, and how it stops. Real pseudo-terminals."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+
+from tests.answers import Answer, RequestInfo, agent_text, synthesis_text
+from tests.harness import QUESTION, Place
+from tests.provider import Provider
+
+OBJECTION = {"id": "o1", "text": "the way back is lost", "severity": 9}
+
+
+def severe(info: RequestInfo) -> Answer | None:
+    """A first turn in which the critic objects with severity 9."""
+    if info.call == "t1-critic":
+        return Answer(agent_text("Do not do it.", objections=[OBJECTION]))
+    if info.kind == "synthesis":
+        return Answer(
+            synthesis_text(width=2, roles=["critic", "pragmatist"], tensions=["speed or safety"], gaps=["load"])
+        )
+    return None
+
+
+@contextmanager
+def terminal(place: Place, *args: str) -> Iterator[Any]:
+    """`cdo args` behind a pseudo-terminal of 100 columns."""
+    child = pexpect.spawn(
+        sys.executable,
+        ["-m", "cdo", *args],
+        cwd=str(place.path),
+        env={**place.environment(), "TERM": "xterm-256color", "LANG": "C.UTF-8"},
+        dimensions=(30, 100),
+        timeout=20,
+        encoding="utf-8",
+    )
+    try:
+        yield child
+    finally:
+        child.close(force=True)
+
+
+def ended(child: Any) -> int:
+    """Wait for the process and return its exit code."""
+    child.expect(pexpect.EOF)
+    child.close()
+    return int(child.exitstatus if child.exitstatus is not None else -child.signalstatus)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[tuple[Place, Provider]]:
+    with Provider(script=severe) as provider:
+        yield Place(tmp_path, provider.url), provider
+
+
+RUN: Sequence[str] = ("think", "-m", "openai/gpt-4.1", "--width", "2", "--turns", "2", "--session", "a", QUESTION)
+
+
+@pytest.mark.parametrize(("answer", "status", "turns"), [("1", "max_turns", 2), ("2", "stopped", 1)])
+def test_a_conflict_asks_and_follows_the_answer(
+    place: tuple[Place, Provider], answer: str, status: str, turns: int
+) -> None:
+    where, provider = place
+    with terminal(where, *RUN) as child:
+        child.expect("severity 9")
+        child.expect("Your choice")
+        child.sendline(answer)
+        assert ended(child) == 0
+    final = (where.session() / "FINAL.md").read_text()
+    assert f"status: {status}" in final
+    assert f"turns: {turns}" in final
+    assert bool(provider.named("t2-referee")) is (turns == 2)
+    # The answer is on record: going on asks neither the person nor a model again.
+    before = len(provider.requests)
+    assert where.cdo("resume", "a").ok()
+    assert len(provider.requests) == before
+
+
+def test_ctrl_c_at_a_question_stops_at_once_and_it_is_asked_again(place: tuple[Place, Provider]) -> None:
+    where, _ = place
+    with terminal(where, *RUN) as child:
+        child.expect("Your choice")
+        began = time.monotonic()
+        child.sendintr()
+        child.expect("resume")
+        assert ended(child) == 130
+        assert time.monotonic() - began < 2
+    with terminal(where, "resume", "a") as child:
+        child.expect("Your choice")
+        child.sendline("2")
+        assert ended(child) == 0
+
+
+def test_no_question_is_asked_with_no_input(place: tuple[Place, Provider]) -> None:
+    where, provider = place
+    with terminal(where, *RUN, "--no-input") as child:
+        assert ended(child) == 0
+    assert provider.named("t2-referee")
+
+
+def test_stale_files_are_replaced_only_after_a_yes(place: tuple[Place, Provider]) -> None:
+    where, provider = place
+    where.cdo(*RUN).ok()
+    critic = where.session() / "t1-critic.md"
+    critic.write_text(critic.read_text().replace("Do not do it.", "Do it, with a way back."))
+    before = len(provider.requests)
+    with terminal(where, "resume", "a") as child:
+        child.expect("Your choice")
+        child.sendline("2")
+        assert ended(child) == 6
+    assert len(provider.requests) == before
+    assert not (where.session() / "superseded").exists()
+    with terminal(where, "resume", "a") as child:
+        child.expect("Your choice")
+        child.sendline("1")
+        index = child.expect(["Your choice", pexpect.EOF])
+        if index == 0:  # the synthesis changed, so its conflict is a new question
+            child.sendline("1")
+            child.expect(pexpect.EOF)
+        child.close()
+        assert child.exitstatus == 0
+    assert (where.session() / "superseded" / "1" / "t1-synthesis.md").exists()
+    assert "with a way back" in critic.read_text()
+
+
+def test_ctrl_c_in_mid_turn_leaves_the_terminal_clean(tmp_path: Path) -> None:
+    with Provider(latency=5.0) as provider:
+        where = Place(tmp_path, provider.url)
+        with terminal(where, *RUN) as child:
+            child.expect("critic")
+            time.sleep(0.5)
+            began = time.monotonic()
+            child.sendintr()
+            assert ended(child) == 130
+            assert time.monotonic() - began < 2
+            shown = child.before
+        assert "Traceback" not in shown
+        assert shown.count("\x1b[?25h") >= shown.count("\x1b[?25l")  # a hidden cursor is shown again
