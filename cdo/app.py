@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import time
@@ -22,14 +23,14 @@ from cdo import __version__, artifacts, models, strict_yaml
 from cdo.budget import Budget, Limits, price_unknown
 from cdo.content import Library, checked
 from cdo.deliberate import Outcome, deliberate
-from cdo.errors import Interrupted, SessionError, UsageError
+from cdo.errors import ConfigError, Interrupted, SessionError, UsageError
 from cdo.models import ModelSpec
 from cdo.plan import Plan
 from cdo.policy import Gate
 from cdo.protocol import final_section
 from cdo.runner import Deadlines, Human, Runner, Seat, totals
 from cdo.settings import Resolved, Settings
-from cdo.store import Session, session_path
+from cdo.store import Session, Taken, session_path
 from cdo.types import Backend, Event, Observe
 
 # Settings that a resume may change: they bound the run, they do not shape it.
@@ -86,13 +87,17 @@ class Shell:
 
 
 def redactor(env: Mapping[str, str]) -> Callable[[str], str]:
-    """A function that takes the values of secret-looking variables out of a text."""
-    found = sorted(models.secrets(env).items(), key=lambda item: -len(item[1]))
+    """A function that takes the values of secret-looking variables out of a text, quoted ones too."""
+    forms: dict[str, str] = {}
+    for name, value in models.secrets(env).items():
+        quoted = json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], value.replace("'", "''")
+        forms |= dict.fromkeys((value, *quoted), name)
+    found = sorted(forms.items(), key=lambda item: -len(item[0]))
 
     def redact(text: str) -> str:
-        for name, value in found:
-            if value in text:
-                text = text.replace(value, f"[redacted:{name}]")
+        for form, name in found:
+            if form in text:
+                text = text.replace(form, f"[redacted:{name}]")
         return text
 
     return redact
@@ -122,7 +127,7 @@ def create(plan: Plan, problem: str, context: str, resolved: Resolved, name: str
     for attempt in range(1, 100):  # two runs may begin in the same second
         path = session_path(out, stamp if attempt == 1 else f"{stamp}-{attempt}")
         if not os.path.lexists(path):
-            with contextlib.suppress(FileExistsError):
+            with contextlib.suppress(Taken):
                 return Session.create(path, files, redact)
     raise SessionError(f"No free name was found for a session in {out}.", "Name one with --session.")
 
@@ -162,6 +167,9 @@ def specs(names: Sequence[str], library: Library, settings: Settings, env: Mappi
     found = [models.resolve(name, library, settings.prices, env) for name in dict.fromkeys(names)]
     if settings.budget and (unpriced := next((spec for spec in found if spec.price is None), None)):
         raise price_unknown(unpriced)
+    for spec in found:
+        if spec.route in ("local", "scripted") and spec.model and not Path(spec.model).expanduser().is_file():
+            raise ConfigError(f"`{spec.name}`: there is no file {spec.model}.", "Check the path.")
     if any(spec.route == "litellm" for spec in found):
         from cdo.backends import litellm
 

@@ -13,6 +13,7 @@ from cdo.content import Library
 from cdo.schemas import Prompt, Role
 from cdo.types import Call, Message
 
+QUESTION = "00-input"  # never shortened: it is what everybody answers
 CUT = "\n[… {count} characters left out: the prompt did not fit …]\n"
 
 
@@ -22,7 +23,10 @@ def messages(call: Call, texts: Mapping[str, str], library: Library, *, limit: i
     `limit` bounds the characters of each artifact (0: whole); raises `ContentError` for a broken template.
     """
     library.read(call.template, Prompt)
-    values: dict[str, Any] = {**call.data, "read": {name: fit(text, limit) for name, text in texts.items()}}
+    values: dict[str, Any] = {
+        **call.data,
+        "read": {name: text if name == QUESTION else fit(text, limit) for name, text in texts.items()},
+    }
     if call.kind == "agent":
         values |= _role(str(call.data["role"]), library)
     elif call.kind == "synthesis":

@@ -191,8 +191,12 @@ def _read(name: str, path: Path) -> Document:
 
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ContentError(f"{path} cannot be read: {error}.") from None
+    except UnicodeDecodeError:
+        raise ContentError(f"{path} is not UTF-8 text.", "Convert it to UTF-8 and run again.") from None
+    except OSError as error:
+        raise ContentError(
+            f"{path} cannot be read: {error.strerror}.", "Mend its permissions and run again."
+        ) from None
     block, body = (text, "") if path.suffix == ".yaml" else split_front_matter(text)
     try:
         meta = strict_yaml.load(block or "", max_bytes=65_536)

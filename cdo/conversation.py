@@ -26,7 +26,8 @@ CHARGED = frozenset(
 class Work:
     """A call on its way: the key of its inputs, what is recorded for it, and the artifact on disk.
 
-    `last` is (text, model) of the last reply that came, valid or not.
+    `last` is (text, model) of the last reply that came, valid or not; `failed` counts the records of attempts at
+    which the whole run failed: they are kept, but a resume begins anew.
     """
 
     call: Call
@@ -36,6 +37,7 @@ class Work:
     artifact: Artifact | None
     records: list[dict[str, Any]] = field(default_factory=list)
     given_up: str = ""
+    failed: int = 0
     last: tuple[str, str] | None = None
 
     @property
@@ -65,8 +67,7 @@ class Conversation:
         if fault in (Fault.LENGTH, Fault.EMPTY):
             self._reply_tokens = min(2 * self._reply_tokens, self._spec.window // 2)
         elif fault is Fault.OVERFLOW:
-            longest = max((len(text) for text in self._work.texts.values()), default=0)
-            self._limit = (self._limit or longest) // 2
+            self._limit = (self._limit or self._longest()) // 2
 
     def request(self) -> Request:
         """The request as it stands now, shortened so far that it should fit the model's window."""
@@ -74,8 +75,7 @@ class Conversation:
         messages = self._messages()
         room = spec.window - self._reply_tokens
         while sum(estimate_tokens(message.text) for message in messages) > room and self._limit != 1:
-            longest = max((len(text) for text in self._work.texts.values()), default=0)
-            self._limit = max(1, (self._limit or longest) * 2 // 3)
+            self._limit = max(1, (self._limit or self._longest()) * 2 // 3)
             messages = self._messages()
         return Request(
             model=spec.model,
@@ -89,6 +89,10 @@ class Conversation:
             },
             grammar=call.format.grammar() if spec.grammar else "",
         )
+
+    def _longest(self) -> int:
+        """Characters of the longest text that may be shortened."""
+        return max((len(text) for name, text in self._work.texts.items() if name != briefs.QUESTION), default=0)
 
     def _messages(self) -> tuple[Message, ...]:
         messages = briefs.messages(self._work.call, self._work.texts, self._library, limit=self._limit)

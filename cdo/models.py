@@ -99,6 +99,11 @@ def resolve(name: str, library: Library, prices: Mapping[str, Price], env: Mappi
             f"`{name}` is not a model that cdo knows.",
             f"Write it as PROVIDER/MODEL, with a provider such as {', '.join(list(providers)[:6])}.",
         )
+    if prefix not in providers and not known and not _litellm_knows(prefix):
+        raise ConfigError(
+            f"`{prefix}` in `{name}` is not a provider that cdo or litellm knows.",
+            f"Write it as PROVIDER/MODEL, with a provider such as {', '.join(list(providers)[:6])}.",
+        )
     provider = providers.get(prefix) or Provider()
     price = prices.get(name) or provider.price or _price(known)
     window = int(known.get("max_input_tokens") or known.get("max_tokens") or DEFAULT_WINDOW)
@@ -194,15 +199,26 @@ def choose(library: Library, env: Mapping[str, str], ollama: Any) -> tuple[str, 
 
 
 @cache
-def _price_text() -> str:
+def _litellm_file(name: str) -> str:
+    """The text of a data file inside litellm's package; "" where there is none. litellm is not imported."""
     spec = importlib.util.find_spec("litellm")
     if spec is None or not spec.submodule_search_locations:
         return ""
-    path = Path(spec.submodule_search_locations[0]) / "model_prices_and_context_window_backup.json"
     try:
-        return path.read_text(encoding="utf-8")
+        return (Path(spec.submodule_search_locations[0]) / name).read_text(encoding="utf-8")
     except OSError:
         return ""
+
+
+def _price_text() -> str:
+    return _litellm_file("model_prices_and_context_window_backup.json")
+
+
+def _litellm_knows(provider: str) -> bool:
+    """Whether litellm lists a provider (or, in a version without its list, may know it)."""
+    listed = _litellm_file("provider_endpoints_support_backup.json")
+    key = json.dumps(provider)
+    return not listed or f"{key}: {{" in listed or f'"litellm_provider": {key}' in _price_text()
 
 
 @cache

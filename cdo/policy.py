@@ -91,6 +91,11 @@ class Gate:
         self._queue: dict[object, None] = {}  # who waits, in order of arrival
         self._news = asyncio.Event()  # set when something changed, and then replaced
 
+    @property
+    def open(self) -> bool:
+        """Whether an attempt may start right now."""
+        return not self._failures and self._not_before <= time.monotonic()
+
     async def enter(self) -> bool:
         """Wait until an attempt may start; returns whether it is the probe (then `leave` must say so).
 
@@ -121,6 +126,11 @@ class Gate:
         self._news.set()
         self._news = asyncio.Event()
 
+    def abandon(self, probe: bool) -> None:
+        """Report that an attempt was given up from our side: it says nothing about the provider."""
+        self._probing = self._probing and not probe
+        self._tell()
+
     def leave(self, probe: bool, started: float, fault: Fault | None, retry_after: float | None) -> None:
         """Report how an attempt that began at `started` (monotonic) ended; None is success."""
         now = time.monotonic()
@@ -133,8 +143,7 @@ class Gate:
                 delay = min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(self._failures - 1, 10))
                 self._not_before = max(self._not_before, now + delay * random.uniform(0.6, 1.0))
             self._not_before = max(self._not_before, now + (retry_after or 0.0))
-        self._probing = self._probing and not probe
-        self._tell()
+        self.abandon(probe)
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:

@@ -283,11 +283,11 @@ def _language(mark: re.Match[str]) -> str:
     return next(iter(mark[2].lower().split()), "")
 
 
-def fenced(text: str, languages: Sequence[str]) -> list[str]:
-    """The contents of the closed code fences whose language is one of `languages`."""
+def fenced(text: str, languages: Sequence[str]) -> list[tuple[str, int]]:
+    """The closed code fences whose language is one of `languages`: (content, how many lines stand above it)."""
     lines = text.split("\n")
     return [
-        "\n".join(lines[fence.start + 1 : fence.end - 1])
+        ("\n".join(lines[fence.start + 1 : fence.end - 1]), fence.start + 1)
         for fence in fences(lines)
         if fence.closed and fence.language in languages
     ]
@@ -346,11 +346,13 @@ def _twice(ids: Sequence[str], what: str) -> list[str]:
     return [f"{what} {', '.join(twice)} is used twice."] if twice else []
 
 
-def _load(block: str, what: str, max_bytes: int) -> Any:
+def _load(block: str, above: int, what: str, max_bytes: int) -> Any:
+    """The YAML of a reply, where `above` lines stand before it: problems are told by the reply's lines."""
     try:
         return strict_yaml.load(block, max_bytes=max_bytes)
     except strict_yaml.YamlProblem as problem:
-        raise InvalidReply([f"{what} is not valid YAML: {problem}. Put text values between double quotes."]) from None
+        where = f"line {problem.line + above}, column {problem.column}: {problem.why}"
+        raise InvalidReply([f"{what} is not valid YAML: {where}. Put text values between double quotes."]) from None
 
 
 # -- formats ---------------------------------------------------------------------------------------
@@ -368,7 +370,7 @@ class AgentFormat:
         block, _ = split_front_matter(unwrap(text))
         if block is None:
             raise InvalidReply(["The reply must start with YAML front matter: a line `---`, the keys, a line `---`."])
-        data = _validate(AgentData, _load(block, "The front matter", MAX_FRONT_MATTER), "The front matter")
+        data = _validate(AgentData, _load(block, 0, "The front matter", MAX_FRONT_MATTER), "The front matter")
         problems = [
             *_twice([claim.id for claim in data.claims], "claims: the id"),
             *_twice([objection.id for objection in data.objections], "objections: the id"),
@@ -437,7 +439,7 @@ class SynthesisFormat:
             raise InvalidReply(
                 [f"There must be exactly one fenced ```yaml block, closed by ```; {len(blocks)} were found."]
             )
-        directive = _validate(Directive, _load(blocks[0], "The directive", 8192), "The directive")
+        directive = _validate(Directive, _load(*blocks[0], "The directive", 8192), "The directive")
         problems = [
             *_twice([tension.id for tension in directive.tensions], "tensions: the id"),
             *_twice([role.name for role in directive.roles], "roles: the name"),
@@ -590,7 +592,7 @@ class FinalFormat:
         added: list[str] = []
         for name in FINAL_SECTIONS:
             if final_section(body, name) is None:
-                body += f"\n\n## {name}\n\nNothing was written here.\n"
+                body = f"{body.rstrip()}\n\n## {name}\n\nNothing was written here."
                 added.append(f"section {name}")
         if tensions := self._lost_tensions(body):
             lines = [

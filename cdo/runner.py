@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
@@ -136,6 +136,8 @@ class Runner:
         replies = await _all([self._reply(work) for work in works])
         missing = [reply for reply in replies if reply.missing]
         if len(replies) - len(missing) < batch.quorum:
+            for work in [work for work, reply in zip(works, replies, strict=True) if reply.missing]:
+                await self.session.commit({"kind": "failed", "call": work.call.name, "inputs": work.key})
             raise self._failed(batch, missing)
         for work, reply in zip(works, replies, strict=True):
             if reply.missing and not work.given_up:
@@ -148,7 +150,8 @@ class Runner:
         return self._replay(work) or await self._ask(work)
 
     def _failed(self, batch: Batch, missing: Sequence[Reply]) -> CdoError:
-        if self.budget.remaining_seconds() <= 0:
+        # Half of the time that is left belongs to one batch: with that used up, the cap is what ended it.
+        if self.budget.limits.seconds is not None and time.monotonic() >= self._batch_deadline - 0.05:
             limit = self.budget.limits.seconds
             return BudgetReached(
                 f"The time limit of {limit:g} s is reached.", "`cdo resume` goes on; nothing is paid twice."
@@ -166,17 +169,30 @@ class Runner:
     # -- what is recorded ---------------------------------------------------------------------
 
     def _prepare(self, call: Call) -> Work:
-        texts = {name: self._text(name) for name in call.reads}
-        inputs = {name: artifacts.digest(text)[:16] for name, text in texts.items()}
+        texts, inputs = {}, {}
+        for name in call.reads:
+            texts[name], inputs[name] = self._read(name)
         key = artifacts.digest({"template": call.template, "data": dict(call.data), "reads": inputs})[:16]
         work = Work(call, key, inputs, texts, self.session.artifact(call.artifact))
         for record in self.session.records:
             if record.get("call") == call.name and record.get("inputs") == key:
                 if record["kind"] == "exchange":
                     work.records.append(record)
+                elif record["kind"] == "failed":
+                    work.failed = len(work.records)
                 else:
                     work.given_up = str(record["reason"])
         return work
+
+    def _recorded(self, work: Work) -> tuple[Any, str, str] | None:
+        """A valid reply among the recorded ones, by whichever model: (data, text, model)."""
+        for record in work.records:
+            if (
+                "response" in record
+                and (data := _parsed(work.call, text := str(record["response"]["text"]))) is not None
+            ):
+                return data, text, str(record["model"])
+        return None
 
     def _replay(self, work: Work) -> Reply | None:
         """The reply as the artifact on disk has it, or the recorded decision to go on without one."""
@@ -193,29 +209,35 @@ class Runner:
                 self.observe(Event("reply", call.name, {**_headline(data), "how": how}))
                 return Reply(call.name, data, added=added)
             if artifact.edited:
-                raise _broken_edit(self.session, call, artifact)
+                raise _broken_edit(self.session, call)
         if work.given_up:
             self.observe(Event("missing", call.name, {"reason": work.given_up, "how": "recorded"}))
             return Reply(call.name, reason=work.given_up)
         return None
 
-    def _text(self, name: str) -> str:
-        """What an artifact says, without cdo's own keys; files called 00-* are read as they are."""
+    def _read(self, name: str) -> tuple[str, str]:
+        """What an artifact says, without cdo's own keys, and its identity; files called 00-* are read as they are."""
         if name.startswith("00-"):
-            return self.session.read(f"{name}.md") or ""
+            text = self.session.read(f"{name}.md") or ""
+            return text, artifacts.digest(text)[:16]
         artifact = self.session.artifact(name)
-        return artifact.reply if artifact else ""
+        return (artifact.reply, artifact.sha[:16]) if artifact else ("", "")
 
     async def _settle_stale(self, works: Sequence[Work]) -> None:
         """Move what no longer follows from its inputs to superseded/, after asking."""
-        if not any(work.stale for work in works):
-            return
         here = {work.call.artifact for work in works}
+        peers = {(work.call.kind, work.call.data.get("turn")) for work in works}
         stale = [work.call.artifact for work in works if work.stale]
         edited: list[str] = []
+        replaced = bool(stale)
         for name in self.session.artifact_names():
             if name not in self._visited | here and (artifact := self.session.artifact(name)):
                 (edited if artifact.edited else stale).append(name)
+                # An answer to a call like these that is no longer made: the new ones take its place.
+                replaced |= (artifact.own.get("kind"), artifact.own.get("turn")) in peers
+        asked = any(not (work.artifact or work.given_up or self._recorded(work)) for work in works)
+        if not (any(work.stale for work in works) or (asked and replaced)):
+            return
         if self.human.consent is None:
             raise NeedsHuman(
                 f"Edited files make these stale: {', '.join(f'{name}.md' for name in stale)}.",
@@ -235,6 +257,9 @@ class Runner:
 
     async def _ask(self, work: Work) -> Reply:
         """Ask the call's models, in order, until one reply is valid; a missing reply says why."""
+        if found := self._recorded(work):
+            return self._keep(work, found[1], found[2], Reply(work.call.name, found[0]))
+        self.allowance.call()
         reply = Reply(work.call.name, reason="no model")
         for name in dict.fromkeys(work.call.models):
             reply = await self._ask_seat(work, self.seats[name])
@@ -248,12 +273,14 @@ class Runner:
         return reply
 
     async def _ask_seat(self, work: Work, seat: Seat) -> Reply:
-        """One model's attempts: recorded replies are judged first, then new ones as far as policy allows."""
+        """One model's attempts, after what is on record of it: an invalid reply, a request that did not fit."""
         tries = Tries()
         talk = Conversation(self.library, self.session.name, work, seat.spec, self.reply_tokens)
-        for record in [record for record in work.records if record["model"] == seat.spec.name]:
-            if "response" in record and (reply := self._judge(work, record, tries, talk)):
-                return reply
+        for record in [record for record in work.records[work.failed :] if record["model"] == seat.spec.name]:
+            if "response" in record:
+                self._judge(work, record, tries, talk)
+            elif (fault := Fault(record["fault"]["kind"])) in policy.CHANGED:
+                talk.change(fault)
         while True:
             if Fault.INVALID in tries.faults and not tries.retry(Fault.INVALID):
                 return Reply(work.call.name, reason=f"{Fault.INVALID}: {talk.problems[0]}")
@@ -320,21 +347,24 @@ class Runner:
         """Send one request and record what came back before anybody looks at it; raise `BackendError`."""
         estimate = sum(estimate_tokens(message.text) for message in request.messages)
         held = await self.budget.reserve(seat.spec, estimate, request.max_tokens)
-        async with self._sending:
-            try:
-                probe = await self._enter(seat)
-            except BaseException:
-                await self.budget.release(held)
-                raise
-            started, clock = datetime.now(UTC), time.monotonic()
-            response, error, usage = None, None, None
-            try:
-                response, error = await self._exchange(work, seat, request)
-                usage = usage_of(response, error, estimate)
-            finally:
-                seat.gate.leave(probe, clock, error.fault if error else None, error.retry_after if error else None)
-                cost = seat.spec.cost(usage) if usage else None
-                await self.budget.settle(held, usage, cost)
+        try:
+            probe = await self._enter(seat)
+        except BaseException:
+            await self.budget.release(held)
+            raise
+        started, clock = datetime.now(UTC), time.monotonic()
+        response, error, usage, cost = None, None, None, None
+        try:
+            response, error = await self._exchange(work, seat, request)
+            seat.gate.leave(probe, clock, error.fault if error else None, error.retry_after if error else None)
+            usage = usage_of(response, error, estimate)
+            cost = seat.spec.cost(usage) if usage else None
+        except BaseException:
+            seat.gate.abandon(probe)
+            raise
+        finally:
+            self._sending.release()
+            await self.budget.settle(held, usage, cost)
         record = self._record(work, seat, request, response, error, usage, cost)
         record |= {
             "started": started.isoformat(timespec="milliseconds"),
@@ -344,24 +374,38 @@ class Runner:
         work.records.append(record)
         self._report(work, record)
         if error:
+            error.message = str(record["fault"]["message"])  # as recorded: without secrets
             raise error
         return record
 
     async def _enter(self, seat: Seat) -> bool:
-        """Pass the provider's gate, but do not wait there longer than anybody would be waited for."""
+        """Pass the provider's gate and take a place among the requests in flight; says whether it probes.
+
+        Waits at the gate without a place, so that a provider that is down does not hold up others, and no longer
+        than anybody would be waited for.
+        """
         left = min(self._batch_deadline - time.monotonic(), self.budget.remaining_seconds(), policy.MAX_WAIT)
-        try:
-            async with asyncio.timeout(max(0.0, left)):
-                return await seat.gate.enter()
-        except TimeoutError:
-            raise BackendError(Fault.RATE_LIMITED, "the provider asks to wait longer than this run can") from None
+        while True:
+            try:
+                async with asyncio.timeout(max(0.0, left)):
+                    probe = await seat.gate.enter()
+            except TimeoutError:
+                message = "the provider asks to wait longer than this run can"
+                raise BackendError(Fault.RATE_LIMITED, message) from None
+            try:
+                await self._sending.acquire()
+            except BaseException:
+                seat.gate.abandon(probe)
+                raise
+            if probe or seat.gate.open:
+                return probe
+            self._sending.release()
 
     async def _exchange(
         self, work: Work, seat: Seat, request: Request
     ) -> tuple[Response | None, BackendError | None]:
         """One request under our own deadlines: what came back, and what is wrong with it."""
         name, loop = work.call.name, asyncio.get_running_loop()
-        self.allowance.call()
         self.observe(Event("call", name, {"model": seat.spec.name, "attempt": len(work.records) + 1}))
         left = min(self.deadlines.total, self._batch_deadline - time.monotonic())
         end = loop.time() + max(0.05, left)
@@ -437,11 +481,11 @@ def _parsed(call: Call, text: str) -> Any:
         return None
 
 
-def _broken_edit(session: Session, call: Call, artifact: Artifact) -> SessionError:
-    """What is wrong with a file that a person edited."""
+def _broken_edit(session: Session, call: Call) -> SessionError:
+    """What is wrong with a file that a person edited; lines count from the top of the file."""
     try:
-        call.format.parse(artifact.reply)
-        why = "it cannot be read"
+        call.format.parse(session.read(f"{call.artifact}.md") or "")
+        why = "it cannot be read."
     except InvalidReply as invalid:
         why = " ".join(invalid.problems)
     return SessionError(
@@ -456,12 +500,25 @@ def _headline(data: Any) -> dict[str, Any]:
     return {key: getattr(data, key) for key in shown if getattr(data, key, None) is not None}
 
 
-async def _all(tasks: Sequence[Awaitable[Reply]]) -> list[Reply]:
-    """Await all, let each finish what is paid for, then raise the first error if any."""
-    results = await asyncio.gather(*tasks, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
+async def _all(coroutines: Sequence[Coroutine[Any, Any, Reply]]) -> list[Reply]:
+    """Await all and let each finish what is paid for, then raise the first error if any.
+
+    Where the disk fails nothing can be recorded any more: then the others are stopped at once.
+    """
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    try:
+        waiting = set(tasks)
+        while waiting:
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_EXCEPTION)
+            if any(isinstance(task.exception(), SessionError) for task in done):
+                break
+    finally:
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    errors = [result for result in results if isinstance(result, BaseException)]
+    for error in sorted(errors, key=lambda error: isinstance(error, asyncio.CancelledError)):
+        raise error
     return [result for result in results if isinstance(result, Reply)]
 
 

@@ -392,7 +392,7 @@ class Session:
             self._check()
             self._pending.records.append((clean, future))
             self._wake.notify()
-        await asyncio.shield(asyncio.wrap_future(future))  # an interrupted run still records what it paid for
+        await asyncio.wrap_future(future)
         self.records.append(clean)
         return clean
 
@@ -519,8 +519,7 @@ class Session:
                 self._attempt(records, job, lines)
             if self._failure is not None:
                 for _, future in records:
-                    with contextlib.suppress(InvalidStateError):
-                        future.set_exception(self._failure)
+                    _settle(future, self._failure)
 
     def _attempt(
         self, records: list[tuple[dict[str, Any], Future[None]]], job: Callable[[], None] | None, lines: list[str]
@@ -529,8 +528,7 @@ class Session:
             if records:
                 self._commit_group([record for record, _ in records])
                 for _, future in records:
-                    with contextlib.suppress(InvalidStateError):
-                        future.set_result(None)
+                    _settle(future)
             elif job:
                 job()
             else:
@@ -556,6 +554,15 @@ class Session:
         with _opened(os.open("journal.jsonl", flags, 0o644, dir_fd=self._fd)) as fd:
             while data:
                 data = data[os.write(fd, data) :]
+
+
+def _settle(future: Future[None], failure: SessionError | None = None) -> None:
+    """Tell who waits for a record, if anybody still does: an interrupted run keeps what it paid for all the same."""
+    with contextlib.suppress(InvalidStateError):
+        if failure:
+            future.set_exception(failure)
+        else:
+            future.set_result(None)
 
 
 def _turn_order(name: str) -> tuple[int, bool, str]:

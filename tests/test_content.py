@@ -85,7 +85,7 @@ def test_every_file_in_the_folders_is_a_document() -> None:
         str(path.relative_to(ROOT).with_suffix(""))
         for folder in FOLDERS
         for path in (ROOT / folder).rglob("*")
-        if path.is_file()
+        if path.is_file() and not path.name.startswith(".")
     }
     assert files == set(LIBRARY.every())
 
@@ -396,7 +396,9 @@ def test_a_broken_document_is_named_with_line_and_column(tmp_path: Path, name: s
 def test_a_file_that_is_not_text_is_named(tmp_path: Path) -> None:
     path = put(tmp_path, "presets/mine.yaml", "")
     path.write_bytes(b"about: \xff\xfe")
-    assert error(own(tmp_path).load, "presets/mine").message.startswith(f"{path} cannot be read: ")
+    found = error(own(tmp_path).load, "presets/mine")
+    assert found.message == f"{path} is not UTF-8 text."
+    assert found.hint
 
 
 def test_byte_order_marks_and_windows_line_ends_do_no_harm(tmp_path: Path) -> None:
@@ -404,6 +406,18 @@ def test_byte_order_marks_and_windows_line_ends_do_no_harm(tmp_path: Path) -> No
     path.write_bytes(b"\xef\xbb\xbf---\r\nabout: x\r\n---\r\nBody\r\nhere\r\n")
     document = own(tmp_path).load("presets/mine")
     assert (document.meta, document.body) == ({"about": "x"}, "Body\nhere")
+
+
+def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = put(tmp_path, "presets/mine.yaml", "about: x")
+
+    def refuse(*_: Any, **__: Any) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    found = error(own(tmp_path).load, "presets/mine")
+    assert found.message == f"{path} cannot be read: Permission denied."
+    assert found.hint == "Mend its permissions and run again."
 
 
 @pytest.mark.parametrize("text", ["Body", "---\nnever closed", "----\na: b\n----\n"])

@@ -51,7 +51,7 @@ from tests.harness import (
 from tests.provider import Fault, Provider
 
 OPERATIONS = ("write", "fsync", "/^rename", "/^unlink", "/^mkdir")
-WORKERS = 2
+WORKERS = 3
 BEGUN = ("00-input.md", "00-context.md", "session.yaml")
 
 
@@ -346,11 +346,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def test_signals_stop_a_run_cleanly(nine: Whole, tmp_path: Path) -> None:
-    cases = [
-        (number, share) for number, share in zip((*SIGNALS, *SIGNALS), (0.0, 0.2, 0.4, 0.5, 0.3, 0.1), strict=True)
-    ]
+    cases = [*zip(SIGNALS, (0.0, 0.2, 0.4), strict=True), (signal.SIGINT, 0.5)]
     stopped = everywhere([functools.partial(signalled, nine, tmp_path / f"{n}-{s}", 2, n, s) for n, s in cases])
-    assert sum(stopped) >= 5
+    assert sum(stopped) >= 3
 
 
 @pytest.mark.slow
@@ -499,13 +497,13 @@ def test_a_folder_one_may_not_write_to(tmp_path: Path) -> None:
 ERRORS = {"EIO": "input/output error", "ENOSPC": "the disk is full", "EROFS": "read-only", "EDQUOT": "quota"}
 
 
-@pytest.mark.parametrize("code", ERRORS)
-@pytest.mark.parametrize("operation", ["fsync", "write", "/^rename"])
+@pytest.mark.parametrize(
+    ("operation", "code"),
+    [("fsync", "EIO"), ("fsync", "EROFS"), ("write", "ENOSPC"), ("/^rename", "EDQUOT")],
+)
 def test_an_error_of_the_disk_ends_the_run_within_two_seconds(
     nine: Whole, tmp_path: Path, operation: str, code: str
 ) -> None:
-    if operation != "fsync" and code not in ("EIO", "ENOSPC"):
-        pytest.skip("one operation is enough for the rarer errors")
     strace = needs_strace()
     number = 6 if operation == "fsync" else 3
     words = inject(strace, operation, f"error={code}:when={number}")
@@ -655,7 +653,7 @@ def test_after_a_modelled_power_loss_everything_acknowledged_is_there(tmp_path: 
     states = 0
     for cut in range(len(tape.ops) + 1):
         known = max((done for at, done in promised if at <= cut), key=len, default=set())
-        for chances in (1.0, 0.7, 0.5, 0.3):
+        for chances in (1.0, 0.5):
             content = after_power_loss(tape.ops[:cut], lambda odds=chances: chance.random() < odds)  # type: ignore[misc]
             place = tmp_path / f"s{states}" / "cdo-a"
             (place / "calls").mkdir(parents=True)
@@ -675,4 +673,4 @@ def test_after_a_modelled_power_loss_everything_acknowledged_is_there(tmp_path: 
             again.close()
             shutil.rmtree(place.parent)
             states += 1
-    assert states > 250
+    assert states > 130

@@ -68,7 +68,7 @@ def spec(name: str, env: Mapping[str, str] | None = None, prices: Mapping[str, P
         ("vertex_ai/claude-opus-4-5", {}, "litellm", "vertex_ai/claude-opus-4-5", "", ""),
         ("azure/my-deployment", {}, "litellm", "azure/my-deployment", "", ""),
         ("github/gpt-4.1", {"OPENAI_API_KEY": "k"}, "litellm", "github/gpt-4.1", "", ""),
-        ("nobody/knows", {}, "litellm", "nobody/knows", "", ""),
+        ("custom_openai/knows", {}, "litellm", "custom_openai/knows", "", ""),
         # not by the network
         ("local", {}, "local", "", "", ""),
         ("local:/models/x.gguf", {}, "local", "/models/x.gguf", "", ""),
@@ -167,7 +167,8 @@ def test_every_default_model_has_a_price(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["github/gpt-4.1", "openrouter/gpt-4.1", "openai/no-such", "nobody/claude-opus-4-5", "azure/no-such"]
+    "name",
+    ["github/gpt-4.1", "openrouter/gpt-4.1", "openai/no-such", "custom_openai/claude-opus-4-5", "azure/no-such"],
 )
 def test_the_price_of_another_provider_s_model_is_not_known(name: str) -> None:
     found = spec(name, KEYS)
@@ -190,7 +191,14 @@ def test_what_runs_at_home_costs_nothing(name: str, price: Price) -> None:
 
 def test_prices_of_the_configuration_win() -> None:
     mine = Price(input=1, output=2)
-    for name in ("openai/gpt-4.1", "openai/no-such", "nobody/x", "ollama/x", "scripted:x", "gemini/gemini-2.5-pro"):
+    for name in (
+        "openai/gpt-4.1",
+        "openai/no-such",
+        "custom_openai/x",
+        "ollama/x",
+        "scripted:x",
+        "gemini/gemini-2.5-pro",
+    ):
         assert spec(name, KEYS, {name: mine}).price == mine
     assert spec("openai/gpt-4.1", KEYS, {"openai/gpt-4": mine}).price != mine
 
@@ -213,12 +221,12 @@ assert not found, found
 
 def test_without_litellm_s_table_prices_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    models._price_text.cache_clear()
+    models._litellm_file.cache_clear()
     models._entry.cache_clear()
     try:
         assert spec("openai/gpt-4.1", KEYS).price is None
     finally:
-        models._price_text.cache_clear()
+        models._litellm_file.cache_clear()
         models._entry.cache_clear()
 
 
@@ -451,3 +459,8 @@ def test_the_search_for_secrets_takes_linear_time() -> None:
     for value in ("a" * 200_000, "A1/" * 70_000, "://" * 70_000, "x://" + "a:" * 90_000, "." * 200_000):
         secrets({"APP_KEY": value})
     assert not re.fullmatch(models._PLAIN_VALUE, "a" * 200_000)
+
+
+def test_a_provider_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(ConfigError, match="nobody"):
+        spec("nobody/knows", KEYS)

@@ -382,14 +382,14 @@ def test_a_directive_lacks_nothing(key: str) -> None:
 @pytest.mark.parametrize(
     ("directive", "why"),
     [
-        (DIRECTIVE + "\nroles: [x]", "line 6, column 1: the key `roles` is there twice"),
-        (DIRECTIVE.replace("focus: x", "focus: &x y"), "line 3, column 8: anchors (&name) are not allowed"),
-        (DIRECTIVE.replace("focus: x", "focus: *x"), "line 3, column 8: aliases (*name) are not allowed"),
-        (DIRECTIVE.replace("focus: x", "focus: !!str x"), "line 3, column 8: tags (!name) are not allowed"),
-        (DIRECTIVE.replace("focus: x", "focus: [[[[[[x]]]]]]"), "line 3, column 13: nested deeper than 6"),
+        (DIRECTIVE + "\nroles: [x]", "line 31, column 1: the key `roles` is there twice"),
+        (DIRECTIVE.replace("focus: x", "focus: &x y"), "line 28, column 8: anchors (&name) are not allowed"),
+        (DIRECTIVE.replace("focus: x", "focus: *x"), "line 28, column 8: aliases (*name) are not allowed"),
+        (DIRECTIVE.replace("focus: x", "focus: !!str x"), "line 28, column 8: tags (!name) are not allowed"),
+        (DIRECTIVE.replace("focus: x", "focus: [[[[[[x]]]]]]"), "line 28, column 13: nested deeper than 6"),
         (
             DIRECTIVE + "\ngaps: [" + "x" * 8192 + "]",
-            "line 1, column 1: 8279 bytes of YAML, at most 8192 are read",
+            "line 26, column 1: 8279 bytes of YAML, at most 8192 are read",
         ),
     ],
 )
@@ -723,7 +723,16 @@ def test_repair_adds_sections_and_closes_a_fence() -> None:
     mended = form.repair("## Decision\n\nStage it:\n\n```sh\ngo\n")
     assert mended is not None
     text, added = mended
-    assert text.startswith("## Decision\n\nStage it:\n\n```sh\ngo\n```\n")
+    assert text == (
+        "## Decision\n\nStage it:\n\n```sh\ngo\n```\n\n"
+        "## Confidence\n\nNothing was written here.\n\n"
+        "## Key Tensions\n\nNothing was written here.\n"
+        "- **T1** (resolved): speed against safety *(added by cdo)*\n- **T10** (open): cost *(added by cdo)*\n\n"
+        "## Minority Reports\n\nNothing was written here.\n"
+        "- **critic** (o1, severity 7): the way back is untested *(added by cdo)*\n"
+        "- **operator** (o1, severity 5): nobody is on call *(added by cdo)*\n\n"
+        "## Action Items\n\nNothing was written here."
+    )
     assert added == (
         "section Confidence",
         "section Key Tensions",

@@ -444,14 +444,13 @@ def test_a_broken_edit_is_told_with_its_place_and_loses_nothing(done: Place, p: 
     whole = artifact_files(session)[name]
     broken = edit(session / name, old, new)
     before = artifact_files(session)
-    for arguments in ((), ("--yes",)):
-        failed = done.resume(*arguments).failed(8, told)
-        assert len(failed.complaint) == 2, failed.err
-        if placed:
-            assert re.search(r"line \d+, column \d+", failed.complaint[0]), failed.complaint
-            number = int(re.findall(r"line (\d+)", failed.complaint[0])[-1])
-            first = next(i for i, line in enumerate(broken.decode().splitlines(), 1) if new.splitlines()[-1] in line)
-            assert number in (first, first + 1), "lines are those of the file"
+    failed = done.resume(*["--yes"] * placed).failed(8, told)
+    assert len(failed.complaint) == 2, failed.err
+    if placed:
+        assert re.search(r"line \d+, column \d+", failed.complaint[0]), failed.complaint
+        number = int(re.findall(r"line (\d+)", failed.complaint[0])[-1])
+        first = next(i for i, line in enumerate(broken.decode().splitlines(), 1) if new.splitlines()[-1] in line)
+        assert number in (first, first + 1), "lines are those of the file"
     assert p.calls == []
     assert artifact_files(session) == before and (session / name).read_bytes() == broken
     (session / name).write_bytes(whole)
@@ -505,7 +504,7 @@ def test_a_save_while_the_run_goes_on_is_seen(empty: Place, p: Provider) -> None
 
 def test_of_two_resumes_at_once_one_is_refused(empty: Place, p: Provider) -> None:
     empty.run("--turns", "2", "--max-calls", "3").failed(5)
-    p.latency = 3.0
+    p.latency = 2.0
     p.reset()
     with empty.running("resume", "a", "--max-calls", "20") as first:
         wait_for(lambda: bool(p.calls))
@@ -517,7 +516,7 @@ def test_of_two_resumes_at_once_one_is_refused(empty: Place, p: Provider) -> Non
 
 
 def test_list_and_show_do_not_disturb_a_run(empty: Place, p: Provider) -> None:
-    p.faults = [Fault(hang="headers", hang_for=4.0, nth=range(1, 4))]
+    p.faults = [Fault(hang="headers", hang_for=3.0, nth=range(1, 4))]
     with empty.running("think", "--turns", "1", "--session", "a", "Why?") as process:
         wait_for(lambda: len(p.calls) == 3)
         assert "running" in empty.cdo("list").ok().out

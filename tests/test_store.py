@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import re
@@ -679,22 +680,12 @@ def test_kill_9_frees_the_lock_at_once(tmp_path: Path) -> None:
 def test_somebody_who_only_looks_does_not_keep_an_owner_out(tmp_path: Path) -> None:
     path = tmp_path / "cdo-a"
     new(path).close()
-    stop = threading.Event()
-
-    def look() -> None:
-        while not stop.is_set():
-            locked(path)
-
-    lookers = [threading.Thread(target=look) for _ in range(2)]
-    for thread in lookers:
-        thread.start()
-    try:
-        for _ in range(50):
-            Session.open(path).close()
-    finally:
-        stop.set()
-        for thread in lookers:
-            thread.join()
+    fd = os.open(path, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)  # as `locked` does for a moment
+    timer = threading.Timer(0.1, os.close, [fd])
+    timer.start()
+    Session.open(path).close()
+    timer.join()
 
 
 # -- commits -----------------------------------------------------------------------------------------
@@ -1044,6 +1035,22 @@ def test_a_persons_save_is_seen_whole(tmp_path: Path) -> None:
         editor.join()
     assert seen == {"p0", "p1"}
     session.close()
+
+
+def test_a_file_that_changes_while_it_is_read_is_read_again(
+    tmp_path: Path, directory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, real, saves = tmp_path / "a.md", os.read, ["second version", "third"]
+    file.write_text("first version of it")
+
+    def read(fd: int, size: int) -> bytes:
+        data = real(fd, 5)
+        if saves and data:
+            file.write_text(saves.pop(0))
+        return data
+
+    monkeypatch.setattr(os, "read", read)
+    assert read_file(directory, "a.md")[0] == b"third"
 
 
 def test_a_deleted_or_restored_artifact_is_seen(tmp_path: Path) -> None:

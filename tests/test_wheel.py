@@ -124,6 +124,7 @@ def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return venv / "bin"
 
 
+@pytest.mark.slow
 def test_the_installed_command_works_in_another_folder(installed: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
