@@ -213,31 +213,32 @@ def test_a_kill_at_every_file_operation(nine: Whole, points: list[tuple[bool, Po
 
 
 def killed_after(whole: Whole, path: Path, turns: int, share: float) -> int:
-    """Kill a run after a share of its time, twice where it takes that long, and finish it."""
+    """Kill a run after a share of its time since birth, and finish it; returns how many calls were repeated."""
     path.mkdir()
-    repeated = 0
-    with Provider(script=sensitive, latency=0.02) as p:
+    with Provider(script=sensitive, latency=0.08) as p:
         place = Place(path, p.url)
         with place.running(*begin(turns)) as process:
-            time.sleep(share * (whole.seconds + 0.02 * 3 * turns))
+            wait_for(place.session().exists)
+            time.sleep(share * (0.3 + 0.1 * (2 * turns + 1)))
             kill_group(process.pid)
             finish(process)
             assert members(process.pid) == []
-        repeated += recovers(place, p, whole, turns, share)
-    return repeated
+        p.latency = 0.0
+        return recovers(place, p, whole, turns, share)
 
 
 def test_a_kill_at_any_time(thirteen: Whole, tmp_path: Path) -> None:
-    shares = [0.35, 0.55, 0.7, 0.9]
+    shares = [0.1, 0.35, 0.6, 0.85]
     everywhere([functools.partial(killed_after, thirteen, tmp_path / str(s), 3, s) for s in shares])
 
 
 @pytest.mark.slow
 def test_a_kill_at_twenty_random_times(thirteen: Whole, tmp_path: Path) -> None:
     chance = random.Random(20)
-    shares = [chance.uniform(0.1, 1.0) for _ in range(20)]
+    shares = [chance.random() for _ in range(20)]
     repeated = everywhere([functools.partial(killed_after, thirteen, tmp_path / f"{s:.9f}", 3, s) for s in shares])
     print(f"{sum(repeated)} calls were in flight at 20 kills")
+    assert sum(repeated) >= 10, "most kills meet calls in flight"
 
 
 @pytest.mark.slow
