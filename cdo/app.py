@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -23,13 +22,14 @@ from cdo import __version__, artifacts, models, strict_yaml
 from cdo.budget import Budget, Limits, price_unknown
 from cdo.content import Library, checked
 from cdo.deliberate import Outcome, deliberate
-from cdo.errors import ConfigError, Interrupted, SessionError, UsageError
+from cdo.errors import ConfigError, SessionError, UsageError
 from cdo.models import ModelSpec
 from cdo.plan import Plan
 from cdo.policy import Gate
 from cdo.protocol import final_section
 from cdo.runner import Deadlines, Human, Runner, Seat, totals
 from cdo.settings import Resolved, Settings
+from cdo.signals import interruptible
 from cdo.store import Session, Taken, session_path
 from cdo.types import Backend, Event, Observe
 
@@ -246,7 +246,7 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
     for note in session.notes:
         observe(Event("note", "", {"text": note}))
     try:
-        with _signals(session):
+        with interruptible(session.name):
             outcome = await runner.drive(deliberate(plan))
             result = finish(session, plan, outcome, runner)
             observe(Event("done", "", result.json()))
@@ -269,34 +269,6 @@ def _journaled(session: Session, observe: Observe) -> Observe:
         observe(event)
 
     return told
-
-
-@contextlib.contextmanager
-def _signals(session: Session) -> Any:
-    """Turn the first Ctrl-C, TERM or HUP into `Interrupted`; a second one ends the process at once."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-    hit: list[int] = []
-
-    def stop(number: int) -> None:
-        if hit:
-            os._exit(130)
-        hit.append(number)
-        task.cancel()
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, stop, number)
-    try:
-        yield
-    except asyncio.CancelledError:
-        if not hit:
-            raise
-        raise Interrupted(
-            "Stopped. Everything that was answered is recorded.", f"`cdo resume {session.name}` goes on from there."
-        ) from None
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.remove_signal_handler(number)
 
 
 def finish(session: Session, plan: Plan, outcome: Outcome, runner: Runner) -> Result:

@@ -486,6 +486,9 @@ def _mend_streams() -> None:
 
 def run(args: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit; the one place where errors become text and an exit code."""
+    from cdo.signals import listen
+
+    listen()
     from cdo import commands
 
     _mend_streams()

@@ -280,10 +280,11 @@ class Runner:
             if "response" in record:
                 self._judge(work, record, tries, talk)
             elif (fault := Fault(record["fault"]["kind"])) in policy.CHANGED:
+                tries.note(fault)
                 talk.change(fault)
         while True:
-            if Fault.INVALID in tries.faults and not tries.retry(Fault.INVALID):
-                return Reply(work.call.name, reason=f"{Fault.INVALID}: {talk.problems[0]}")
+            if used_up := next((fault for fault in tries.faults if not tries.retry(fault)), None):
+                return Reply(work.call.name, reason=": ".join((used_up.value, *talk.problems[:1])))
             try:
                 record = await self._attempt(work, seat, talk.request())
             except BackendError as error:

@@ -367,10 +367,10 @@ class Session:
         if known and known[1] == _signature(status):
             return known[0]
         text = self.read(f"{name}.md")
-        for _ in range(10):
+        for _ in range(100):
             if text:
                 break
-            time.sleep(0.005)  # empty or gone for a moment: somebody may be saving it
+            time.sleep(0.005)  # empty or gone for a moment: somebody may be saving it in place
             text = self.read(f"{name}.md")
         if text is None:
             return None

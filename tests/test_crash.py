@@ -397,6 +397,17 @@ def test_a_signal_before_anything_was_asked_leaves_a_whole_session_or_none(
         recovers(place, p, nine, 2, (number, delay))
 
 
+def test_a_run_under_nohup_outlives_its_terminal(nine: Whole, tmp_path: Path) -> None:
+    with Provider(script=sensitive, latency=0.1) as p:
+        place = Place(tmp_path, p.url)
+        with place.running(*begin(2), prefix=["nohup"]) as process:
+            for turn in (1, 4):
+                wait_for(lambda turn=turn: len(p.calls) >= turn)
+                process.send_signal(signal.SIGHUP)
+            assert finish(process).code == 0
+        same(place.session(), nine.place.session())
+
+
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     with Provider(faults=[Fault(hang="headers")]) as p:
         place = Place(tmp_path, p.url)

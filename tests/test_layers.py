@@ -17,7 +17,7 @@ PACKAGE = ROOT / "cdo"
 # A module imports only from the lines above its own, also inside functions.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__init__", "types", "errors", "backends.__init__", "backends.local_server"),  # nouns
-    ("gauge", "gbnf", "ignore", "schemas", "secrets", "wording"),  # what needs no other part
+    ("gauge", "gbnf", "ignore", "schemas", "secrets", "signals", "wording"),  # what needs no other part
     ("strict_yaml", "words", "policy", "context", "board"),
     ("protocol", "backends.chat", "backends.scripted"),
     ("artifacts", "content", "convergence", "backends.local", "backends.litellm"),

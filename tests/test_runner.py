@@ -289,22 +289,13 @@ def test_every_attempt_is_recorded_and_charged_before_it_is_judged(tmp_path: Pat
 def test_a_refuted_reply_is_judged_again_but_not_asked_again(tmp_path: Path) -> None:
     """Killed between attempt 1 and 2: attempt 1 is told to the model again, and not paid again."""
     with bench(tmp_path, {"agent": ["bad", hang]}) as b:
-
-        async def main() -> None:
-            task = asyncio.create_task(b.runner().drive(once(voice())))
-            await until(lambda: len(b.model.requests) == 2)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-
-        asyncio.run(main())
-        b.reopen()
-        interrupted, b.model.requests = b.model.requests[1], []
+        interrupted(b, 2)
+        second, b.model.requests = b.model.requests[1], []
         (reply,) = b.run(once(voice()))
         assert not reply.missing
         (request,) = b.model.requests
         assert request.headers["X-Cdo-Attempt"] == "2"
-        assert request == interrupted, "the same request as the one that was interrupted"
+        assert request == second, "the same request as the one that was interrupted"
         assert [record["attempt"] for record in b.records()] == [1, 2]
 
 
@@ -399,20 +390,34 @@ def test_a_cut_reply_gets_twice_the_room_once_and_never_more_than_the_window(tmp
         assert [request.max_tokens for request in b.model.requests] == [3000, 3000]
 
 
+def interrupted(b: Bench, requests: int) -> None:
+    """Run a voice until so many requests were made, stop it there, and take the session up again."""
+
+    async def main() -> None:
+        task = asyncio.create_task(b.runner().drive(once(voice())))
+        await until(lambda: len(b.model.requests) == requests)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    b.reopen()
+
+
 def test_a_length_that_was_recorded_is_not_met_again_after_a_resume(tmp_path: Path) -> None:
     cut = Response(GOOD[:99], Finish.LENGTH, Usage(5, 1))
     with bench(tmp_path, {"agent": [cut, hang]}) as b:
-
-        async def main() -> None:
-            task = asyncio.create_task(b.runner().drive(once(voice())))
-            await until(lambda: len(b.model.requests) == 2)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-
-        asyncio.run(main())
-        b.reopen()
+        interrupted(b, 2)
         b.run(once(voice()))
+        assert [request.max_tokens for request in b.model.requests] == [4096, 8192, 8192]
+
+
+def test_the_one_changed_attempt_is_one_across_processes(tmp_path: Path) -> None:
+    cut = Response(GOOD[:99], Finish.LENGTH, Usage(5, 1))
+    with bench(tmp_path, {"agent": [cut, hang, cut, cut, cut]}) as b:
+        interrupted(b, 2)
+        with pytest.raises(ModelsFailed):
+            b.run(once(voice()))
         assert [request.max_tokens for request in b.model.requests] == [4096, 8192, 8192]
 
 
