@@ -194,6 +194,10 @@ class Runner:
                 return data, text, str(record["model"])
         return None
 
+    def _open(self, work: Work) -> bool:
+        """Whether a model must be asked: nothing on disk or on record answers the call."""
+        return not (work.artifact or work.given_up or self._recorded(work))
+
     def _replay(self, work: Work) -> Reply | None:
         """The reply as the artifact on disk has it, or the recorded decision to go on without one."""
         call, artifact = work.call, work.artifact
@@ -229,14 +233,13 @@ class Runner:
         peers = {(work.call.kind, work.call.data.get("turn")) for work in works}
         stale = [work.call.artifact for work in works if work.stale]
         edited: list[str] = []
-        replaced = bool(stale)
+        outdated, replaced = bool(stale), False
         for name in self.session.artifact_names():
             if name not in self._visited | here and (artifact := self.session.artifact(name)):
                 (edited if artifact.edited else stale).append(name)
                 # An answer to a call like these that is no longer made: the new ones take its place.
                 replaced |= (artifact.own.get("kind"), artifact.own.get("turn")) in peers
-        asked = any(not (work.artifact or work.given_up or self._recorded(work)) for work in works)
-        if not (any(work.stale for work in works) or (asked and replaced)):
+        if not outdated and not (replaced and any(self._open(work) for work in works)):
             return
         if self.human.consent is None:
             raise NeedsHuman(
