@@ -23,11 +23,12 @@ from cdo.budget import Budget, Limits, price_unknown
 from cdo.content import Library, checked
 from cdo.deliberate import Outcome, deliberate
 from cdo.errors import ConfigError, SessionError, UsageError
+from cdo.final import final_section
 from cdo.models import ModelSpec
 from cdo.plan import Plan
 from cdo.policy import Gate
-from cdo.protocol import final_section
 from cdo.runner import Deadlines, Human, Runner, Seat, totals
+from cdo.secrets import secret_values
 from cdo.settings import Resolved, Settings
 from cdo.signals import interruptible
 from cdo.store import Session, Taken, session_path
@@ -89,7 +90,7 @@ class Shell:
 def redactor(env: Mapping[str, str]) -> Callable[[str], str]:
     """A function that takes the values of secret-looking variables out of a text, quoted ones too."""
     forms: dict[str, str] = {}
-    for name, value in models.secrets(env).items():
+    for name, value in secret_values(env).items():
         quoted = json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], value.replace("'", "''")
         forms |= dict.fromkeys((value, *quoted), name)
     found = sorted(forms.items(), key=lambda item: -len(item[0]))

@@ -14,7 +14,8 @@ from typing import Any
 
 from cdo import strict_yaml
 from cdo.errors import SessionError
-from cdo.protocol import add_to_section, final_section, front_matter, line_breaks, split_front_matter, unwrap
+from cdo.final import add_to_section, final_section
+from cdo.markup import front_matter, line_breaks, split_front_matter, unwrap
 
 # cdo's own keys, in the order in which files show them. A model cannot set them.
 OWN_KEYS = (

@@ -187,7 +187,7 @@ class Library:
 
 def _read(name: str, path: Path) -> Document:
     from cdo import strict_yaml
-    from cdo.protocol import split_front_matter
+    from cdo.markup import split_front_matter
 
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -212,7 +212,7 @@ def checked(schema: type[MODEL], values: Mapping[str, Any], path: Path | str) ->
     """Validate `values` of the file `path`; raise `ContentError` naming file, key and allowed keys."""
     from pydantic import ValidationError
 
-    from cdo.protocol import keys_at, worded
+    from cdo.blocks import keys_at, worded
 
     try:
         return schema.model_validate(dict(values))

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from cdo.protocol import Directive, Dissent
+from cdo.final import Dissent
+from cdo.protocol import Directive
 from cdo.schemas import Criteria
 
 NAMED = 5  # severe objections that the words of a conflict name

@@ -13,8 +13,9 @@ from typing import Any, cast
 
 from cdo import convergence
 from cdo.convergence import Record, Tension, Verdict
+from cdo.final import Dissent, FinalFormat
 from cdo.plan import Plan, seats
-from cdo.protocol import AgentData, AgentFormat, Directive, Dissent, FinalFormat, SynthesisFormat
+from cdo.protocol import AgentData, AgentFormat, Directive, SynthesisFormat
 from cdo.types import Batch, Call, Fault, Pause, Program, Reply
 
 INPUT, CONTEXT = "00-input", "00-context"

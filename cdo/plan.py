@@ -12,11 +12,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from cdo.blocks import RoleName, role_problem
 from cdo.content import Library
 from cdo.errors import ContentError, UsageError
 from cdo.gauge import gauge
 from cdo.models import ModelSpec
-from cdo.protocol import RoleName, role_problem
 from cdo.schemas import Band, Convergence, Count, Criteria, Preset
 from cdo.settings import Resolved
 from cdo.types import Usage

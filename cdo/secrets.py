@@ -5,8 +5,10 @@ from __future__ import annotations
 import fnmatch
 import functools
 import math
+import os
 import re
 from collections import Counter
+from collections.abc import Mapping
 
 # Names, as globs that ignore case.
 SECRET_FOLDERS = ".ssh .gnupg"
@@ -69,3 +71,44 @@ def secret_in(text: str) -> str:
 def _entropy(text: str) -> float:
     """Bits per character by the frequencies in `text` itself; random keys of 20 characters reach 3.5."""
     return -sum(n / len(text) * math.log2(n / len(text)) for n in Counter(text).values())
+
+
+# -- the environment --------------------------------------------------------------------------------
+
+_SECRET_NAME = re.compile(
+    r"(^|_|API|ACCESS|SECRET|PRIVATE|SSH)KEYS?(_|$)|TOKENS?(_|$)|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|"
+    r"(^|_|SSH)PASS$|_PWD$|(^|_)(AUTH|AUTHORIZATION|COOKIE|JWT|PAT)$",
+    re.IGNORECASE,
+)
+# What only tells about a secret (where it is, whose it is), and git's way to pass settings.
+_ABOUT_NAME = re.compile(
+    r"_(FILE|PATH|DIR|URL|URI|HOST|PORT|ENDPOINT|NAME|USER|USERNAME|EMAIL|TYPE|METHOD|MODE|FORMAT|SOCK|REGION|"
+    r"VERSION)$|^GIT_CONFIG_KEY_\d+$",
+    re.IGNORECASE,
+)
+# Paths, numbers, switches, addresses, and single short words: taking these out of every text would only garble it.
+_PLAIN_VALUE = re.compile(
+    r"(~[\w-]*|\.{0,2})/.*|[a-z]:[\\/].*|\S+\.(pem|key|crt|json|ya?ml|txt|env)|[\d.,:_ +-]*|[a-z]{0,11}|"
+    r"[a-z][a-z0-9+.-]*://.*",
+    re.IGNORECASE | re.DOTALL,
+)
+# A random key in base64 may begin like a path.
+_BASE64 = re.compile(r"(?=.*\d)(?=.*[a-z])(?=.*[A-Z])[A-Za-z0-9+/]{32,}={0,2}")
+
+
+def secret_values(env: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Values of the environment that look like secrets, by variable name; they never reach a file.
+
+    Also the password inside any address, as in `postgres://user:password@host/`. Values below eight characters
+    are too like ordinary words to be told from them.
+    """
+    found = {}
+    for name, value in (os.environ if env is None else env).items():
+        value = value.strip().strip("\"'")
+        if address := re.match(r"[a-z][a-z0-9+.-]*://[^\s/@:]*:([^\s@]{8,})@", value, re.IGNORECASE):
+            found[name] = address[1]
+        elif len(value) < 8 or not _SECRET_NAME.search(name) or _ABOUT_NAME.search(name):
+            continue
+        elif _BASE64.fullmatch(value) or not _PLAIN_VALUE.fullmatch(value):
+            found[name] = value
+    return found

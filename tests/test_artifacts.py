@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from cdo import artifacts, strict_yaml
 from cdo.artifacts import OWN_KEYS, Artifact, confidence_word, digest, final, from_file, from_reply
 from cdo.errors import SessionError
-from cdo.protocol import AgentFormat, FinalFormat, SynthesisFormat, final_section
+from cdo.final import FinalFormat, final_section
+from cdo.protocol import AgentFormat, SynthesisFormat
 from cdo.types import InvalidReply
 from tests.answers import agent_text, final_text, synthesis_text
 

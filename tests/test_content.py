@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from cdo import briefs
+from cdo.blocks import role_problem
 from cdo.content import FOLDERS, PACKAGED, Library, attribute, checked, line, project_folder, user_folder, within
 from cdo.convergence import Record
 from cdo.deliberate import deliberate
 from cdo.errors import ContentError
 from cdo.plan import make
-from cdo.protocol import role_problem
 from cdo.schemas import Convergence, Preset, Prompt, Providers, Role
 from cdo.settings import Resolved, Settings
 from cdo.types import Batch

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdo.convergence import Record, Tension, Verdict, conflict, suspicious, verdict
-from cdo.protocol import Directive, Dissent
+from cdo.final import Dissent
+from cdo.protocol import Directive
 from cdo.schemas import Criteria
 
 CRITERIA = Criteria(exit_confidence=0.8, quiet_turns=2, agreement_flag=0.7, confidence_drop=0.2, severe=8)

@@ -13,10 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cdo.blocks import role_problem
 from cdo.content import PACKAGED, Library
 from cdo.deliberate import FINISH, GO_ON, Outcome, deliberate, rotated
+from cdo.final import Dissent, FinalData, FinalFormat
 from cdo.plan import Plan, make
-from cdo.protocol import AgentData, Directive, Dissent, FinalData, FinalFormat, SynthesisFormat, role_problem
+from cdo.protocol import AgentData, Directive, SynthesisFormat
 from cdo.schemas import Criteria
 from cdo.settings import Resolved, Settings
 from cdo.types import Batch, Call, Fault, Pause, Reply

@@ -19,8 +19,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("__init__", "types", "errors", "backends.__init__", "backends.local_server"),  # nouns
     ("gauge", "gbnf", "ignore", "schemas", "secrets", "signals", "wording"),  # what needs no other part
     ("strict_yaml", "words", "policy", "context", "board"),
-    ("protocol", "backends.chat", "backends.scripted"),
-    ("artifacts", "content", "convergence", "backends.local", "backends.litellm"),
+    ("blocks", "markup", "backends.chat", "backends.scripted"),
+    ("protocol", "final", "content", "backends.local", "backends.litellm"),
+    ("artifacts", "convergence"),
     ("briefs", "models", "settings", "store", "view"),
     ("budget", "conversation", "plan"),
     ("deliberate", "runner"),  # a program decides, the runner acts; neither knows the other

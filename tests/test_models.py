@@ -15,11 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdo import models
+from cdo import models, secrets
 from cdo.content import PACKAGED, Library
 from cdo.errors import ConfigError, NoModel
-from cdo.models import DEFAULT_WINDOW, ModelSpec, choose, resolve, secrets
+from cdo.models import DEFAULT_WINDOW, ModelSpec, choose, resolve
 from cdo.schemas import Price
+from cdo.secrets import secret_values
 from cdo.types import Response, Usage
 from tests.backends import attempt, request
 from tests.provider import Provider
@@ -361,8 +362,8 @@ GITHUBTOKEN MY_JWT VAULT_TOKENS HTTP_AUTHORIZATION CDO_TEST_KEY
 
 @pytest.mark.parametrize("name", SECRET_NAMES.split())
 def test_names_of_secrets(name: str) -> None:
-    assert secrets({name: RANDOM}) == {name: RANDOM}
-    assert secrets({name: f' "{RANDOM}"\n'}) == {name: RANDOM}
+    assert secret_values({name: RANDOM}) == {name: RANDOM}
+    assert secret_values({name: f' "{RANDOM}"\n'}) == {name: RANDOM}
 
 
 OTHER_NAMES = """
@@ -376,7 +377,7 @@ EMPATHY CDO_SESSION
 
 @pytest.mark.parametrize("name", OTHER_NAMES.split())
 def test_names_that_only_look_like_it(name: str) -> None:
-    assert secrets({name: RANDOM}) == {}
+    assert secret_values({name: RANDOM}) == {}
 
 
 @pytest.mark.parametrize(
@@ -406,7 +407,7 @@ def test_names_that_only_look_like_it(name: str) -> None:
     ],
 )
 def test_values_that_are_no_secrets(value: str) -> None:
-    assert secrets(dict.fromkeys(("APP_KEY", "APP_TOKEN", "APP_PASSWORD", "APP_AUTH"), value)) == {}
+    assert secret_values(dict.fromkeys(("APP_KEY", "APP_TOKEN", "APP_PASSWORD", "APP_AUTH"), value)) == {}
 
 
 @pytest.mark.parametrize(
@@ -426,7 +427,7 @@ def test_values_that_are_no_secrets(value: str) -> None:
     ],
 )
 def test_values_that_are_secrets(value: str) -> None:
-    assert secrets({"APP_KEY": value}) == {"APP_KEY": value}
+    assert secret_values({"APP_KEY": value}) == {"APP_KEY": value}
 
 
 @pytest.mark.parametrize(
@@ -441,24 +442,24 @@ def test_values_that_are_secrets(value: str) -> None:
     ],
 )
 def test_the_password_in_an_address_is_one(value: str, expected: str | None) -> None:
-    assert secrets({"DATABASE_URL": value}) == ({"DATABASE_URL": expected} if expected else {})
+    assert secret_values({"DATABASE_URL": value}) == ({"DATABASE_URL": expected} if expected else {})
 
 
 def test_the_environment_of_the_process_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TEST_TOKEN", RANDOM)
-    assert secrets()["MY_TEST_TOKEN"] == RANDOM
+    assert secret_values()["MY_TEST_TOKEN"] == RANDOM
 
 
 @given(st.dictionaries(st.text(max_size=30), st.text(max_size=60), max_size=5))
 def test_what_is_taken_out_is_never_short_and_always_in_the_value(env: dict[str, str]) -> None:
-    for name, value in secrets(env).items():
+    for name, value in secret_values(env).items():
         assert len(value) >= 8 and value in env[name]
 
 
 def test_the_search_for_secrets_takes_linear_time() -> None:
     for value in ("a" * 200_000, "A1/" * 70_000, "://" * 70_000, "x://" + "a:" * 90_000, "." * 200_000):
-        secrets({"APP_KEY": value})
-    assert not re.fullmatch(models._PLAIN_VALUE, "a" * 200_000)
+        secret_values({"APP_KEY": value})
+    assert not re.fullmatch(secrets._PLAIN_VALUE, "a" * 200_000)
 
 
 def test_a_provider_that_nobody_knows_is_refused() -> None:

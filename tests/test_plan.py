@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from cdo import strict_yaml
+from cdo.blocks import ROLE, role_problem
 from cdo.content import PACKAGED, Library
 from cdo.errors import ContentError, UsageError
 from cdo.models import ModelSpec
 from cdo.plan import SPECIAL_ROLES, Plan, Range, estimate, make, seats, summary
-from cdo.protocol import ROLE, role_problem
 from cdo.schemas import Criteria, Price
 from cdo.settings import Resolved, Settings
 from cdo.words import Invocation

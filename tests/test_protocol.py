@@ -11,21 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdo import protocol
-from cdo.protocol import (
-    FINAL_SECTIONS,
-    SYNTHESIS_SECTIONS,
-    AgentData,
-    AgentFormat,
-    Directive,
-    Dissent,
-    FinalFormat,
-    SynthesisFormat,
-    final_section,
-    role_problem,
-    sections,
-    unwrap,
-)
+from cdo.blocks import MAX_REPLY_CHARS, role_problem
+from cdo.final import FINAL_SECTIONS, Dissent, FinalFormat, final_section
+from cdo.markup import sections, unwrap
+from cdo.protocol import SYNTHESIS_SECTIONS, AgentData, AgentFormat, Directive, SynthesisFormat
 from cdo.types import InvalidReply, ReplyFormat
 from tests import test_gbnf
 from tests.answers import agent_text, final_text, synthesis_text
@@ -945,8 +934,8 @@ def test_hostile_replies_are_refused_fast(name: str) -> None:
     for text in (HOSTILE[name], "## Decision\n\nYes\n\n## Minority Reports\n\n" + HOSTILE[name]):
         for each in (AGENT, SYNTHESIS, form):
             with pytest.raises(InvalidReply):
-                each.parse(text[: protocol.MAX_REPLY_CHARS])
-        form.repair(text[: protocol.MAX_REPLY_CHARS])
+                each.parse(text[:MAX_REPLY_CHARS])
+        form.repair(text[:MAX_REPLY_CHARS])
     assert time.process_time() - began < 2
 
 
@@ -984,7 +973,7 @@ def test_a_grammar_keeps_the_width_to_the_band() -> None:
 def test_the_formats_are_what_the_runner_expects() -> None:
     forms: list[ReplyFormat] = [AgentFormat(), SynthesisFormat(), FinalFormat()]
     assert [form.name for form in forms] == ["agent", "synthesis", "final"]
-    assert protocol.MAX_REPLY_CHARS == 262_144
+    assert MAX_REPLY_CHARS == 262_144
 
 
 def test_agent_answers_of_the_test_provider_are_valid() -> None:

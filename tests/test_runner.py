@@ -22,10 +22,11 @@ from cdo.budget import Budget, Limits
 from cdo.content import Library
 from cdo.deliberate import deliberate
 from cdo.errors import BudgetReached, CdoError, ConfigError, ModelsFailed, NeedsHuman, SessionError
+from cdo.final import Dissent, FinalFormat
 from cdo.models import ModelSpec
 from cdo.plan import Plan, make
 from cdo.policy import Allowance, Gate
-from cdo.protocol import AgentFormat, Dissent, FinalFormat, SynthesisFormat
+from cdo.protocol import AgentFormat, SynthesisFormat
 from cdo.runner import Deadlines, Human, Runner, Seat, totals
 from cdo.schemas import Price
 from cdo.settings import resolve

@@ -1,0 +1,155 @@
+"""Markdown as models write it: outer fences, front matter, code fences, headings and sections. Pure text work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from frontmatter.default_handlers import YAMLHandler
+
+from cdo import strict_yaml
+
+MAX_FRONT_MATTER = 65_536  # bytes
+_FRONT_MATTER = YAMLHandler(re.compile(r"^---[ \t]*$", re.MULTILINE))
+
+
+def unwrap(text: str) -> str:
+    """Take off what chat models put around a document: a byte order mark, blank lines, one outer fence."""
+    text = line_breaks(text).lstrip("\ufeff").strip()
+    lines = text.split("\n")
+    first = _FENCE.match(lines[0])
+    if not first or len(lines) < 3 or lines[-1].strip() != first[1]:
+        return text
+    inner, language = lines[1:-1], _language(first)
+    if language in ("yaml", "yml") and not inner[0].startswith("---"):
+        return text  # a lone directive
+    if language in ("", "markdown", "md", "yaml", "yml") and not any(_closes(line, first[1]) for line in inner):
+        return "\n".join(inner).strip()
+    # Fences of the same length inside: they are the document's own if they pair up, the first one with a language.
+    own = fences(inner)
+    nested = own and own[0].language and all(fence.closed for fence in own)
+    return "\n".join(inner).strip() if nested and language in ("markdown", "md") else text
+
+
+def line_breaks(text: str) -> str:
+    """`text` with one kind of line break."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def split_front_matter(text: str) -> tuple[str | None, str]:
+    """Return (the YAML between the two `---` lines, the body); (None, text) where there is none.
+
+    The YAML starts at the end of the first `---`, so that its lines count as those of `text`.
+    """
+    if not _FRONT_MATTER.detect(text):
+        return None, text
+    try:
+        block, body = _FRONT_MATTER.split(text)
+    except ValueError:  # never closed
+        return None, text
+    return block, body.strip("\n")
+
+
+def front_matter(text: str) -> tuple[dict[str, Any], str]:
+    """Return (the keys a reply starts with, its body); all is body where no mapping stands between two `---`."""
+    block, body = split_front_matter(text)
+    try:
+        meta = strict_yaml.load(block or "", max_bytes=MAX_FRONT_MATTER)
+    except strict_yaml.YamlProblem:
+        return {}, text
+    return (dict(meta), body) if isinstance(meta, dict) else ({}, text)
+
+
+_FENCE = re.compile(r"[ \t]{0,3}(`{3,}|~{3,})([^`]*)$")
+_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*)$")
+
+
+@dataclass(frozen=True)
+class Fence:
+    """Fenced code: its first line, the one after its last, its mark and language, and whether it is closed."""
+
+    start: int
+    end: int
+    mark: str
+    language: str
+    closed: bool
+
+
+def fences(lines: Sequence[str]) -> list[Fence]:
+    """The fenced code in `lines`; what is never closed runs to the end."""
+    found: list[Fence] = []
+    start, opened = 0, None
+    for number, line in enumerate(lines):
+        if opened is None:
+            start, opened = number, _FENCE.match(line)
+        elif _closes(line, opened[1]):
+            found.append(Fence(start, number + 1, opened[1], _language(opened), True))
+            opened = None
+    if opened:
+        found.append(Fence(start, len(lines), opened[1], _language(opened), False))
+    return found
+
+
+def _closes(line: str, mark: str) -> bool:
+    match = _FENCE.match(line)
+    return bool(match and match[1].startswith(mark) and not match[2].strip())
+
+
+def _language(mark: re.Match[str]) -> str:
+    return next(iter(mark[2].lower().split()), "")
+
+
+def fenced(text: str, languages: Sequence[str]) -> list[tuple[str, int]]:
+    """The closed code fences whose language is one of `languages`: (content, how many lines stand above it)."""
+    lines = text.split("\n")
+    return [
+        ("\n".join(lines[fence.start + 1 : fence.end - 1]), fence.start + 1)
+        for fence in fences(lines)
+        if fence.closed and fence.language in languages
+    ]
+
+
+def headings(lines: Sequence[str]) -> list[tuple[int, int, str]]:
+    """The headings outside fenced code: (number of the line, after which line its section ends, key).
+
+    A section reaches to the next heading of its own or a higher level: what stands under smaller ones is part of it.
+    """
+    code = {number for fence in fences(lines) for number in range(fence.start, fence.end)}
+    marks = [
+        (number, len(match[1]), heading_key(match[2]))
+        for number, line in enumerate(lines)
+        if number not in code and (match := _HEADING.match(line))
+    ]
+    later = range(len(marks))
+    return [
+        (number, next((marks[i][0] for i in later[index + 1 :] if marks[i][1] <= level), len(lines)), key)
+        for index, (number, level, key) in enumerate(marks)
+    ]
+
+
+def sections(text: str) -> dict[str, str]:
+    """Map each heading (its letters, lower case) to the text under it; fenced code is not searched."""
+    return dict(_sections(text))
+
+
+@lru_cache(maxsize=4)
+def _sections(text: str) -> Mapping[str, str]:
+    lines = text.split("\n")
+    found: dict[str, list[str]] = {}
+    for start, end, key in headings(lines):
+        found.setdefault(key, []).extend(lines[start + 1 : end])
+    return {key: "\n".join(under).strip() for key, under in found.items()}
+
+
+def heading_key(heading: str) -> str:
+    """The form in which headings are compared: numbers, signs and blanks do not count."""
+    return re.sub(r"[^a-z]+", "", heading.lower())
+
+
+def closed(text: str) -> str:
+    """`text` with its last code fence closed."""
+    last = fences(text.split("\n"))[-1:]
+    return text if not last or last[0].closed else f"{text}\n{last[0].mark}"
