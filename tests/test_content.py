@@ -14,6 +14,8 @@ from cdo.blocks import role_problem
 from cdo.content import FOLDERS, PACKAGED, Library, attribute, checked, line, project_folder, user_folder, within
 from cdo.convergence import Record
 from cdo.deliberate import deliberate
+from cdo.documents import DocumentPrompt
+from cdo.domains import Domain
 from cdo.errors import ContentError
 from cdo.plan import make
 from cdo.schemas import Convergence, Preset, Prompt, Providers, Role
@@ -62,6 +64,8 @@ SCHEMAS: dict[str, Any] = {
     "engine/final-protocol": Prompt,
     "engine/convergence": Convergence,
     "dispatch/providers": Providers,
+    "domains": Domain,
+    "templates/documents": DocumentPrompt,
 }
 
 

@@ -18,22 +18,30 @@ PACKAGE = ROOT / "cdo"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__init__", "types", "errors", "backends.__init__", "backends.local_server"),  # nouns
     ("gauge", "gbnf", "ignore", "schemas", "secrets", "signals", "wording"),  # what needs no other part
-    ("strict_yaml", "words", "policy", "context", "board"),
-    ("blocks", "markup", "backends.chat", "backends.scripted"),
-    ("protocol", "final", "content", "backends.local", "backends.litellm"),
-    ("artifacts", "convergence"),
-    ("briefs", "models", "settings", "store", "view"),
-    ("budget", "conversation", "plan"),
-    ("deliberate", "runner"),  # a program decides, the runner acts; neither knows the other
-    ("app",),
+    ("strict_yaml", "words", "policy", "board", "tree", "ranking"),
+    ("blocks", "markup", "diagrams", "skills", "trust", "vendors", "backends.chat", "backends.scripted"),
+    ("protocol", "final", "content", "context", "worksheets", "structurizr", "domains", "diffs"),
+    ("reports",),
+    ("artifacts", "convergence", "documents", "proposal", "repository", "tools", "citations", "agents"),
+    ("skill_files", "hypotheses", "motions", "team", "briefs", "models", "settings", "store", "view"),
+    ("backends.local", "backends.litellm", "backends.command"),
+    ("rca", "minutes", "budget", "conversation", "plan", "people", "hitl"),
+    ("attempts", "turn", "dashboard", "beads"),
+    ("ending", "alarms", "runner"),  # a program decides, the runner acts; neither knows the other
+    ("deliberate", "debug", "parliament", "frozen", "seating"),
+    ("modes",),
+    ("preview", "app"),
+    ("console",),
+    ("machine_commands", "skill_commands"),
     ("commands",),
+    ("run_commands",),
     ("cli",),
     ("__main__",),
 )
 PROGRAMS = ("deliberate", "convergence", "plan")
 HEAVY = ("litellm", "rich", "git", "watchfiles", "aiohttp", "xllamacpp")
-# Files outside sessions: the embedded model's cache.
-WRITERS = ("store", "backends.local")
+# Files outside sessions: what is trusted, installed skills, the embedded model's cache, an agent's own home.
+WRITERS = ("store", "trust", "skill_commands", "backends.local", "backends.command")
 # Methods that are described where the interface is: Backend, click.
 INTERFACE = ("complete", "close", "parse_args")
 
