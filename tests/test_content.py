@@ -18,6 +18,7 @@ from cdo.documents import DocumentPrompt
 from cdo.domains import Domain
 from cdo.errors import ContentError
 from cdo.plan import make
+from cdo.proposal import Combos
 from cdo.schemas import Convergence, Preset, Prompt, Providers, Role
 from cdo.settings import Resolved, Settings
 from cdo.types import Batch
@@ -64,6 +65,7 @@ SCHEMAS: dict[str, Any] = {
     "engine/final-protocol": Prompt,
     "engine/convergence": Convergence,
     "dispatch/providers": Providers,
+    "templates/combos": Combos,
     "domains": Domain,
     "templates/documents": DocumentPrompt,
 }

@@ -1,0 +1,449 @@
+"""The plan of the next turn as a person may change it: its file, and the commands that change it. Pure.
+
+`dump` writes a `Proposal` as short YAML with comments, `PlanFormat.parse` reads what the person made of it, and
+`applied` does what one command at the prompt says. Everything that is wrong is told in sentences, in a file with
+line and column.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, cycle, islice
+from typing import Annotated, Any, Literal, TypeAlias
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from cdo import strict_yaml
+from cdo.blocks import Block, Line, RoleName, Text, as_list, keys_at, load, number, role_problem, validate, worded
+from cdo.schemas import Band, Count, Criteria
+from cdo.types import InvalidReply
+from cdo.wording import flat
+
+MAX_BYTES = 262_144
+MOST = 256  # voices of a turn
+ALL = "all"  # whom a message to every voice is for
+Render: TypeAlias = Callable[[Mapping[str, Any]], str]
+Place: TypeAlias = tuple[str | int, ...]
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SPAN = re.compile(r"\s*([0-9]{1,9})\s*(?:[-–]\s*([0-9]{1,9})\s*)?")
+_SHORT = 12  # names that a complaint lists in full
+
+
+# -- what a plan says ------------------------------------------------------------------------------
+
+
+def _text(value: Any) -> Any:
+    return "" if value is None else value
+
+
+def _names(value: Any) -> Any:
+    """A list of names, also where they were written on one line."""
+    return [name for part in value.split(",") if (name := part.strip())] if isinstance(value, str) else as_list(value)
+
+
+def _seat(value: Any) -> Any:
+    return {"role": value} if isinstance(value, str) else value
+
+
+def _span(value: Any) -> Any:
+    """Two numbers: [3, 5], 3-5, or one that stands for both."""
+    if isinstance(value, str):
+        if not (match := _SPAN.fullmatch(value)):
+            raise ValueError("must be two numbers, such as [3, 5]")
+        return [int(match[1]), int(match[2] or match[1])]
+    return [value, value] if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _amount(value: Any) -> Any:
+    return None if value == "" else number(value)
+
+
+class Seat(Block):
+    """One voice: its role, what it is to do beyond that, its skills, and its model ("": the next in turn)."""
+
+    role: RoleName
+    charge: Annotated[str, Field(max_length=2000), BeforeValidator(_text)] = ""
+    skills: Annotated[tuple[Line, ...], BeforeValidator(_names), Field(max_length=16)] = ()
+    model: Annotated[str, Field(max_length=300), BeforeValidator(_text)] = ""
+
+
+class Message(Block):
+    """What a person says to one voice of the turn (by its name), or to `all`."""
+
+    to: RoleName
+    text: Text
+
+
+Seats = Annotated[
+    tuple[Annotated[Seat, BeforeValidator(_seat)], ...], BeforeValidator(as_list), Field(max_length=MOST)
+]
+
+
+class Proposal(Block):
+    """What the next turn is to be. `turns` is [after which a further turn must be earned, the cap]."""
+
+    turn: Count
+    voices: Annotated[Seats, Field(min_length=1)]
+    focus: Annotated[str, Field(max_length=2000), BeforeValidator(_text)] = ""
+    turns: Annotated[Band, BeforeValidator(_span)]
+    criteria: Criteria
+    note: Annotated[str, Field(max_length=4000), BeforeValidator(_text)] = ""
+    messages: Annotated[tuple[Message, ...], BeforeValidator(as_list), Field(max_length=64)] = ()
+    decision: Literal["go", "done"] = "go"
+
+    @property
+    def seats(self) -> tuple[tuple[str, str, int], ...]:
+        """Each voice's (file name, role, which seat of that role it is, from 1), in order."""
+        chosen: dict[str, tuple[str, str, int]] = {}
+        for index, voice in enumerate(self.voices):
+            seat = sum(before.role == voice.role for before in self.voices[:index]) + 1
+            name, tried = _named(voice.role, seat), seat
+            while name in chosen:  # another role may be called "critic-2"
+                tried += 1
+                name = _named(voice.role, tried)
+            chosen[name] = (name, voice.role, seat)
+        return tuple(chosen.values())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The voices' names, in order."""
+        return tuple(name for name, _, _ in self.seats)
+
+
+def _named(role: str, seat: int) -> str:
+    return role if seat == 1 else f"{role[: 31 - len(str(seat))]}-{seat}"
+
+
+class _File(Proposal):
+    """The keys of a plan's file: those of a proposal, and two that change its voices."""
+
+    voices: Seats = ()
+    combo: Annotated[str, Field(max_length=1000), BeforeValidator(_text)] = ""
+    width: Annotated[Count | None, BeforeValidator(_amount)] = None
+
+
+class Combo(BaseModel):
+    """Roles that work well together, and what for."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    about: str
+    roles: Annotated[tuple[RoleName, ...], Field(min_length=1, max_length=MOST)]
+
+
+class Combos(BaseModel):
+    """`templates/combos.yaml`: power combos by name."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    purpose: str
+    load_when: str
+    combos: dict[str, Combo]
+
+
+def filled(voices: Sequence[Seat], order: Sequence[str], count: int) -> tuple[Seat, ...]:
+    """`count` voices: cut from the end, or filled up with roles of `order` that do not sit yet, then once more."""
+    taken = list(dict.fromkeys(voice.role for voice in voices))
+    rest = [role for role in dict.fromkeys(order) if role not in taken]
+    more = chain(rest, cycle([*taken, *rest]))
+    return (*voices[:count], *(Seat(role=role) for role in islice(more, max(0, count - len(voices)))))
+
+
+# -- the file --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PlanFormat:
+    """How the plan of a turn is read, when `proposed` was put before the person.
+
+    What the file leaves out stays as proposed. `width` is the band of voices a turn (None: any); `known_roles` are
+    those with a method, in the order in which seats are filled up; `skills` and `models` are what there is. What the
+    proposal itself holds is always allowed.
+    """
+
+    proposed: Proposal
+    width: tuple[int, int] | None = None
+    known_roles: tuple[str, ...] = ()
+    skills: tuple[str, ...] = ()
+    combos: Mapping[str, Combo] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
+
+    @property
+    def turn(self) -> int:
+        return self.proposed.turn
+
+    @property
+    def band(self) -> tuple[int, int]:
+        """Fewest and most voices that the plan may have."""
+        low, high = self.width or (1, MOST)
+        return min(low, len(self.proposed.voices)), max(high, len(self.proposed.voices))
+
+    def parse(self, text: str) -> Proposal:
+        """The proposal that a file's text makes; raise `InvalidReply` with line and column of what is wrong."""
+        text = text.removeprefix("\ufeff")
+        data = load(text, 0, "The plan", MAX_BYTES)
+        if not isinstance(data, dict) or not data:
+            what = "is empty" if not data else "has no keys"
+            how = "`decision: go` alone takes it as proposed, `decision: done` ends the run."
+            raise InvalidReply([f"line 1, column 1: The plan {what}. {how}"])
+        base = self.proposed.model_dump(mode="json")
+        if isinstance(given := data.get("criteria"), dict):
+            # Python takes true for 1, and so does pydantic.
+            plain = {key: str(value) if isinstance(value, bool) else value for key, value in given.items()}
+            data["criteria"] = {**base["criteria"], **plain}
+        try:
+            file = _File.model_validate({**base, **data})
+        except ValidationError as error:
+            raise InvalidReply(_located(text, (_finding(item) for item in error.errors()[:8]))) from None
+        cause = "width" if file.width else "combo" if file.combo else "voices"
+        try:
+            voices = self.combined(file.combo, file.voices) if file.combo else file.voices
+        except InvalidReply as error:
+            raise InvalidReply(_located(text, ((("combo",), problem) for problem in error.problems))) from None
+        voices = filled(voices, self.known_roles, file.width) if file.width else voices
+        if not voices:
+            raise InvalidReply(_located(text, [(("voices",), "`voices`: there must be at least one.")]))
+        fields = {name: getattr(file, name) for name in Proposal.model_fields}
+        plan = Proposal(**{**fields, "voices": voices})
+        if found := list(self.objections(plan)):
+            moved = (((cause,) if place == ("voices",) else place, problem) for place, problem in found[:8])
+            raise InvalidReply(_located(text, moved))
+        return plan
+
+    def combined(self, typed: str, voices: Sequence[Seat]) -> tuple[Seat, ...]:
+        """The voices of a combo, named or typed as roles with + between; raise `InvalidReply`.
+
+        A role that sits already stays as it is. Below the fewest of the band further roles fill up.
+        """
+        sitting = {voice.role: voice for voice in reversed(voices)}
+        roles: dict[str, None] = {}
+        for part in (part.strip().lower() for part in typed.split("+")):
+            if part in self.combos:
+                roles |= dict.fromkeys(self.combos[part].roles)
+            elif part in self.known_roles or part in sitting:
+                roles[part] = None
+            else:
+                known = [*self.combos, *(self.known_roles if "+" in typed else ())]
+                raise InvalidReply([_unknown("combo or role" if "+" in typed else "combo", part, known)])
+        if len(roles) > MOST:
+            raise InvalidReply([f"These are {len(roles)} roles; a turn has at most {MOST} voices."])
+        chosen = [sitting.get(role) or Seat(role=role) for role in roles]
+        return filled(chosen, self.known_roles, max(len(chosen), self.band[0]))
+
+    def objections(self, plan: Proposal) -> Iterator[tuple[Place, str]]:
+        """What speaks against a plan that is well formed: (place in the file, sentence)."""
+        (low, high), names = self.band, plan.names
+        if not low <= len(plan.voices) <= high:
+            yield ("voices",), f"`voices`: {len(names)} of them, where {low} to {high} can sit."
+        if plan.turn != self.turn:
+            yield ("turn",), f"`turn`: this is the plan of turn {self.turn}."
+        if plan.turns[1] < plan.turn:
+            yield ("turns",), f"`turns`: at most {plan.turns[1]}, and this is turn {plan.turn}."
+        if plan.decision == "done" and plan.turn == 1:
+            yield ("decision",), "`decision`: before the first turn there is nothing to write a result from."
+        seated = self.proposed.voices
+        skills = {*self.skills, *(skill for voice in seated for skill in voice.skills)}
+        models = {*self.models, *(voice.model for voice in seated), ""}
+        for index, voice in enumerate(plan.voices):
+            for number_, skill in enumerate(voice.skills):
+                if skill not in skills:
+                    yield ("voices", index, "skills", number_), _unknown("skill", skill, self.skills)
+            if voice.model not in models:
+                yield ("voices", index, "model"), _unknown("model", voice.model, self.models)
+        heard = {*names, ALL, *(message.to for message in self.proposed.messages)}
+        for index, message in enumerate(plan.messages):
+            if message.to not in heard:
+                yield ("messages", index, "to"), _unknown("voice", message.to, [*names, ALL])
+
+    def remarks(self, plan: Proposal) -> list[str]:
+        """What a person may want to know of a plan that is in order: roles that have no method of their own."""
+        known = (*self.known_roles, *(voice.role for voice in self.proposed.voices))
+        found = []
+        for role in dict.fromkeys(voice.role for voice in plan.voices if voice.role not in known):
+            near = _near(role, self.known_roles)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            found.append(f"{role} is a new role: its name and its charge are all it goes by.{hint}")
+        return found
+
+
+def dump(plan: Proposal, format: PlanFormat, render: Render) -> str:
+    """A plan as the text of its file; `render` words it (`templates/turn-plan`) from the values it is given."""
+    low, high = format.band
+    data = plan.model_dump(mode="json")
+    data["voices"] = [voice.model_dump(mode="json", exclude_defaults=True) for voice in plan.voices]
+    chunks = {key: strict_yaml.dump({key: data[key]}).rstrip("\n") for key in data if key not in ("turn", "turns")}
+    names = {"known_roles": format.known_roles, "skills": format.skills, "models": format.models}
+    values = {
+        **chunks,
+        **{key: [flat(name, 100) for name in names[key]] for key in names},
+        "combos": [(flat(name, 60), combo.roles) for name, combo in format.combos.items()],
+        "limits": strict_yaml.dump({"turns": data["turns"]}).rstrip("\n"),
+        "turn": plan.turn,
+        "low": low,
+        "high": high,
+    }
+    return f"{render(values).rstrip()}\n"
+
+
+# -- complaints ------------------------------------------------------------------------------------
+
+
+def _finding(item: Any) -> tuple[Place, str]:
+    """One of pydantic's findings, as a place and a sentence."""
+    place: Place = tuple(item["loc"])
+    key = strict_yaml.shown(str(next((part for part in reversed(place) if isinstance(part, str)), "The plan")))
+    if item["type"] == "extra_forbidden":
+        keys = keys_at(_File, place[:-1])
+        near = _near(key, keys)
+        hint = f" Did you mean `{near[0]}`?" if near else ""
+        return (*place, "?"), f"`{key}` is not a key; the keys are {', '.join(keys)}.{hint}"
+    if item["type"] == "missing":
+        return place, f"`{key}` is missing."
+    if item["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        return place, f"`{key}`: must be a mapping with the keys {', '.join(keys_at(_File, place))}."
+    return place, f"`{key}`: {worded(item)}."
+
+
+def _located(text: str, found: Any) -> list[str]:
+    """The sentences of (place, sentence), each with the line and column where a person finds the place."""
+    marks: dict[Place, yaml.Mark] = {}
+    if root := yaml.compose(text, Loader=_Loader):
+        _mark(root, (), marks)
+    sentences = []
+    for place, problem in found:
+        near = next((up for size in range(len(place), -1, -1) if (up := place[:size]) in marks), ())
+        mark = marks[near]
+        sentences.append(f"line {mark.line + 1}, column {mark.column + 1}: {problem}")
+    return sentences
+
+
+def _mark(node: yaml.Node, place: Place, marks: dict[Place, yaml.Mark]) -> None:
+    """Note where each value stands, and under (…, key, "?") where its key does."""
+    marks[place] = node.start_mark
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            _mark(value, (*place, key.value), marks)
+            marks[(*place, key.value, "?")] = key.start_mark
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            _mark(value, (*place, index), marks)
+
+
+def _near(name: str, known: Sequence[str]) -> list[str]:
+    import difflib  # lazily: needed only to explain an error
+
+    return difflib.get_close_matches(name[:80].lower(), [flat(item, 100) for item in known], n=2)
+
+
+def _unknown(what: str, name: str, known: Sequence[str]) -> str:
+    near = _near(name, known)
+    hint = f"Did you mean {' or '.join(near)}?" if near else ""
+    if not hint:
+        listed = ", ".join(flat(item, 60) for item in known[:_SHORT]) + (", …" if len(known) > _SHORT else "")
+        hint = f"There are: {listed}." if known else "There is none."
+    return f"There is no {what} called `{strict_yaml.shown(name)}`. {hint}"
+
+
+# -- commands --------------------------------------------------------------------------------------
+
+Changes: TypeAlias = dict[str, Any]
+# What each takes, and what it does.
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "go": ("", "hold this turn"),
+    "done": ("", "no further turn: write the result from what there is"),
+    "combo": ("NAME", "seat a power combo, or roles such as architect + critic"),
+    "add": ("ROLE [CHARGE]", "seat one more voice"),
+    "remove": ("VOICE", "take a voice out"),
+    "rename": ("VOICE ROLE", "give a voice another role; its charge stays"),
+    "charge": ("VOICE [TEXT]", "say what a voice is to do"),
+    "skills": ("VOICE [A,B]", "give a voice these skills, or none"),
+    "model": ("VOICE [MODEL]", "ask a voice of this model, or of the next in turn"),
+    "width": ("N", "fill up or cut to so many voices"),
+    "turns": ("N|A-B", "most turns, or after which they must be earned, and most"),
+    "set": ("KEY NUMBER", "change a criterion, such as exit_confidence 0.9"),
+    "focus": ("[TEXT]", "say what the turn is to settle"),
+    "note": ("[TEXT]", "tell every voice something"),
+}
+
+
+def applied(command: str, plan: Proposal, format: PlanFormat) -> Proposal:
+    """The plan after a command of `COMMANDS`; raise `InvalidReply` with what is wrong with it."""
+    verb, *rest = command.strip().split(None, 1) or [""]
+    verb, rest_ = verb.lower(), rest[0] if rest else ""
+    if verb not in COMMANDS:
+        raise InvalidReply([_unknown("command", verb, list(COMMANDS))])
+    takes = COMMANDS[verb][0]
+    needed = len([word for word in takes.split() if not word.startswith("[")])
+    if len(rest_.split()) < needed or (rest_ and not takes):
+        raise InvalidReply([f"`{verb}` takes {takes or 'nothing'}."])
+    changes = _changes(verb, rest_, plan, format)
+    after = validate(Proposal, {**plan.model_dump(mode="json"), **changes}, "The plan")
+    if problems := [problem for _, problem in format.objections(after)]:
+        raise InvalidReply(problems)
+    return after
+
+
+def _changes(verb: str, rest: str, plan: Proposal, format: PlanFormat) -> Changes:
+    match verb:
+        case "go" | "done":
+            return {"decision": verb}
+        case "focus" | "note":
+            return {verb: rest}
+        case "combo":
+            return {"voices": format.combined(rest, plan.voices)}
+        case "width":
+            return {"voices": filled(plan.voices, format.known_roles, _count(rest))}
+        case "turns":
+            return {"turns": rest}
+        case "set":
+            return {"criteria": _criterion(rest, plan)}
+        case "add":
+            role, *charge = rest.split(None, 1)
+            return {"voices": (*plan.voices, {"role": _role(role), "charge": "".join(charge)})}
+    return _reseated(verb, rest, plan)
+
+
+def _reseated(verb: str, rest: str, plan: Proposal) -> Changes:
+    """The commands that begin with a voice's name."""
+    name, *words = rest.split(None, 1)
+    value = words[0] if words else ""
+    if name.lower() not in plan.names:
+        raise InvalidReply([_unknown("voice", name, plan.names)])
+    index = plan.names.index(name.lower())
+    seats: list[Any] = [voice.model_dump() for voice in plan.voices]
+    if verb == "remove":
+        if value or len(seats) == 1:
+            raise InvalidReply(["One voice has to stay." if not value else "`remove` takes VOICE."])
+        return {"voices": [*seats[:index], *seats[index + 1 :]]}
+    key = "role" if verb == "rename" else verb
+    seats[index][key] = _role(value) if key == "role" else value
+    if verb != "rename":
+        return {"voices": seats}
+    renamed = validate(Proposal, {**plan.model_dump(mode="json"), "voices": seats}, "The plan")
+    now = dict(zip(plan.names, renamed.names, strict=True))
+    return {"voices": seats, "messages": [{"to": now.get(m.to, m.to), "text": m.text} for m in plan.messages]}
+
+
+def _role(name: str) -> str:
+    if problem := role_problem(name.lower()):
+        raise InvalidReply([f"{problem}."])
+    return name.lower()
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,3}", text) or not 1 <= int(text) <= MOST:
+        raise InvalidReply([f"`width` takes a number from 1 to {MOST}."])
+    return int(text)
+
+
+def _criterion(rest: str, plan: Proposal) -> Changes:
+    key, _, value = (part.strip() for part in rest.partition(" "))
+    if key not in Criteria.model_fields:
+        raise InvalidReply([_unknown("criterion", key, list(Criteria.model_fields))])
+    if not re.fullmatch(r"[0-9]{0,6}\.?[0-9]{1,9}", value):
+        raise InvalidReply([f"`set {key}` takes a number."])
+    return {**plan.criteria.model_dump(), key: float(value) if "." in value else int(value)}
