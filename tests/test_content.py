@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cdo import briefs
+from cdo.beads import Wording
 from cdo.blocks import role_problem
 from cdo.content import FOLDERS, PACKAGED, Library, attribute, checked, line, project_folder, user_folder, within
 from cdo.convergence import Record
@@ -65,6 +66,7 @@ SCHEMAS: dict[str, Any] = {
     "engine/final-protocol": Prompt,
     "engine/convergence": Convergence,
     "dispatch/providers": Providers,
+    "dispatch/beads": Wording,
     "templates/combos": Combos,
     "domains": Domain,
     "templates/documents": DocumentPrompt,
