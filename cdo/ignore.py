@@ -12,11 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MAX_BYTES = 1_000_000  # of an ignore file
+_MAX_DEEP = 4  # times `**` in a pattern: matching takes as many loops
 
 
-def read_regular(path: str | Path, limit: int) -> bytes:
-    """At most `limit` bytes of a regular file; never waits for a FIFO or follows a link. Raises `OSError`."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+def read_regular(path: str | Path, limit: int, folder: int | None = None) -> bytes:
+    """At most `limit` bytes of a regular file; never waits for a FIFO or follows a link. Raises `OSError`.
+
+    A relative path starts at the open directory `folder`, if there is one.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
@@ -80,6 +84,7 @@ def _git_folder(base: str) -> Path:
 def _patterns(base: str, path: str | Path) -> tuple[tuple[str, re.Pattern[str], bool], ...]:
     """The patterns of one ignore file, to be matched relative to `base`; () where there are none."""
     lines = [line for line in _lines(path) if line.strip("!/ ") and not line.startswith("#")]
+    lines = [line for line in lines if line.count("**") <= _MAX_DEEP]
     if not lines:
         return ()
     from pathspec import GitIgnoreSpec  # late: most runs meet no ignore file
@@ -92,8 +97,19 @@ def _patterns(base: str, path: str | Path) -> tuple[tuple[str, re.Pattern[str], 
             with contextlib.suppress(ValueError, re.error):  # git passes over a bad line too
                 pattern = GitIgnoreSpec.from_lines([line]).patterns[0]
                 if pattern.regex and pattern.include is not None:
-                    patterns.append((base, pattern.regex, pattern.include))
+                    patterns.append((base, _swift(pattern.regex), pattern.include))
     return tuple(patterns)
+
+
+def _swift(regex: re.Pattern[str]) -> re.Pattern[str]:
+    """The same pattern without its freedom to try every way of sharing a name among its stars.
+
+    What stands between two stars may as well be taken where it comes first: no name of a hostile repository keeps
+    a search busy.
+    """
+    text = re.sub(r"(?:\[\^/\]\*)+", "[^/]*", regex.pattern)
+    part = r"\\.|\[(?!\^/\]\*)(?:\\.|[^\]\\])+\]|[^\\\[\]/(){}*+?|^$]"
+    return re.compile(re.sub(rf"\[\^/\]\*((?:{part})+)(?=\[\^/\]\*)", r"(?>[^/]*?\1)", text), regex.flags)
 
 
 def _lines(path: str | Path) -> list[str]:

@@ -56,7 +56,9 @@ class Call:
     for ("agent", "synthesis", "final"); `template` names the content document that words it; `data` are
     that document's variables (JSON only); `reads` names the artifacts it is shown, in this order;
     `models` are the seats' model names, tried in this order when one fails for good. `file` is the artifact's
-    stem where it is not `name`; with `deferred` the shell writes that file when the outcome is known.
+    stem where it is not `name`; with `deferred` the shell writes that file when the outcome is known. With
+    `tools` the model may look into the repository first. Calls of one `thread` are one conversation for backends
+    that keep conversations.
     """
 
     name: str
@@ -68,6 +70,8 @@ class Call:
     reads: tuple[str, ...] = ()
     file: str = ""
     deferred: bool = False
+    tools: bool = False
+    thread: str = ""
 
     @property
     def artifact(self) -> str:
@@ -97,24 +101,77 @@ class Pause:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """What checking one citation found: the citation as written, whether it holds, and why (not), as a phrase."""
+
+    citation: str
+    verified: bool
+    why: str
+
+
+@dataclass(frozen=True)
 class Reply:
     """What came back for one call: `data` is what the format validated, or None with the `reason`.
 
-    `added` lists what cdo itself had to add to make the reply complete (empty when nothing).
+    `added` lists what cdo itself had to add to make the reply complete (empty when nothing); `findings` what
+    became of each place of the repository that the reply cites.
     """
 
     call: str
     data: Any = None
     reason: str = ""
     added: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     @property
     def missing(self) -> bool:
         return self.data is None
 
 
-Step: TypeAlias = Batch | Pause
-Answer: TypeAlias = tuple[Reply, ...] | str | None
+class Document(Protocol):
+    """How a document that a person may edit is read."""
+
+    def parse(self, text: str) -> Any:
+        """Return the validated data of a document; raise `InvalidReply` with what is wrong, by line and column."""
+        ...
+
+
+@dataclass(frozen=True)
+class Review:
+    """A document put before the person, who may change it before the run goes on.
+
+    `file` is its name in the session ("t2-plan.yaml"); `word` puts the proposal into words with the content
+    document `template`. What comes back is the validated data of the text as the person left it. Off a terminal
+    the run pauses until it is resumed.
+    """
+
+    file: str
+    template: str
+    word: Callable[[Callable[[Mapping[str, Any]], str]], str]
+    format: Document
+
+
+@dataclass(frozen=True)
+class Publish:
+    """Files for people to read, by name in the session: projections of what is decided, never read back."""
+
+    files: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Collect:
+    """What a person left in a folder of the session, taken once: `name` tells this collection from later ones.
+
+    Each file that `format` can read comes back as data, in order of its name; others are put into quarantine.
+    """
+
+    name: str
+    folder: str
+    format: Document
+
+
+Step: TypeAlias = Batch | Pause | Review | Publish | Collect
+Answer: TypeAlias = Any  # by step: replies; an option; the data of a document; None; the data of several
 Program: TypeAlias = Generator[Step, Answer, T]
 
 
@@ -142,8 +199,21 @@ class Message:
 
 
 @dataclass(frozen=True)
+class Thread:
+    """A conversation that a command-line agent keeps itself: its id there, and what it has used in all so far."""
+
+    id: str
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True)
 class Request:
-    """One request, ready to send. `max_tokens` bounds the reply; `grammar` is GBNF or ""."""
+    """One request, ready to send. `max_tokens` bounds the reply; `grammar` is GBNF or "".
+
+    `thread` is a conversation to go on with, where the backend can; `keep` asks it to keep this one for later.
+    """
 
     model: str
     messages: tuple[Message, ...]
@@ -151,6 +221,8 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     grammar: str = ""
     tools: tuple[Mapping[str, Any], ...] = ()
+    thread: Thread | None = None
+    keep: bool = False
 
 
 class Finish(enum.StrEnum):
@@ -185,6 +257,7 @@ class Response:
     usage: Usage | None = None
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
+    thread: Thread | None = None
 
 
 class Fault(enum.StrEnum):

@@ -22,6 +22,7 @@ from cdo.plan import make
 from cdo.proposal import Combos
 from cdo.schemas import Convergence, Preset, Prompt, Providers, Role
 from cdo.settings import Resolved, Settings
+from cdo.tools import ToolBox
 from cdo.types import Batch
 from cdo.words import Invocation
 
@@ -66,6 +67,7 @@ SCHEMAS: dict[str, Any] = {
     "engine/final-protocol": Prompt,
     "engine/convergence": Convergence,
     "dispatch/providers": Providers,
+    "dispatch/tools": ToolBox,
     "dispatch/beads": Wording,
     "templates/combos": Combos,
     "domains": Domain,

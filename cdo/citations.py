@@ -1,0 +1,286 @@
+"""Citations of files in what models write: found in texts, checked against the repository, marked for readers.
+
+A citation is `path:12`, `path:12-14`, `path:L12` or `path#L12-L14`, and may be followed by the words that stand
+there: `src/a.py:12 "def f("`, `a.py:12: def f(`. `find` is pure and takes time that grows with the text alone.
+Addresses, times, versions and `host:port` are no citations.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cdo.tree import Tree, Unfit, lines_of
+from cdo.types import Finding
+
+DRIFT = 2  # lines by which quoted words may stand beside the line that is cited
+MIN_LINE = 6  # signs of a line, blanks aside, that are more than punctuation
+MAX_FILES = 1_000  # files that are read for one check
+MAX_CITATIONS = 2_000  # that are looked at in one check
+TOO_MANY = "not checked: there are too many citations"
+
+_WORDS = (
+    r'"[^"\n]{1,300}"|“[^”\n]{1,300}”|«[^»\n]{1,300}»|`[^`\n]{1,300}`|\'[^\'\n]{1,300}\'(?!\w)|\\"[^"\n]{1,300}\\"'
+)
+_MARK = r"[ ](?:✓|✗[ ]\([^()\n]{0,200}\))"
+# Each part is bounded or possessive, and a path is only tried where one can begin: no text takes more than a few
+# steps a character.
+_CITATION = re.compile(
+    rf"""
+    [a-zA-Z][a-zA-Z0-9+.-]{{1,15}}+://\S*+                 # an address: passed over as a whole
+    | (?<![\w./@+~#%:\\-])
+      (?P<path>[\w./@+~%-]{{1,250}}+)
+      (?:
+        :L?(?P<first>\d{{1,7}}+)(?:[-–]L?(?P<last>\d{{1,7}}+))?+(?P<column>:\d{{1,5}}+)?+
+        | \#L(?P<first_l>\d{{1,7}}+)(?:[-–]L?(?P<last_l>\d{{1,7}}+))?+
+      )
+      (?![\w/@~%]|[.-]\w|:\d)
+      (?:`?(?:[ \t]{{0,3}}+[:—–-][ \t]{{1,3}}+|[ \t]{{1,3}}+\(?|\()(?P<quote>{_WORDS}))?+
+    """,
+    re.VERBOSE,
+)
+_AFTER = re.compile(rf"(?:{_MARK})?:[ \t]{{1,3}}(?P<words>[^\n`]{{1,200}})(?P<tick>`)?")
+_MARKED = re.compile(_MARK)
+_CODE = re.compile(
+    r"[\w.@]+ ?(?:\(|\[|\{|[-+*/|&]?=|:=|->|::|<\w|:$)"
+    r"|(?:async|await|def|class|fn|func|function|import|from|return|raise|throw|const|let|var|pub|public|private|"
+    r"protected|static|struct|type|interface|impl|enum|use|if|for|while|#include|@\w+|<\w+|\})(?!\w)"
+    r".{0,150}[(){}=;:<>\[\]]"
+)
+_DOTTED = re.compile(r"(?:\w+(?:\.|::|#))*(\w+)(\(\))?")
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Names without a folder before them are only taken where their ending is that of a file with lines.
+_ENDINGS = _words(
+    "py pyi pyx js mjs cjs jsx ts mts cts tsx go rs rb java kt kts scala groovy c h cc cpp cxx hh hpp cs fs swift m "
+    "mm php ex exs erl hs ml mli lua jl pl pm sh bash zsh fish ps1 bat sql proto graphql vue svelte clj cljs dart "
+    "zig nim r sol tf hcl md mdx rst adoc txt tex toml yaml yml json jsonl json5 ini cfg conf xml html htm css scss "
+    "sass less csv tsv gradle cmake mk nix lock diff patch ipynb j2 jinja tmpl env service properties"
+)
+_NAMES = _words(
+    "makefile dockerfile containerfile jenkinsfile vagrantfile procfile gemfile rakefile license readme changelog "
+    "codeowners justfile brewfile"
+)
+_HOST = re.compile(
+    r"www\.|(?:[\w-]{1,63}+\.){1,8}(?:com|org|net|io|dev|app|ai|co|edu|gov|info|cloud|local|internal)(?:/|$)"
+    r"|\d{1,3}(?:\.\d{1,3}){3}(?:/|$)|localhost(?:/|$)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Citation:
+    """Lines of a file that a text points to, and the words it says stand there ("" for none).
+
+    Words that are not `quoted` are all that follows a colon: the line itself, its beginning with more behind it, or
+    a remark. `end` is where a mark belongs in the text.
+    """
+
+    path: str
+    first: int
+    last: int
+    quote: str = ""
+    quoted: bool = True
+    end: int = field(default=0, compare=False)
+
+    def __str__(self) -> str:
+        lines = str(self.first) if self.last == self.first else f"{self.first}-{self.last}"
+        words = f' "{self.quote}"' if self.quoted else f": {self.quote}"
+        return f"{self.path}:{lines}" + (words if self.quote else "")
+
+
+# -- finding --------------------------------------------------------------------------------------
+
+
+def find(text: str) -> tuple[Citation, ...]:
+    """All citations in a text, in order."""
+    return tuple(_each(text))
+
+
+def _each(text: str) -> Iterator[Citation]:
+    for match in _CITATION.finditer(text):
+        path = match["path"]
+        if not path or not _is_path(path, by_anchor=match["first_l"] is not None):
+            continue
+        first = int(match["first"] or match["first_l"])
+        last = int(match["last"] or match["last_l"] or first)
+        path = path.removeprefix("./")
+        if words := match["quote"]:
+            yield Citation(path, first, last, _bare(words), end=match.end("quote"))
+            continue
+        at = match.end("column") if match["column"] else match.end("last" if match["last"] else "first")
+        at = match.end() if match["first_l"] else at
+        yield _with_words(text, Citation(path, first, last, end=at))
+
+
+def _with_words(text: str, found: Citation) -> Citation:
+    """A citation with what follows it after a colon, which may be the line or a remark about it."""
+    after = _AFTER.match(text, found.end)
+    end = found.end + (text[found.end : found.end + 1] == "`")  # a mark stands outside the code
+    if not after:
+        return Citation(found.path, found.first, found.last, end=end)
+    words = _MARKED.sub("", after["words"]).strip().rstrip("\"'")
+    least = max(0, found.end - 400)
+    begin = max(least, text.rfind("\n", least, found.end) + 1)
+    inside = after["tick"] is not None and text.count("`", begin, found.end) % 2 == 1
+    return Citation(found.path, found.first, found.last, words, inside, after.end() if inside else end)
+
+
+def _bare(words: str) -> str:
+    return words.strip("\"'“”«»`\\").strip()
+
+
+def _is_path(path: str, *, by_anchor: bool) -> bool:
+    """Whether a word is the path of a file rather than a host, a version, a tag or a part of prose."""
+    *folders, name = path.split("/")
+    if "//" in path or _HOST.match(path) or ("@" in path and not re.search(r"(?:^|/)@", path)):
+        return False
+    stem, dot, ending = name.rpartition(".")
+    if name.lower() in _NAMES:
+        return True
+    if not dot or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,11}", ending):
+        return by_anchor and bool(folders) and bool(name.strip("."))
+    return ending.lower() in _ENDINGS if not folders else bool(stem or ending)
+
+
+# -- checking -------------------------------------------------------------------------------------
+
+
+def check(citation: Citation, root: Path) -> Finding:
+    """Look whether the lines a citation points to exist in the repository, and whether its words stand there."""
+    return _Checker(root).check(citation)
+
+
+def check_all(texts: Iterable[str], root: Path | None) -> tuple[Finding, ...]:
+    """The findings for all citations of several texts, each once, in order; () where there is no repository.
+
+    Each file is read once.
+    """
+    if root is None:
+        return ()
+    checker, findings = _Checker(root), dict[str, Finding]()
+    for text in texts:
+        for citation in _each(text):
+            if (label := str(citation)) not in findings:
+                many = len(findings) >= MAX_CITATIONS
+                findings[label] = Finding(label, False, TOO_MANY) if many else checker.check(citation)
+    return tuple(findings.values())
+
+
+class _Squeezed:
+    """A file's lines without their blanks, as one text, with where each line begins in it."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        bare = ["".join(line.split()) for line in lines]
+        self.count = len(lines)
+        self._lines = bare
+        self._text = "".join(bare)
+        self._starts = [0]
+        for line in bare:
+            self._starts.append(self._starts[-1] + len(line))
+
+    def line_of(self, words: str, first: int = 1, last: int | None = None) -> int:
+        """The line in which `words` begin so that they stand between two lines; 0 where they do not."""
+        begin, end = self._starts[max(first, 1) - 1], self._starts[min(last or self.count, self.count)]
+        for parts in _readings("".join(words.split())):
+            places, at = list[int](), begin
+            for part in parts:
+                at = self._text.find(part, at, end)
+                if at < 0:
+                    break
+                places.append(at)
+                at += len(part)
+            else:
+                return bisect_right(self._starts, places[0])
+        return 0
+
+    def begins(self, words: str, first: int, last: int) -> bool:
+        """Whether one of these lines, if it says anything, stands at the beginning of `words`."""
+        words = "".join(words.split())
+        return any(len(line) >= MIN_LINE and words.startswith(line) for line in self._lines[first - 1 : last])
+
+
+def _readings(words: str) -> Iterator[list[str]]:
+    """What quoted words may mean: themselves; `A.name()` any call of it; dots in the middle what was left out."""
+    yield [words]
+    if name := _DOTTED.fullmatch(words):
+        yield [name[1] + "(" * bool(name[2])]
+    if len(parts := [part for part in re.split(r"…|\.\.\.", words) if part]) > 1 or parts not in ([], [words]):
+        yield parts
+
+
+class _Checker:
+    def __init__(self, root: Path) -> None:
+        self._tree = Tree(root)
+        self._files: dict[str, _Squeezed | str] = {}
+
+    def check(self, citation: Citation) -> Finding:
+        verified, why = self._judge(citation)
+        return Finding(str(citation), verified, why)
+
+    def _judge(self, found: Citation) -> tuple[bool, str]:
+        file = self._file(found.path)
+        if isinstance(file, str):
+            return False, file
+        if not 1 <= found.first <= found.last <= file.count:
+            if found.first > found.last:
+                return False, "the lines run backwards"
+            return False, f"the file has {file.count} line{'s' * (file.count != 1)}"
+        if not found.quote.split():
+            return True, "line exists; nothing was quoted"
+        if file.line_of(found.quote, found.first, found.last):
+            return True, "the words stand there"
+        if at := file.line_of(found.quote, found.first - DRIFT, found.last + DRIFT):
+            return True, f"found at line {at}"
+        if not found.quoted and file.begins(found.quote, found.first, found.last):
+            return True, "the words stand there"
+        if not found.quoted and not _CODE.match(found.quote):
+            return True, "line exists; what follows does not stand there and may be a remark"
+        at = file.line_of(found.quote)
+        return False, f"the words stand at line {at}" if at else "the words are not in the file"
+
+    def _file(self, path: str) -> _Squeezed | str:
+        """A file ready for comparing, or why it cannot be."""
+        if path not in self._files:
+            if len(self._files) >= MAX_FILES:
+                return TOO_MANY
+            try:
+                self._files[path] = _Squeezed(lines_of(self._tree.text(path)))
+            except Unfit as unfit:
+                self._files[path] = "no such file" if unfit.why == "not there" else _phrase(unfit.why)
+            except (OSError, ValueError):
+                self._files[path] = "cannot be read"
+        return self._files[path]
+
+
+def _phrase(text: str) -> str:
+    """`text` without brackets, which would end a mark, and short."""
+    return " ".join(text.replace("(", "- ").replace(")", "").split())[:200]
+
+
+# -- marking --------------------------------------------------------------------------------------
+
+
+def marked(text: str, findings: Sequence[Finding]) -> str:
+    """`text` with ` ✓` or ` ✗ (why)` after each citation that `findings` tell of; nothing else is changed.
+
+    A mark that already stands there, whoever wrote it, is replaced: marking twice is marking once.
+    """
+    marks = {item.citation: " ✓" if item.verified else f" ✗ ({_phrase(item.why)})" for item in findings}
+    pieces, at = list[str](), 0
+    for citation in _each(text):
+        mark = marks.get(str(citation))
+        if mark is None:
+            continue
+        pieces += [text[at : citation.end], mark]
+        at = citation.end
+        while old := _MARKED.match(text, at):
+            at = old.end()
+    return "".join([*pieces, text[at:]])

@@ -1,0 +1,344 @@
+"""The files below a folder, judged: which of them may be shown to a model, why the others not, and their text.
+
+Version control data and what looks like a secret is never shown; ignored and binary files are not either. No
+symbolic link is followed out of a root. Paths are relative, with `/`, and printable whatever bytes a name has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cdo.ignore import Rules, read_regular, rules_above
+from cdo.secrets import SECRET_FOLDERS, called, secret_in, secret_name
+
+MAX_BYTES = 1_000_000  # a larger file that nobody named is data, not reading matter
+
+IGNORED = "ignored by git"
+VERSION_CONTROL = "version control data"
+SECRET_NAME = "may hold secrets, by its name"
+GENERATED = "lock file, minified or generated"
+DEPENDENCIES = "dependencies or a cache"
+SESSION = "an earlier session of cdo"
+BINARY = "binary"
+LINK = "symbolic link"
+TOO_DEEP = "too deep to be opened"
+OUTSIDE = "outside the repository"
+
+# Names, as globs that ignore case.
+_VCS = ".git .hg .svn .bzr .jj .pijul _darcs CVS"
+_DERIVED_FOLDERS = (
+    "node_modules bower_components __pycache__ venv .venv .tox .nox .*_cache .hypothesis .gradle .terraform"
+)
+_DERIVED_NAMES = (
+    "*.lock *.lockb *.lockfile *-lock.json *.lock.json *.lock.hcl npm-shrinkwrap.json pnpm-lock.yaml go.sum "
+    ".pnp.* *.min.js *.min.mjs *.min.cjs *.min.css *.bundle.js *.js.map *.mjs.map *.cjs.map *.css.map "
+    "*_pb2.py *_pb2.pyi *_pb2_grpc.py *.pb.go *.generated.* *.g.dart"
+)
+_DERIVED_MARK = re.compile(r"^\W{0,8}(?:Code generated .*DO NOT EDIT|@generated\b)", re.MULTILINE)
+_SESSION_MARKS = ("session.yaml", "journal.jsonl")
+_LINKS = 16  # symbolic links on the way to one file
+
+# Control characters, and those that reorder or hide text (bidi marks, tags): what a reader would not see.
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]"
+)
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """One file, or folder (its path ends with "/"), that was left out, and why, as a phrase."""
+
+    path: str
+    why: str
+
+
+@dataclass(frozen=True)
+class File:
+    """A regular file that may be shown: its name for a person, its real path, its size in bytes."""
+
+    path: str
+    real: str
+    size: int = 0
+    named: bool = False
+
+
+class Unfit(Exception):
+    """A file must not be shown: why, as a phrase, and what whoever named it can do, as a sentence or ""."""
+
+    def __init__(self, why: str, hint: str = "") -> None:
+        super().__init__(why)
+        self.why, self.hint = why, hint
+
+
+# -- by name --------------------------------------------------------------------------------------
+
+
+def forbidden(name: str, *, folder: bool) -> str:
+    """Why an entry called `name` is never shown to a model; "" where its name says nothing against it."""
+    if called(name, _VCS) and (folder or name == ".git"):
+        return VERSION_CONTROL
+    return SECRET_NAME if (called(name, SECRET_FOLDERS) if folder else secret_name(name)) else ""
+
+
+def derived(name: str, *, folder: bool) -> str:
+    """Why an entry called `name` is nobody's own text, and only shown when it is asked for; "" for all others."""
+    if folder:
+        return DEPENDENCIES if called(name, _DERIVED_FOLDERS) else ""
+    return GENERATED if called(name, _DERIVED_NAMES) else ""
+
+
+def generated(text: str) -> bool:
+    """Whether a file says at its start that a program wrote it."""
+    return _DERIVED_MARK.search(text, 0, 1000) is not None
+
+
+def walk(top: str, prefix: str, rules: Rules, depth: int = 0) -> Iterator[File | Skipped]:
+    """What is below a folder, in order: its files, then its subfolders, each by name; paths start with `prefix`.
+
+    `rules` are those that hold around it. Folders below `depth` levels (0: any number) are skipped. Symbolic links
+    are not followed, so this ends and stays inside. Raises `OSError` where `top` itself cannot be read.
+    """
+    stack = [(top, prefix, rules, 1)]
+    while stack:
+        folder, prefix, rules, level = stack.pop()
+        try:
+            with os.scandir(folder) as scan:
+                entries = sorted(scan, key=lambda entry: entry.name)
+        except OSError as error:
+            if folder == top:
+                raise
+            yield Skipped(prefix, unreadable(error))
+            continue
+        rules = rules.enter(folder)
+        below = []
+        for entry in entries:
+            path = prefix + printable(entry.name)
+            try:
+                item = _look(entry, path, rules)
+            except OSError as error:
+                item = Skipped(path, unreadable(error))
+            if item:
+                yield item
+            else:
+                below.append((entry.path, f"{path}/", rules, level + 1))
+        if level == depth:
+            yield from (Skipped(path, TOO_DEEP) for _, path, *_ in below)
+        else:
+            stack += reversed(below)
+
+
+def _look(entry: os.DirEntry[str], path: str, rules: Rules) -> File | Skipped | None:
+    """Judge one directory entry by what it is and how it is called; None is a folder to walk."""
+    if entry.is_symlink():
+        return Skipped(path, LINK)
+    folder = entry.is_dir(follow_symlinks=False)
+    path += "/" * folder
+    why = forbidden(entry.name, folder=folder)
+    if why != VERSION_CONTROL and rules.ignored(entry.path, folder=folder):
+        why = IGNORED
+    if why:
+        return Skipped(path, why)
+    if folder and all(os.path.lexists(f"{entry.path}/{mark}") for mark in _SESSION_MARKS):
+        return Skipped(path, SESSION)  # voices must not be fed what voices said
+    if not folder and not entry.is_file(follow_symlinks=False):
+        return Skipped(path, "not a regular file")
+    if why := derived(entry.name, folder=folder):
+        return Skipped(path, why)
+    if folder:
+        return None
+    size = entry.stat(follow_symlinks=False).st_size
+    return Skipped(path, "over 1 MB") if size > MAX_BYTES else File(path, entry.path, size)
+
+
+# -- by content -----------------------------------------------------------------------------------
+
+
+def load(file: File, limit: int) -> str:
+    """The text of a file of at most `limit` bytes, fit to be shown; raises `Unfit`."""
+    try:
+        data = read_regular(file.real, limit + 1)
+    except OSError as error:
+        raise Unfit(unreadable(error), "Check its permissions, or leave it out.") from error
+    return readable(data, limit)
+
+
+def readable(data: bytes, limit: int) -> str:
+    """The bytes of a file as text in which nothing acts or hides; raises `Unfit` for what must not be shown."""
+    if len(data) > limit:
+        raise Unfit(f"over {limit // 1_000_000} MB", "Copy what matters into a smaller file.")
+    if b"\0" in data:
+        raise Unfit(BINARY, "Convert it to text first.")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Unfit("not UTF-8 text", "Convert it to UTF-8 first.") from error
+    if what := secret_in(text):
+        raise Unfit(f"seems to hold {what}", "Take the secret out, or copy what matters into another file.")
+    return visible(text.replace("\r\n", "\n"))
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a file's text, as they are numbered everywhere: line 1 is the first of them."""
+    lines = text.split("\n")
+    return lines[:-1] if not lines[-1] else lines
+
+
+def numbered(lines: Sequence[str], first: int = 1) -> str:
+    """Lines with their numbers before them ("12| code"), so that they can be cited."""
+    return "".join([f"{number}| {line}\n" for number, line in enumerate(lines, first)])
+
+
+def visible(text: str) -> str:
+    """`text` with what would act or hide shown instead: ␛ for escape, <U+202E> for a mark of direction."""
+    return _HIDDEN.sub(_shown, text)
+
+
+def _shown(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else f"<U+{code:04X}>"
+
+
+def printable(name: str) -> str:
+    """A file name on one line: bytes that are not UTF-8 as `\\xNN`, control characters visible."""
+    if name.isascii() and name.isprintable():
+        return name
+    name = os.fsencode(name).decode("utf-8", "backslashreplace")
+    return visible(name).replace("\n", "␊").replace("\t", "␉")
+
+
+def unreadable(error: OSError) -> str:
+    """Why something cannot be read, as a phrase."""
+    return f"cannot be read ({(error.strerror or 'unknown error').lower()})"
+
+
+# -- a path that somebody wrote -------------------------------------------------------------------
+
+
+class Tree:
+    """The files below `root`, found by paths that a model wrote: whatever they are, nothing outside is touched."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = os.path.realpath(root)
+        self._given = str(root.absolute())
+        self._rules = rules_above(Path(self.root), Path(self.root))
+
+    def find(self, path: str) -> File | None:
+        """The regular file at `path`, None for a folder.
+
+        Raises `Unfit` for what is not there, leads outside, or must not be shown.
+        """
+        return self._find(path)[1]
+
+    def folder(self, path: str) -> tuple[str, str, Rules]:
+        """A folder, as `walk` takes it: (its real path, the prefix of what is in it, the rules around it)."""
+        parts, file, rules = self._find(path)
+        if file:
+            raise Unfit("a file, not a folder", "Read it instead.")
+        prefix = "".join(f"{printable(part)}/" for part in parts)
+        return "/".join([self.root, *parts]), prefix, rules
+
+    def text(self, path: str) -> str:
+        """The text of the file at `path`, fit to be shown; raises `Unfit`."""
+        parts, file, _ = self._find(path)
+        if not file:
+            raise Unfit("a folder, not a file", "Name a file in it.")
+        return readable(self._bytes(parts), MAX_BYTES)
+
+    def bytes_at(self, path: str, limit: int) -> bytes:
+        """At most `limit` bytes of a file whose path is known to be plain: relative, without `..`, in raw names.
+
+        No component may be a symbolic link. Raises `OSError`.
+        """
+        return self._bytes(path.split("/"), limit)
+
+    def _bytes(self, parts: Sequence[str], limit: int = MAX_BYTES + 1) -> bytes:
+        # Each step starts from the folder just opened: a link put in its place meanwhile is an error, not a way out.
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+        folder = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            for part in parts[:-1]:
+                below = os.open(part, flags, dir_fd=folder)
+                os.close(folder)
+                folder = below
+            return read_regular(parts[-1], limit, folder)
+        finally:
+            os.close(folder)
+
+    def _find(self, path: str) -> tuple[list[str], File | None, Rules]:
+        """(names from the root down, the file if it is one, the rules around it); no name is a symbolic link."""
+        todo, done, links = self._parts(path), list[str](), 0
+        rules, file = self._rules, None
+        while todo:
+            if file:
+                raise Unfit("not there", "A file has nothing below it.")
+            if not done:
+                rules = self._rules.enter(self.root)
+            folder_above = "/".join([self.root, *done])
+            name = _entry(folder_above, todo.pop(0))
+            here = f"{folder_above}/{name}"
+            mode = _mode(here)
+            if stat.S_ISLNK(mode):
+                links += 1
+                todo, done = [*self._behind(here, name, links), *todo], []
+                continue
+            folder = stat.S_ISDIR(mode)
+            if why := forbidden(name, folder=folder) or IGNORED * rules.ignored(here, folder=folder):
+                raise Unfit(why, "It is not shown to models.")
+            if not folder and not stat.S_ISREG(mode):
+                raise Unfit("not a regular file")
+            done.append(name)
+            if folder and todo:
+                rules = rules.enter(here)
+            file = None if folder else File("/".join(map(printable, done)), here)
+        return done, file, rules
+
+    def _parts(self, path: str) -> list[str]:
+        """The names in a path, from the root down; an absolute one must say that it is below the root."""
+        for root in (self.root, self._given):
+            if path == root or path.startswith(root.rstrip("/") + "/"):
+                path = path[len(root) :].lstrip("/")
+                break
+        parts = [part for part in path.split("/") if part not in ("", ".")]
+        if path.startswith(("/", "~")) or ".." in parts:
+            raise Unfit(OUTSIDE, "Give a path from the top of the repository, without `..`.")
+        return parts
+
+    def _behind(self, here: str, name: str, links: int) -> list[str]:
+        """Where a symbolic link leads, as names from the root down; raises `Unfit` if not inside."""
+        if why := forbidden(name, folder=False) or forbidden(name, folder=True):
+            raise Unfit(why, "It is not shown to models.")
+        real = os.path.realpath(here)
+        if links > _LINKS or not real.startswith(self.root.rstrip("/") + "/"):
+            raise Unfit("a symbolic link that leads nowhere inside the repository")
+        return os.path.relpath(real, self.root).split("/")
+
+
+def _entry(folder: str, part: str) -> str:
+    """The entry of a folder that is written `part`, byte for byte or as `printable` shows it; raises `Unfit`.
+
+    Asking the folder rather than the file system: `.GIT` or `.g\u200cit` is `.git` to some of them.
+    """
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        names = os.listdir(folder)
+    found = part if part in names else next((name for name in sorted(names) if printable(name) == part), None)
+    if found is None:
+        import difflib
+
+        seen = [shown for name in sorted(names) if not forbidden(name, folder=True) for shown in [printable(name)]]
+        near = difflib.get_close_matches(part[:200], seen, n=3)
+        raise Unfit("not there", f"There is {' and '.join(near)}." if near else "List the folder to see what is.")
+    return found
+
+
+def _mode(path: str) -> int:
+    try:
+        return os.lstat(path).st_mode
+    except OSError as error:
+        raise Unfit(unreadable(error)) from error
