@@ -7,50 +7,38 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict
-
-from cdo import __version__, artifacts, models, strict_yaml
-from cdo.budget import Budget, Limits, price_unknown
-from cdo.content import Library, checked
-from cdo.deliberate import Outcome, deliberate
-from cdo.errors import ConfigError, SessionError, UsageError
-from cdo.final import final_section
+from cdo import artifacts, modes, repository, seating, skill_files
+from cdo.attempts import Deadlines
+from cdo.briefs import fit
+from cdo.budget import Budget, Limits
+from cdo.citations import check_all, marked
+from cdo.content import Library
+from cdo.documents import adr_file_name, stamped
+from cdo.ending import Outcome
+from cdo.errors import CdoError
+from cdo.final import add_to_section, final_section
+from cdo.frozen import redactor
 from cdo.models import ModelSpec
+from cdo.people import Human
 from cdo.plan import Plan
-from cdo.policy import Gate
-from cdo.runner import Deadlines, Human, Runner, Seat, totals
-from cdo.secrets import secret_values
-from cdo.settings import Resolved, Settings
+from cdo.runner import Runner, totals
+from cdo.settings import Settings
 from cdo.signals import interruptible
-from cdo.store import Session, Taken, session_path
-from cdo.types import Backend, Event, Observe
+from cdo.skills import SkillInjection, resolve
+from cdo.store import Session, file_new, names_in
+from cdo.tools import Tools
+from cdo.types import Event, Finding, Observe
+from cdo.worksheets import WorkBreakdown
 
-# Settings that a resume may change: they bound the run, they do not shape it.
-ADJUSTABLE = (
-    "budget", "max_calls", "max_tokens", "timeout", "concurrency", "reply_tokens", "connect_timeout",
-    "first_byte_timeout", "idle_timeout", "call_timeout", "strict",
-)  # fmt: skip
-
-
-class Frozen(BaseModel):
-    """`session.yaml`: the plan, the settings it ran under, and where each of those came from."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    cdo: str
-    created: str
-    plan: Plan
-    settings: Settings
-    sources: dict[str, str]
+if TYPE_CHECKING:
+    from cdo.beads import Beads
 
 
 @dataclass(frozen=True)
@@ -70,6 +58,9 @@ class Result:
     missing_voices: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
+    verified: int = 0
+    unverified: tuple[str, ...] = ()
+    documents: tuple[str, ...] = ()
 
     @property
     def degraded(self) -> bool:
@@ -81,140 +72,11 @@ class Result:
 
 @dataclass
 class Shell:
-    """What surrounds a run: how events are shown, and how the person is asked."""
+    """What surrounds a run: its models, how events are shown, and how the person is asked."""
 
+    specs: Sequence[ModelSpec]
     observe: Observe
     human: Human = field(default_factory=Human)
-
-
-def redactor(env: Mapping[str, str]) -> Callable[[str], str]:
-    """A function that takes the values of secret-looking variables out of a text, quoted ones too."""
-    forms: dict[str, str] = {}
-    for name, value in secret_values(env).items():
-        quoted = json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], value.replace("'", "''")
-        forms |= dict.fromkeys((value, *quoted), name)
-    found = sorted(forms.items(), key=lambda item: -len(item[0]))
-
-    def redact(text: str) -> str:
-        for form, name in found:
-            if form in text:
-                text = text.replace(form, f"[redacted:{name}]")
-        return text
-
-    return redact
-
-
-# -- beginning and taking up -----------------------------------------------------------------------
-
-
-def create(plan: Plan, problem: str, context: str, resolved: Resolved, name: str | None) -> Session:
-    """Make the session directory with its first three files; raise `SessionError`."""
-    frozen = Frozen(
-        cdo=__version__,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        plan=plan,
-        settings=resolved.values,
-        sources=dict(resolved.sources),
-    )
-    files = {
-        "00-input.md": f"{problem.strip()}\n",
-        "00-context.md": f"{context.strip()}\n",
-        "session.yaml": strict_yaml.dump(frozen.model_dump(mode="json", exclude_defaults=False)),
-    }
-    out, redact = Path(resolved.values.out), redactor(os.environ)
-    if name:
-        return Session.create(session_path(out, name), files, redact)
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    for attempt in range(1, 100):  # two runs may begin in the same second
-        path = session_path(out, stamp if attempt == 1 else f"{stamp}-{attempt}")
-        if not os.path.lexists(path):
-            with contextlib.suppress(Taken):
-                return Session.create(path, files, redact)
-    raise SessionError(f"No free name was found for a session in {out}.", "Name one with --session.")
-
-
-def load(session: Session) -> Frozen:
-    """The frozen plan of a session; raise `SessionError` when session.yaml is missing or broken."""
-    return read_frozen(session.read("session.yaml"), session.path)
-
-
-def read_frozen(text: str | None, path: Path) -> Frozen:
-    """Parse the text of a session.yaml."""
-    from cdo.errors import ContentError
-
-    if text is None:
-        raise SessionError(f"{path} has no session.yaml.", "It is not a session, or it was damaged: begin a new run.")
-    try:
-        data = strict_yaml.load(text, max_bytes=262_144, max_depth=8)
-    except strict_yaml.YamlProblem as problem:
-        raise SessionError(f"{path}/session.yaml: {problem}.", "Mend the file, then resume.") from None
-    try:
-        return checked(Frozen, data if isinstance(data, dict) else {}, path / "session.yaml")
-    except ContentError as error:
-        raise SessionError(error.message, f"Mend the file, then resume. {error.hint}") from None
-
-
-def adjusted(frozen: Frozen, now: Resolved) -> Settings:
-    """The session's settings, with what this invocation sets explicitly among the adjustable ones."""
-    changes = {key: getattr(now.values, key) for key in ADJUSTABLE if now.sources[key].startswith(("--", "CDO_"))}
-    return frozen.settings.model_copy(update=changes)
-
-
-# -- models ----------------------------------------------------------------------------------------
-
-
-def specs(names: Sequence[str], library: Library, settings: Settings, env: Mapping[str, str]) -> list[ModelSpec]:
-    """Resolve all model names, and start what takes long to load; raise `ConfigError`."""
-    found = [models.resolve(name, library, settings.prices, env) for name in dict.fromkeys(names)]
-    if settings.budget and (unpriced := next((spec for spec in found if spec.price is None), None)):
-        raise price_unknown(unpriced)
-    for spec in found:
-        if spec.route in ("local", "scripted") and spec.model and not Path(spec.model).expanduser().is_file():
-            raise ConfigError(f"`{spec.name}`: there is no file {spec.model}.", "Check the path.")
-    if any(spec.route == "litellm" for spec in found):
-        from cdo.backends import litellm
-
-        litellm.preload()
-    return found
-
-
-def seats(found: Sequence[ModelSpec], settings: Settings, say: Callable[[str], None]) -> dict[str, Seat]:
-    """A backend for each model; models of one address share its connections and its gate."""
-    backends: dict[tuple[str, ...], Backend] = {}
-    gates: dict[str, Gate] = {}
-    made: dict[str, Seat] = {}
-    for spec in found:
-        where = (spec.route, spec.url or spec.model, spec.key_env, spec.cap)
-        backend = backends.get(where) or _backend(spec, settings, say)
-        backends[where] = backend
-        gate = gates.setdefault(spec.url or spec.model.partition("/")[0], Gate())
-        made[spec.name] = Seat(spec, backend, gate)
-    return made
-
-
-def _backend(spec: ModelSpec, settings: Settings, say: Callable[[str], None]) -> Backend:
-    if spec.route == "litellm":
-        from cdo.backends.litellm import LiteLLMBackend
-
-        return LiteLLMBackend(settings.temperature)
-    if spec.route == "scripted":
-        from cdo.backends.scripted import ScriptedBackend
-
-        return ScriptedBackend.from_file(Path(spec.model))
-    if spec.route == "local":
-        from cdo.backends.local import LocalBackend
-
-        return LocalBackend(Path(spec.model) if spec.model else None, say, settings.temperature)
-    from cdo.backends.chat import ChatBackend
-
-    return ChatBackend(
-        spec.url,
-        os.environ.get(spec.key_env, ""),
-        spec.cap,
-        spec.usage,
-        settings.connect_timeout,
-        settings.temperature,
-    )
 
 
 # -- running ---------------------------------------------------------------------------------------
@@ -222,14 +84,16 @@ def _backend(spec: ModelSpec, settings: Settings, say: Callable[[str], None]) ->
 
 async def run(session: Session, plan: Plan, settings: Settings, library: Library, shell: Shell) -> Result:
     """Drive a session to its end and write FINAL.md; raises `CdoError`. Closes the session in any case."""
-    observe = _journaled(session, shell.observe)
-    found = seats(
-        specs(plan.models, library, settings, os.environ),
-        settings,
-        lambda text: observe(Event("note", "", {"text": text})),
-    )
+    observers = [shell.observe]
+    observe = _journaled(session, observers)
+
+    def say(text: str) -> None:
+        observe(Event("note", "", {"text": text}))
+
+    found = seating.seats(shell.specs, settings, library, say)
     # The embedded model answers one at a time: more in flight would only let deadlines run.
     concurrency = 1 if any(seat.spec.route == "local" for seat in found.values()) else settings.concurrency
+    root = repository.root_of(Path.cwd())
     runner = Runner(
         session=session,
         library=library,
@@ -243,31 +107,123 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
         deadlines=Deadlines(settings.first_byte_timeout, settings.idle_timeout, settings.call_timeout),
         concurrency=concurrency,
         reply_tokens=settings.reply_tokens,
+        toolbox=Tools(root, library) if root and plan.tools else None,
+        check=_checker(session, root),
+        skill=_bodies(plan, library),
     )
+    tracker = _tracker(session, plan, library, say) if plan.bd else None
+    if tracker:
+        observers.append(tracker)
     for note in session.notes:
-        observe(Event("note", "", {"text": note}))
+        say(note)
     try:
         with interruptible(session.name):
-            outcome = await runner.drive(deliberate(plan))
+            outcome = await runner.drive(modes.program(plan, library))
             result = finish(session, plan, outcome, runner)
+            _file_decision(session, plan, outcome, settings, say)
+            if tracker:
+                await _hand_over(tracker, outcome, say)
             observe(Event("done", "", result.json()))
             session.flush()
             return result
+    except CdoError as error:
+        observe(Event("stopped", "", {"status": type(error).__name__, "why": error.message}))
+        raise
     finally:
+        observe(Event("content", "", {"opened": library.opened}))
+        if tracker:
+            with contextlib.suppress(Exception):
+                await tracker.close(TRACKER_PATIENCE)
         for backend in {id(seat.backend): seat.backend for seat in found.values()}.values():
             with contextlib.suppress(Exception):
                 await asyncio.wait_for(backend.close(), 1.0)
         session.close()
 
 
-def _journaled(session: Session, observe: Observe) -> Observe:
+def _checker(session: Session, root: Path | None) -> Callable[[str], tuple[Finding, ...]] | None:
+    """What checks citations: against the repository, or where there is none the folder that `-c` was relative to."""
+    given = "No context was given." not in (session.read("00-context.md") or "")
+    place = root or (Path.cwd() if given else None)
+    return (lambda text: check_all([text], place)) if place else None
+
+
+def _bodies(plan: Plan, library: Library) -> Callable[[str], str]:
+    """What reads the body of a skill of the plan's catalogue; raises `SessionError` where it has changed since."""
+
+    def body(name: str) -> str:
+        most = library.read("dispatch/skill-injection", SkillInjection)[0].max_chars
+        card = resolve(name, plan.skills)
+        return fit(skill_files.body(card), most) if card else ""
+
+    return body
+
+
+# -- beside the run --------------------------------------------------------------------------------
+
+TRACKER_PATIENCE = 30.0  # seconds that bd gets at the end to take in what is left
+
+
+def _tracker(session: Session, plan: Plan, library: Library, say: Callable[[str], None]) -> Beads:
+    from cdo.beads import Beads
+
+    problem = session.read("00-input.md") or ""
+    redact = redactor(os.environ)
+    return Beads(session.name, problem, Path.cwd(), session.records, session.commit, say, library, redact)
+
+
+async def _hand_over(tracker: Beads, outcome: Outcome, say: Callable[[str], None]) -> None:
+    """Take a work breakdown into bd, as tasks under the run's epic."""
+    from cdo.beads import Task
+
+    for document in outcome.documents.values():
+        for block in document.blocks:
+            if isinstance(block, WorkBreakdown):
+                tasks = [
+                    Task(
+                        task.id,
+                        task.title,
+                        f"{task.description}\n\nDone when: {'; '.join(task.acceptance)}",
+                        task.depends_on,
+                    )
+                    for task in block.tasks
+                ]
+                try:
+                    await tracker.breakdown(tasks)
+                except CdoError as error:
+                    say(f"bd: {error.message}")
+
+
+def _file_decision(
+    session: Session, plan: Plan, outcome: Outcome, settings: Settings, say: Callable[[str], None]
+) -> None:
+    """Copy the decision record to `--adr-dir`, once, under the next number."""
+    prompt = next((prompt for prompt in plan.documents.values() if prompt.target), None)
+    if not settings.adr_dir or prompt is None or prompt.file not in outcome.documents:
+        return
+    session.flush()
+    text = session.read(f"{prompt.file}.md") or ""
+    folder = Path(settings.adr_dir)
+    record = next((record for record in session.records if record["kind"] == "filed"), None)
+    if record is None:
+        name = adr_file_name(names_in(folder), outcome.documents[prompt.file].title, prompt.target)
+        record = {"kind": "filed", "name": name, "date": date.today().isoformat()}
+        session.note(record)
+        session.flush()
+    elif record["name"] in names_in(folder):
+        return
+    path = file_new(folder, str(record["name"]), stamped(text, str(record["date"])))
+    say(f"the decision record was copied to {path}")
+
+
+def _journaled(session: Session, observers: Sequence[Observe]) -> Observe:
     def told(event: Event) -> None:
         if event.kind != "progress":  # several a second, and gone when the call is done
             now = datetime.now(UTC).isoformat(timespec="milliseconds")
             session.journal(
                 {"at": now, "event": event.kind, **({"name": event.name} if event.name else {}), **event.data}
             )
-        observe(event)
+        for observe in observers:
+            observe(event)
 
     return told
 
@@ -292,9 +248,11 @@ def finish(session: Session, plan: Plan, outcome: Outcome, runner: Runner) -> Re
             "open_tensions": list(outcome.open_tensions),
             **({"added": list(outcome.added)} if outcome.added else {}),
             **({"flags": list(outcome.flags)} if outcome.flags else {}),
+            **({"votes": list(outcome.votes)} if outcome.votes else {}),
+            **({"citations": _citations(outcome)} if outcome.verified or outcome.unverified else {}),
             "inputs": reply.own.get("inputs", {}),
         }
-        session.put("FINAL", artifacts.final(reply, outcome.confidence, own))
+        session.put("FINAL", _checked(artifacts.final(reply, outcome.confidence, own), outcome, runner))
     shown = session.artifact("FINAL") or reply
     return Result(
         session=session.name,
@@ -310,16 +268,23 @@ def finish(session: Session, plan: Plan, outcome: Outcome, runner: Runner) -> Re
         missing_voices=missing,
         added=outcome.added,
         flags=outcome.flags,
+        verified=len(outcome.verified),
+        unverified=tuple(citation for citation, _ in outcome.unverified),
+        documents=tuple(f"{name}.md" for name in outcome.documents),
     )
 
 
-def newest_unfinished(out: Path) -> Path:
-    """The session that `resume` takes without a name; raise `UsageError` when there is none."""
-    from cdo.store import locked, sessions
+def _citations(outcome: Outcome) -> dict[str, Any]:
+    return {"verified": len(outcome.verified), "unverified": [f"{item}: {why}" for item, why in outcome.unverified]}
 
-    for path in sessions(out):
-        if not (path / "FINAL.md").exists() and not locked(path):
-            return path
-    raise UsageError(
-        f"There is no unfinished session in {out}.", "`cdo list` shows all; `cdo resume NAME` takes one."
-    )
+
+def _checked(final: artifacts.Artifact, outcome: Outcome, runner: Runner) -> artifacts.Artifact:
+    """FINAL.md with a mark at each citation of its own, and what became of all that were made."""
+    body = marked(final.body, runner.findings("final"))
+    if total := len(outcome.verified) + len(outcome.unverified):
+        line = f"Citations: {len(outcome.verified)} of {total} were found in the repository as cited."
+        if outcome.unverified:
+            listed = "\n".join(f"- ✗ `{item}`: {why}" for item, why in outcome.unverified)
+            line += f" Not verified:\n\n{listed}"
+        body = add_to_section(body, "Confidence", line) if final_section(body, "Confidence") is not None else body
+    return replace(final, body=body)

@@ -17,20 +17,28 @@ QUESTION = "00-input"  # never shortened: it is what everybody answers
 CUT = "\n[… {count} characters left out: the prompt did not fit …]\n"
 
 
-def messages(call: Call, texts: Mapping[str, str], library: Library, *, limit: int = 0) -> tuple[Message, ...]:
-    """Word `call` for a model: `texts` are the artifacts it reads, by name.
+def messages(
+    call: Call, texts: Mapping[str, str], library: Library, *, limit: int = 0, tools: bool = False
+) -> tuple[Message, ...]:
+    """Word `call` for a model: `texts` are the artifacts it reads, by name; `tools` whether it is given any.
 
     `limit` bounds the characters of each artifact (0: whole); raises `ContentError` for a broken template.
     """
-    library.read(call.template, Prompt)
+    if call.kind != "document":  # these have a schema of their own, which the plan has read
+        library.read(call.template, Prompt)
     values: dict[str, Any] = {
         **call.data,
         "read": {name: text if name == QUESTION else fit(text, limit) for name, text in texts.items()},
     }
     if call.kind == "agent":
+        values |= {} if tools else {"tools": None}
         values |= _role(str(call.data["role"]), library)
     elif call.kind == "synthesis":
         values["convergence"] = library.load("engine/convergence").body
+    values["included"] = {
+        name: library.render(document, _including(name, values))
+        for name, document in call.data.get("include", {}).items()
+    }
     system = library.render(call.template, values, "system")
     shared = library.render(call.template, values, "shared") + "\n\n"
     own = library.render(call.template, values, "own")
@@ -38,6 +46,16 @@ def messages(call: Call, texts: Mapping[str, str], library: Library, *, limit: i
         Message("system", system, shared=len(system)),
         Message("user", shared + own, shared=len(shared) if call.kind == "agent" else 0),
     )
+
+
+def _including(name: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The variables of an included document: those of the call; for a domain its own, for skills their bodies."""
+    if name == "domain":
+        return {**values, **values["domain"]}
+    if name != "skills":
+        return values
+    bodies = [{**skill, "body": values["read"].get(f"skills/{skill['name']}", "")} for skill in values["skills"]]
+    return {**values, "skills": bodies}
 
 
 def _role(name: str, library: Library) -> dict[str, Any]:

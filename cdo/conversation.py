@@ -6,20 +6,34 @@ Pure but for loading templates: nothing is sent or written here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 from cdo import briefs
 from cdo.artifacts import Artifact
 from cdo.content import Library
 from cdo.context import estimate_tokens
 from cdo.models import ModelSpec
-from cdo.types import BackendError, Call, Fault, Finish, Message, Request, Response, Usage
+from cdo.types import BackendError, Call, Fault, Finish, Message, Request, Response, ToolCall, Usage
 
 # Faults after which a provider has most likely done the work: charged by estimate when it reported nothing.
 CHARGED = frozenset(
     {Fault.TIMEOUT, Fault.TRUNCATED, Fault.MALFORMED, Fault.EMPTY, Fault.LENGTH, Fault.REFUSED, Fault.INVALID}
 )
+
+
+class Toolbox(Protocol):
+    """Read-only tools that a model may use: how often, what they are, and what they answer (never raising)."""
+
+    @property
+    def max_requests(self) -> int: ...
+
+    @property
+    def max_rounds(self) -> int: ...
+
+    def schemas(self) -> tuple[Mapping[str, Any], ...]: ...
+
+    def run(self, name: str, arguments: str) -> str: ...
 
 
 @dataclass
@@ -51,8 +65,18 @@ class Work:
 class Conversation:
     """The request of one call to one model, and how it changes after what came back."""
 
-    def __init__(self, library: Library, session: str, work: Work, spec: ModelSpec, reply_tokens: int | None) -> None:
+    def __init__(
+        self,
+        library: Library,
+        session: str,
+        work: Work,
+        spec: ModelSpec,
+        reply_tokens: int | None,
+        toolbox: Toolbox | None = None,
+    ) -> None:
         self.problems: tuple[str, ...] = ()
+        self._toolbox, self._rounds = toolbox, 0
+        self._looks: list[Message] = []
         self._library, self._session, self._work, self._spec = library, session, work, spec
         self._reply_tokens = min(reply_tokens or spec.reply_tokens, spec.window // 2)
         self._rejected = ""
@@ -61,6 +85,19 @@ class Conversation:
     def reject(self, text: str, problems: Sequence[str]) -> None:
         """The next request shows the model its reply and what is wrong with it."""
         self._rejected, self.problems = text, tuple(problems)
+
+    def looked(self, text: str, wishes: Sequence[ToolCall], results: Sequence[str]) -> None:
+        """The next request shows the model what its tools answered."""
+        self._rounds += 1
+        self._looks.append(Message("assistant", text, tool_calls=tuple(wishes)))
+        self._looks += [
+            Message("tool", result, tool_call_id=wish.id) for wish, result in zip(wishes, results, strict=True)
+        ]
+
+    def refuse_tools(self) -> bool:
+        """Offer no tools any more; says whether there were any to offer."""
+        offered, self._toolbox = self._toolbox is not None, None
+        return offered
 
     def change(self, fault: Fault) -> None:
         """Change the next request such that `fault` need not come again."""
@@ -88,18 +125,33 @@ class Conversation:
                 "X-Cdo-Attempt": str(len(self._work.records) + 1),
             },
             grammar=call.format.grammar() if spec.grammar else "",
+            tools=self._tools(),
         )
+
+    def _tools(self) -> tuple[Mapping[str, Any], ...]:
+        """What the model may use now: nothing after the last round, so that it answers."""
+        if self._toolbox is None or self._rounds >= self._toolbox.max_rounds or self._rejected:
+            return ()
+        return self._toolbox.schemas()
 
     def _longest(self) -> int:
         """Characters of the longest text that may be shortened."""
         return max((len(text) for name, text in self._work.texts.items() if name != briefs.QUESTION), default=0)
 
     def _messages(self) -> tuple[Message, ...]:
-        messages = briefs.messages(self._work.call, self._work.texts, self._library, limit=self._limit)
+        offered = self._toolbox is not None
+        messages = briefs.messages(self._work.call, self._work.texts, self._library, limit=self._limit, tools=offered)
+        looks = self._looks
+        if looks:  # what was looked up may take half of the window, and no more
+            cap = 2 * self._spec.window // max(1, sum(message.role == "tool" for message in looks))
+            looks = [
+                replace(message, text=briefs.fit(message.text, cap)) if message.role == "tool" else message
+                for message in looks
+            ]
         if not self._rejected:
-            return messages
+            return (*messages, *looks)
         told = self._library.render("engine/repair", {"problems": self.problems})
-        return (*messages, Message("assistant", self._rejected), Message("user", told))
+        return (*messages, *looks, Message("assistant", self._rejected), Message("user", told))
 
 
 def fault_of(response: Response) -> BackendError | None:
@@ -107,6 +159,8 @@ def fault_of(response: Response) -> BackendError | None:
     wrong: tuple[Fault, str] | None = None
     if response.finish is Finish.REFUSAL:
         wrong = Fault.REFUSED, "the model refused to answer"
+    elif response.finish is Finish.TOOLS and response.tool_calls:
+        return None
     elif not response.text.strip():
         wrong = Fault.EMPTY, "only reasoning, no answer" if response.reasoning else "the answer is empty"
     elif response.finish is Finish.LENGTH:

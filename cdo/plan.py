@@ -7,32 +7,46 @@ turn is ever planned (seed 004, section 8).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from cdo.blocks import RoleName, role_problem
 from cdo.content import Library
+from cdo.documents import DocumentPrompt
+from cdo.domains import Domain, team_from_skills
 from cdo.errors import ContentError, UsageError
 from cdo.gauge import gauge
 from cdo.models import ModelSpec
+from cdo.proposal import Combo, Combos
 from cdo.schemas import Band, Convergence, Count, Criteria, Preset
 from cdo.settings import Resolved
+from cdo.skills import SkillCard, SkillInjection, rank, references, resolve
 from cdo.types import Usage
 from cdo.words import Invocation
 
 SPECIAL_ROLES = ("refuter", "referee")
+GENERIC = "generic"  # the domain of a tag that has no file of its own
+CATALOGUE = 60  # skills that a session may choose from
+TOPIC = 600  # characters of the problem by which skills are ranked
 # Typical sizes in tokens, for the range that --dry-run shows: rules, role and format of a brief; a reply.
 BRIEF_TOKENS = 700
 REPLY_TOKENS = 500
+# Seconds that one step takes, from short answers to long ones: a provider's, and the embedded model's on a laptop.
+PACE, LOCAL_PACE = (3.0, 40.0), (4.0, 30.0)
 
 
 class Plan(BaseModel):
     """The frozen plan of a run; `session.yaml` holds it with the source of each setting.
 
     `width` is the band of voices a turn, `start` the first turn's; `turns` is [after which a further turn must be
-    earned, the cap]; `roles` are those of the first turn, then those that fill later ones.
+    earned, the cap]; `roles` are those of the first turn, then those that fill later ones, with `charges` and
+    `wishes` for skills of their own. `vendors` names who is behind each model; `skills` is the catalogue as it was
+    when the run began, of which each voice gets `per_agent`; `skill_words` is what is asked of it for everybody and
+    `topic` what all are about; `combos` are offered to the human; `domain_file` is the content document of the
+    domain, `documents` what it wants beside FINAL.md; with `tools` [requests, rounds] the voices may look into the
+    repository.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -49,53 +63,161 @@ class Plan(BaseModel):
     roles: tuple[RoleName, ...]
     known_roles: tuple[RoleName, ...]
     models: tuple[str, ...]
+    vendors: dict[str, str] = {}
     criteria: Criteria
-    not_available: tuple[str, ...] = ()
+    hitl: bool = False
+    team: bool = False
+    bd: bool = False
+    dashboard: bool = False
+    tools: tuple[int, int] | None = None
+    skills: tuple[SkillCard, ...] = ()
+    per_agent: tuple[int, int] = (2, 3)
+    skill_words: tuple[str, ...] = ()
+    topic: str = ""
+    charges: dict[str, str] = {}
+    wishes: dict[str, tuple[str, ...]] = {}
+    combos: dict[str, Combo] = {}
+    domain_file: str = ""
+    documents: dict[str, DocumentPrompt] = {}
 
 
-def make(invocation: Invocation, problem: str, resolved: Resolved, library: Library, models: Sequence[str]) -> Plan:
+@dataclass(frozen=True)
+class Surroundings:
+    """What the shell found around a run: the skills there are, who is behind each model, and how often voices may
+    look into the repository ([requests, rounds]; None without one). `asked` tells that skills were asked for on the
+    command line.
+    """
+
+    skills: tuple[SkillCard, ...] = ()
+    asked: bool = False
+    vendors: Mapping[str, str] = field(default_factory=dict)
+    looks: tuple[int, int] | None = None
+
+
+def make(
+    invocation: Invocation,
+    problem: str,
+    resolved: Resolved,
+    library: Library,
+    models: Sequence[str],
+    around: Surroundings = Surroundings(),
+) -> Plan:
     """Resolve the words, settings and content into a plan; raise `UsageError` or `ContentError`."""
     settings = resolved.values
-    measured = gauge(problem)
-    name = invocation.preset or measured.preset
+    name, why = _preset(invocation, problem)
     preset, _ = library.read(f"presets/{name}", Preset)
+    mode = invocation.mode or preset.mode
+    if invocation.mode and preset.mode:
+        raise UsageError(f"`{invocation.mode}` and `{name}` each have a way of their own to go on.", "Give one.")
     names = library.names("templates/roles")
     known = tuple(role for role in names if role not in SPECIAL_ROLES and not role_problem(role))
     if unknown := [role for role in preset.roles if role not in known]:
         path = library.find(f"presets/{name}")[1]
         raise ContentError(f"{path}: `roles`: there is no role called {unknown[0]}.", f"Roles: {', '.join(known)}.")
+    modifiers = invocation.modifiers
+    with_skills = preset.skills == "yes" or around.asked
+    injection = library.read("dispatch/skill-injection", SkillInjection)[0] if with_skills else None
+    cards = _catalogue(problem, around) if injection else ()
+    team = _team(invocation.domain, library, cards, known, preset)
     width = settings.width or preset.width
-    start = min(max(preset.start, width[0]), width[1])
-    turns = (settings.turns, settings.turns) if settings.turns else preset.max_turns
+    start = min(max(len(team.roles) or preset.start, width[0]), width[1])
+    criteria = library.read("engine/convergence", Convergence)[0].model_dump(include=set(Criteria.model_fields))
+    has_team = "team" in modifiers or preset.team_mode == "team"
+    if has_team:
+        library.load("dispatch/team-mode")
     return Plan(
         preset=name,
-        why=f"you asked for {name}" if invocation.preset else measured.why,
-        mode=invocation.mode,
-        modifiers=invocation.modifiers,
+        why=why,
+        mode=mode,
+        modifiers=modifiers,
         domain=invocation.domain,
         width=width,
         start=start,
-        turns=turns,
-        adaptive=preset.adaptive or "adaptive" in invocation.modifiers,
-        roles=preset.roles,
+        turns=(settings.turns, settings.turns) if settings.turns else preset.max_turns,
+        adaptive=preset.adaptive or "adaptive" in modifiers,
+        roles=(*team.roles, *(role for role in preset.roles if role not in team.roles)),
         known_roles=known,
         models=tuple(models),
-        not_available=_not_available(preset),
-        criteria=Criteria(
-            **library.read("engine/convergence", Convergence)[0].model_dump(include=set(Criteria.model_fields))
-        ),
+        vendors=dict(around.vendors),
+        criteria=Criteria(**criteria),
+        hitl="hitl" in modifiers,
+        team=has_team,
+        bd=preset.bd or "bd" in modifiers,
+        dashboard=preset.dashboard or "hitl" in modifiers,
+        tools=around.looks,
+        skills=cards,
+        per_agent=injection.per_agent if injection else (0, 0),
+        skill_words=tuple(references(problem)),
+        topic=" ".join([*team.words, *problem.split()])[:TOPIC] if cards else "",
+        charges=team.charges,
+        wishes=team.wishes,
+        combos=library.read("templates/combos", Combos)[0].combos if "hitl" in modifiers else {},
+        domain_file=team.file,
+        documents=team.documents,
     )
 
 
-def _not_available(preset: Preset) -> tuple[str, ...]:
-    """What the preset's row of the table asks for and this version does not do yet."""
-    asked = {
-        "bd": preset.bd,
-        "skills": preset.skills == "yes",
-        "team": preset.team_mode == "team",
-        "dashboard": preset.dashboard,
-    }
-    return tuple(name for name, wanted in asked.items() if wanted)
+def _preset(invocation: Invocation, problem: str) -> tuple[str, str]:
+    """The preset of a run and why: the one asked for, else what gauge says, raised to what the other words need."""
+    if invocation.preset:
+        return invocation.preset, f"you asked for {invocation.preset}"
+    measured = gauge(problem)
+    if invocation.mode and measured.preset != "full":
+        return "full", f"`{invocation.mode}` sits with the preset full"
+    if invocation.domain and measured.preset in ("quick", "think"):
+        return "deep", f"`exec {invocation.domain}` asks for a team"
+    return measured.preset, measured.why
+
+
+def _catalogue(problem: str, around: Surroundings) -> tuple[SkillCard, ...]:
+    """The skills that a run may choose from, those nearest to the problem first."""
+    named = [card for word in references(problem) if (card := resolve(word, around.skills))]
+    near = [*named, *rank(around.skills, problem)]
+    order = list(dict.fromkeys([*near, *around.skills]))
+    return tuple(order[:CATALOGUE])
+
+
+@dataclass(frozen=True)
+class _Team:
+    """What a domain makes of the first turn."""
+
+    roles: tuple[str, ...] = ()
+    charges: dict[str, str] = field(default_factory=dict)
+    wishes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    words: tuple[str, ...] = ()
+    file: str = ""
+    documents: dict[str, DocumentPrompt] = field(default_factory=dict)
+
+
+def _team(
+    tag: str | None, library: Library, cards: Sequence[SkillCard], known: Sequence[str], preset: Preset
+) -> _Team:
+    """The team shape of `exec TAG`: as its file says, or made of the skills that carry the tag."""
+    if tag is None:
+        return _Team()
+    own = tag in library.names("domains") and tag != GENERIC
+    file = f"domains/{tag if own else GENERIC}"
+    domain = library.read(file, Domain)[0]
+    documents = {name: library.read(f"templates/documents/{name}", DocumentPrompt)[0] for name in domain.documents}
+    if own:
+        return _Team(domain.team, {}, {}, (*domain.skills, *domain.tags), file, documents)
+    usable = [card for card in cards if card.name not in SPECIAL_ROLES]
+    members = team_from_skills(tag, usable, known, preset.roles, preset.start)
+    if not any(card for card in cards if tag in card.tags):
+        domains = ", ".join(name for name in library.names("domains") if name != GENERIC)
+        tags = ", ".join(sorted({tag for card in cards for tag in card.tags})[:20]) or "none of your skills has tags"
+        raise UsageError(
+            f"`exec {tag}`: there is no domain of this name, and no skill carries the tag.",
+            f"Domains: {domains}. Tags: {tags}.",
+        )
+    return _Team(
+        tuple(role for role, _, _ in members),
+        {role: charge for role, charge, _ in members if charge},
+        {role: tuple(wishes) for role, _, wishes in members if wishes},
+        (tag, *domain.skills),
+        file,
+        documents,
+    )
 
 
 def seats(wanted: Sequence[str], spare: Sequence[str], count: int) -> list[tuple[str, str, int]]:
@@ -119,11 +241,12 @@ def seats(wanted: Sequence[str], spare: Sequence[str], count: int) -> list[tuple
 
 @dataclass(frozen=True)
 class Range:
-    """Fewest and most: calls, tokens and dollars (None where a price is unknown) of a run without retries."""
+    """Fewest and most calls, tokens, dollars (None where a price is unknown) and seconds of a run without retries."""
 
     calls: tuple[int, int]
     tokens: tuple[int, int]
     cost: tuple[float, float] | None
+    seconds: tuple[float, float] = (0.0, 0.0)
 
 
 def estimate(plan: Plan, specs: Sequence[ModelSpec], input_tokens: int) -> Range:
@@ -141,7 +264,17 @@ def estimate(plan: Plan, specs: Sequence[ModelSpec], input_tokens: int) -> Range
         calls=(len(fewest), len(most)),
         tokens=(_tokens(fewest), _tokens(most)),
         cost=None if low is None or top is None else (low, top),
+        seconds=(_seconds(fewest, [plan.start])[0], _seconds(most, [high] * plan.turns[1])[1]),
     )
+
+
+def _seconds(exchanges: Sequence[_Exchange], widths: Sequence[int]) -> tuple[float, float]:
+    """Fewest and most seconds: voices of a turn answer side by side, but an embedded model one at a time."""
+    if any(model.route == "local" for model, *_ in exchanges):
+        steps, pace = len(exchanges), LOCAL_PACE
+    else:
+        steps, pace = 2 * len(widths) + 1, PACE
+    return steps * pace[0], steps * pace[1]
 
 
 _Exchange = tuple[ModelSpec, int, int]  # model, tokens of the prompt, tokens of the reply
@@ -169,9 +302,8 @@ def _cost(exchanges: Sequence[_Exchange]) -> float | None:
     return sum(known) if len(known) == len(costs) else None
 
 
-def summary(plan: Plan, problem: str, span: Range) -> Mapping[str, Any]:
-    """The plan as `--dry-run --json` prints it."""
-    first = [name for name, _, _ in seats(plan.roles, plan.known_roles, plan.start)]
+def summary(plan: Plan, problem: str, span: Range, first: Sequence[str]) -> Mapping[str, Any]:
+    """The plan as `--dry-run --json` prints it; `first` are the names of the first turn's voices."""
     return {
         "preset": plan.preset,
         "why": plan.why,
@@ -183,10 +315,16 @@ def summary(plan: Plan, problem: str, span: Range) -> Mapping[str, Any]:
         "max_turns": plan.turns[1],
         "turns": list(plan.turns),
         "adaptive": plan.adaptive,
-        "roles": first,
+        "roles": list(first),
         "models": list(plan.models),
+        "hitl": plan.hitl,
+        "team": plan.team,
+        "bd": plan.bd,
+        "skills": [card.name for card in plan.skills],
+        "documents": [prompt.file for prompt in plan.documents.values()],
+        "repository": plan.tools is not None,
         "calls": list(span.calls),
         "tokens": list(span.tokens),
         "cost": None if span.cost is None else [round(value, 6) for value in span.cost],
-        "not_available": list(plan.not_available),
+        "seconds": [round(value) for value in span.seconds],
     }

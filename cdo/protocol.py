@@ -56,6 +56,14 @@ class AgentData(Tolerant):
     claims: Annotated[tuple[Claim, ...], BeforeValidator(as_list), Field(max_length=64)] = ()
     objections: Annotated[tuple[Objection, ...], BeforeValidator(as_list), Field(max_length=64)] = ()
     changed_because: Text | None = None
+    acknowledged: Strings = ()
+
+
+class Note(Block):
+    """A message between turns as the lead or the human writes it: `to` names a teammate."""
+
+    to: RoleName
+    text: Annotated[str, Field(min_length=1, max_length=2000)]
 
 
 class RoleWish(Block):
@@ -92,6 +100,7 @@ class Directive(Block):
     agreement: Share | None = None
     tensions: Annotated[tuple[TensionWish, ...], BeforeValidator(as_list), Field(max_length=64)] = ()
     gaps: Strings = ()
+    messages: Annotated[tuple[Note, ...], BeforeValidator(as_list), Field(max_length=16)] = ()
 
 
 # -- formats ---------------------------------------------------------------------------------------

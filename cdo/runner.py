@@ -7,124 +7,115 @@ used as it is, so that resuming *is* running again. The runner knows no program 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar, cast
 
-from cdo import artifacts, policy
+from cdo import artifacts
 from cdo.artifacts import Artifact
+from cdo.attempts import Attempts, Deadlines, Seat
 from cdo.budget import Budget, Totals
 from cdo.content import Library
-from cdo.context import estimate_tokens
-from cdo.conversation import Conversation, Work, fault_of, usage_of
+from cdo.conversation import Toolbox, Work
 from cdo.errors import BudgetReached, CdoError, ConfigError, ModelsFailed, NeedsHuman, SessionError
-from cdo.models import ModelSpec
-from cdo.policy import Allowance, Gate, Tries
+from cdo.people import Human, People
+from cdo.policy import Allowance
 from cdo.store import Session
 from cdo.types import (
-    Backend,
-    BackendError,
     Batch,
     Call,
+    Collect,
     Event,
     Fault,
+    Finding,
     InvalidReply,
-    Message,
     Observe,
     Pause,
     Program,
+    Publish,
     Reply,
-    Request,
-    Response,
+    Review,
+    Step,
     Usage,
 )
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Deadlines:
-    """Seconds until the first sign of an answer, between two signs, and for a whole call."""
-
-    first_byte: float = 120.0
-    idle: float = 60.0
-    total: float = 600.0
-
-
-@dataclass(frozen=True)
-class Seat:
-    """A model with the backend that reaches it and the gate of its provider."""
-
-    spec: ModelSpec
-    backend: Backend
-    gate: Gate
-
-
-@dataclass(frozen=True)
-class Human:
-    """How the person is asked; each is None where nobody can be asked.
-
-    `answer` takes a pause and returns an option; `consent` takes stale and kept names and says yes or no.
-    """
-
-    answer: Callable[[Pause], Awaitable[str]] | None = None
-    consent: Callable[[Sequence[str], Sequence[str]], Awaitable[bool]] | None = None
-
-
 @dataclass
 class Runner:
-    """One process's hold on one session. `seats` maps model names to how they are reached."""
+    """One process's hold on one session. `seats` maps model names to how they are reached.
+
+    `toolbox` lets models look into the repository; `check` finds what the citations of a text are worth; `skill`
+    reads the body of a skill by its name. Each is None where there is nothing to look at.
+    """
 
     session: Session
     library: Library
     seats: Mapping[str, Seat]
     budget: Budget
     observe: Observe
-    human: Human = Human()
-    deadlines: Deadlines = Deadlines()
+    human: Human = field(default_factory=Human)
+    deadlines: Deadlines = field(default_factory=Deadlines)
     concurrency: int = 256
     reply_tokens: int | None = None
     allowance: Allowance = field(default_factory=Allowance)
+    toolbox: Toolbox | None = None
+    check: Callable[[str], tuple[Finding, ...]] | None = None
+    skill: Callable[[str], str] | None = None
     kept: dict[str, Artifact] = field(default_factory=dict)
     _visited: set[str] = field(default_factory=set)
-    _sending: asyncio.Semaphore = field(init=False)
-    _batch_deadline: float = float("inf")
+    _checked: dict[str, tuple[Finding, ...]] = field(default_factory=dict)
+    _attempts: Attempts = field(init=False)
+    _people: People = field(init=False)
 
     def __post_init__(self) -> None:
-        self._sending = asyncio.Semaphore(self.concurrency)
+        self._people = People(self.session, self.library, self.human, self.observe)
+        for record in self.session.records:
+            if record["kind"] == "checked":
+                self._checked[record["sha"]] = tuple(Finding(**finding) for finding in record["findings"])
+        self._attempts = Attempts(
+            self.session,
+            self.library,
+            self.budget,
+            self.observe,
+            self.deadlines,
+            self.concurrency,
+            self.reply_tokens,
+            self.allowance,
+            self.toolbox,
+        )
 
     # -- the loop -----------------------------------------------------------------------------
 
     async def drive(self, program: Program[T]) -> T:
         """Run `program` to its end and return its outcome; raises `CdoError` when it cannot go on."""
         answer: Any = None
-        while True:
-            try:
-                step = program.send(answer)
-            except StopIteration as stop:
-                return cast(T, stop.value)
-            answer = await (self._batch(step) if isinstance(step, Batch) else self._pause(step))
+        try:
+            while True:
+                try:
+                    step = program.send(answer)
+                except StopIteration as stop:
+                    return cast(T, stop.value)
+                answer = await self._step(step)
+        finally:
+            with contextlib.suppress(SessionError):
+                self._people.show()
 
-    async def _pause(self, pause: Pause) -> str:
-        """The recorded answer to a pause, or the person's, or the default where nobody can be asked."""
-        for record in self.session.records:
-            if record["kind"] == "answer" and record["name"] == pause.name and record["question"] == pause.question:
-                return str(record["answer"])
-        self.observe(Event("pause", pause.name, {"question": pause.question, "options": list(pause.options)}))
-        asked = self.human.answer
-        answer = await asked(pause) if asked else pause.default
-        await self.session.commit(
-            {
-                "kind": "answer",
-                "name": pause.name,
-                "question": pause.question,
-                "answer": answer,
-                "by": "human" if asked else "default",
-            }
-        )
-        return answer
+    async def _step(self, step: Step) -> Any:
+        match step:
+            case Batch():
+                return await self._batch(step)
+            case Pause():
+                return await self._people.pause(step)
+            case Review():
+                return await self._people.review(step)
+            case Collect():
+                return await self._people.collect(step)
+            case Publish():
+                return self._people.publish(step)
 
     async def _batch(self, batch: Batch) -> tuple[Reply, ...]:
         """Replay what is recorded, ask for what is not, and hold the quorum."""
@@ -132,7 +123,7 @@ class Runner:
         await self._settle_stale(works)
         self._visited.update(call.artifact for call in batch.calls)
         self.observe(Event("batch", "", {"calls": [[call.name, call.kind] for call in batch.calls]}))
-        self._batch_deadline = time.monotonic() + self.budget.remaining_seconds() / 2
+        self._attempts.batch_deadline = time.monotonic() + self.budget.remaining_seconds() / 2
         replies = await _all([self._reply(work) for work in works])
         missing = [reply for reply in replies if reply.missing]
         if len(replies) - len(missing) < batch.quorum:
@@ -147,11 +138,14 @@ class Runner:
         return tuple(replies)
 
     async def _reply(self, work: Work) -> Reply:
-        return self._replay(work) or await self._ask(work)
+        reply = self._replay(work) or await self._ask(work)
+        if reply.missing:
+            return reply
+        return replace(reply, findings=await self._check(self.kept[work.call.name]))
 
     def _failed(self, batch: Batch, missing: Sequence[Reply]) -> CdoError:
         # Half of the time that is left belongs to one batch: with that used up, the cap is what ended it.
-        if self.budget.limits.seconds is not None and time.monotonic() >= self._batch_deadline - 0.05:
+        if self.budget.limits.seconds is not None and time.monotonic() >= self._attempts.batch_deadline - 0.05:
             limit = self.budget.limits.seconds
             return BudgetReached(
                 f"The time limit of {limit:g} s is reached.", "`cdo resume` goes on; nothing is paid twice."
@@ -180,7 +174,7 @@ class Runner:
                     work.records.append(record)
                 elif record["kind"] == "failed":
                     work.failed = len(work.records)
-                else:
+                elif record["kind"] == "missing":
                     work.given_up = str(record["reason"])
         return work
 
@@ -224,8 +218,40 @@ class Runner:
         if name.startswith("00-"):
             text = self.session.read(f"{name}.md") or ""
             return text, artifacts.digest(text)[:16]
-        artifact = self.session.artifact(name)
-        return (artifact.reply, artifact.sha[:16]) if artifact else ("", "")
+        if name.startswith("skills/"):
+            return self._skill(name)
+        artifact = self._deferred(name) or self.session.artifact(name)
+        if artifact is None:
+            return "", ""
+        findings = self._checked.get(artifact.sha)
+        if not findings:
+            return artifact.reply, artifact.sha[:16]
+        from cdo.citations import marked
+
+        text = marked(artifact.reply, findings)
+        return text, artifacts.digest(text)[:16]
+
+    def _deferred(self, name: str) -> Artifact | None:
+        """The reply that a file will hold which the shell writes at the end."""
+        return self.kept.get(name.lower()) if name.isupper() else None
+
+    def _skill(self, name: str) -> tuple[str, str]:
+        """The body of a skill: as it was when the session first used it, which is kept beside the artifacts."""
+        text = self.session.read(f"{name}.md")
+        if text is None:
+            text = self.skill(name.partition("/")[2]) if self.skill else ""
+            self.session.put_now(f"{name}.md", text)
+        return text, artifacts.digest(text)[:16]
+
+    async def _check(self, artifact: Artifact) -> tuple[Finding, ...]:
+        """What the citations of an artifact are worth: as first found, also after the files have changed."""
+        if artifact.sha not in self._checked and self.check:
+            found = await asyncio.to_thread(self.check, artifact.reply)
+            self._checked[artifact.sha] = found
+            if found:
+                listed = [asdict(finding) for finding in found]
+                await self.session.commit({"kind": "checked", "sha": artifact.sha, "findings": listed})
+        return self._checked.get(artifact.sha, ())
 
     async def _settle_stale(self, works: Sequence[Work]) -> None:
         """Move what no longer follows from its inputs to superseded/, after asking."""
@@ -256,80 +282,32 @@ class Runner:
             if work.call.artifact in stale:
                 work.artifact = None
 
+    def findings(self, call: str) -> tuple[Finding, ...]:
+        """What the citations in the reply to a call are worth."""
+        return self._checked.get(self.kept[call].sha, ()) if call in self.kept else ()
+
     # -- asking -------------------------------------------------------------------------------
 
     async def _ask(self, work: Work) -> Reply:
         """Ask the call's models, in order, until one reply is valid; a missing reply says why."""
         if found := self._recorded(work):
-            return self._keep(work, found[1], found[2], Reply(work.call.name, found[0]))
+            return await self._keep(work, found[1], found[2], Reply(work.call.name, found[0]))
         self.allowance.call()
         reply = Reply(work.call.name, reason="no model")
+        self._people.show()
         for name in dict.fromkeys(work.call.models):
-            reply = await self._ask_seat(work, self.seats[name])
-            if not reply.missing:
-                return reply
+            reply = await self._attempts.ask(work, self.seats[name])
+            if work.last and not reply.missing:
+                return await self._keep(work, *work.last, reply)
         if work.last and (mended := work.call.format.repair(work.last[0])):
             data = _parsed(work.call, mended[0])
             if data is not None:
-                return self._keep(work, mended[0], work.last[1], Reply(work.call.name, data, added=mended[1]))
+                return await self._keep(work, mended[0], work.last[1], Reply(work.call.name, data, added=mended[1]))
         self.observe(Event("missing", work.call.name, {"reason": reply.reason}))
         return reply
 
-    async def _ask_seat(self, work: Work, seat: Seat) -> Reply:
-        """One model's attempts, after what is on record of it: an invalid reply, a request that did not fit."""
-        tries = Tries()
-        talk = Conversation(self.library, self.session.name, work, seat.spec, self.reply_tokens)
-        for record in [record for record in work.records[work.failed :] if record["model"] == seat.spec.name]:
-            if "response" in record:
-                self._judge(work, record, tries, talk)
-            elif (fault := Fault(record["fault"]["kind"])) in policy.CHANGED:
-                tries.note(fault)
-                talk.change(fault)
-        while True:
-            if used_up := next((fault for fault in tries.faults if not tries.retry(fault)), None):
-                return Reply(work.call.name, reason=": ".join((used_up.value, *talk.problems[:1])))
-            try:
-                record = await self._attempt(work, seat, talk.request())
-            except BackendError as error:
-                tries.note(error.fault)
-                if not await self._again(work, tries, error):
-                    return Reply(work.call.name, reason=f"{error.fault}: {error.message}")
-                talk.change(error.fault)
-            else:
-                if reply := self._judge(work, record, tries, talk):
-                    return reply
-
-    async def _again(self, work: Work, tries: Tries, error: BackendError) -> bool:
-        """Whether to try once more after `error`; waits as long as policy and provider ask."""
-        delay = max(tries.delay() if error.fault in policy.PASSING else 0.0, error.retry_after or 0.0)
-        left = min(self._batch_deadline - time.monotonic(), self.budget.remaining_seconds())
-        if delay > min(policy.MAX_WAIT, left) or not tries.retry(error.fault) or not self.allowance.take():
-            return False
-        self.observe(
-            Event(
-                "retry",
-                work.call.name,
-                {"fault": error.fault.value, "message": error.message, "wait": round(delay, 2)},
-            )
-        )
-        await asyncio.sleep(delay)
-        return True
-
-    def _judge(self, work: Work, record: Mapping[str, Any], tries: Tries, talk: Conversation) -> Reply | None:
-        """The reply of a recorded response when it is valid; otherwise note what the model must be told."""
-        text = str(record["response"]["text"])
-        work.last = (text, str(record["model"]))
-        try:
-            data = work.call.format.parse(text)
-        except InvalidReply as invalid:
-            tries.note(Fault.INVALID)
-            talk.reject(text, invalid.problems)
-            self.observe(Event("invalid", work.call.name, {"problems": list(invalid.problems)}))
-            return None
-        return self._keep(work, text, str(record["model"]), Reply(work.call.name, data))
-
-    def _keep(self, work: Work, text: str, model: str, reply: Reply) -> Reply:
-        """Write the artifact of a valid reply."""
+    async def _keep(self, work: Work, text: str, model: str, reply: Reply) -> Reply:
+        """Write the artifact of a valid reply, with what its citations are worth."""
         call, used = work.call, [record for record in work.records if record.get("usage")]
         costs = [record["cost"] for record in used]
         own = {
@@ -343,138 +321,12 @@ class Runner:
             "inputs": {**work.inputs, "call": work.key},
         }
         artifact = artifacts.from_reply(text, own)
+        if findings := await self._check(artifact):
+            artifact = replace(artifact, own={**own, "citations": [asdict(finding) for finding in findings]})
         self.kept[call.name] = artifact if call.deferred else self.session.put(call.artifact, artifact)
+        self._checked.setdefault(self.kept[call.name].sha, findings)
         self.observe(Event("reply", call.name, _headline(reply.data)))
         return reply
-
-    async def _attempt(self, work: Work, seat: Seat, request: Request) -> dict[str, Any]:
-        """Send one request and record what came back before anybody looks at it; raise `BackendError`."""
-        estimate = sum(estimate_tokens(message.text) for message in request.messages)
-        held = await self.budget.reserve(seat.spec, estimate, request.max_tokens)
-        try:
-            probe = await self._enter(seat)
-        except BaseException:
-            await self.budget.release(held)
-            raise
-        started, clock = datetime.now(UTC), time.monotonic()
-        response, error, usage, cost = None, None, None, None
-        try:
-            response, error = await self._exchange(work, seat, request)
-            seat.gate.leave(probe, clock, error.fault if error else None, error.retry_after if error else None)
-            usage = usage_of(response, error, estimate)
-            cost = seat.spec.cost(usage) if usage else None
-        except BaseException:
-            seat.gate.abandon(probe)
-            raise
-        finally:
-            self._sending.release()
-            await self.budget.settle(held, usage, cost)
-        record = self._record(work, seat, request, response, error, usage, cost)
-        record |= {
-            "started": started.isoformat(timespec="milliseconds"),
-            "seconds": round(time.monotonic() - clock, 3),
-        }
-        record = await self.session.commit(record)
-        work.records.append(record)
-        self._report(work, record)
-        if error:
-            error.message = str(record["fault"]["message"])  # as recorded: without secrets
-            raise error
-        return record
-
-    async def _enter(self, seat: Seat) -> bool:
-        """Pass the provider's gate and take a place among the requests in flight; says whether it probes.
-
-        Waits at the gate without a place, so that a provider that is down does not hold up others, and no longer
-        than anybody would be waited for.
-        """
-        left = min(self._batch_deadline - time.monotonic(), self.budget.remaining_seconds(), policy.MAX_WAIT)
-        while True:
-            try:
-                async with asyncio.timeout(max(0.0, left)):
-                    probe = await seat.gate.enter()
-            except TimeoutError:
-                message = "the provider asks to wait longer than this run can"
-                raise BackendError(Fault.RATE_LIMITED, message) from None
-            try:
-                await self._sending.acquire()
-            except BaseException:
-                seat.gate.abandon(probe)
-                raise
-            if probe or seat.gate.open:
-                return probe
-            self._sending.release()
-
-    async def _exchange(
-        self, work: Work, seat: Seat, request: Request
-    ) -> tuple[Response | None, BackendError | None]:
-        """One request under our own deadlines: what came back, and what is wrong with it."""
-        name, loop = work.call.name, asyncio.get_running_loop()
-        self.observe(Event("call", name, {"model": seat.spec.name, "attempt": len(work.records) + 1}))
-        left = min(self.deadlines.total, self._batch_deadline - time.monotonic())
-        end = loop.time() + max(0.05, left)
-        received = 0
-
-        def on_text(piece: str) -> None:
-            nonlocal received
-            received += len(piece)
-            deadline.reschedule(min(end, loop.time() + self.deadlines.idle))
-            self.observe(Event("progress", name, {"characters": received}))
-
-        first = loop.time() + self.deadlines.first_byte if seat.backend.streams else end
-        try:
-            async with asyncio.timeout_at(min(end, first)) as deadline:
-                response = await seat.backend.complete(request, on_text)
-            return response, fault_of(response)
-        except BackendError as error:
-            return None, error
-        except TimeoutError:
-            passed = "whole call" if loop.time() >= end else "next byte" if received else "first byte"
-            return None, BackendError(Fault.TIMEOUT, f"our deadline for the {passed} passed")
-
-    def _record(
-        self, work: Work, seat: Seat, request: Request, response: Response | None, error: BackendError | None,
-        usage: Usage | None, cost: float | None,
-    ) -> dict[str, Any]:  # fmt: skip
-        """The record of one exchange. What a batch shares is recorded once and referred to."""
-        record: dict[str, Any] = {
-            "kind": "exchange",
-            "call": work.call.name,
-            "call_kind": work.call.kind,
-            "inputs": work.key,
-            "attempt": len(work.records) + 1,
-            "model": seat.spec.name,
-            "request": {
-                "max_tokens": request.max_tokens,
-                "messages": [self._message(message) for message in request.messages],
-            },
-        }
-        if response and not error:
-            record["response"] = {"text": response.text, "finish": response.finish.value}
-            if response.reasoning:
-                record["response"]["reasoning"] = response.reasoning
-        if error:
-            record["fault"] = {"kind": error.fault.value, "message": error.message, "text": error.text}
-        if usage:
-            record["usage"] = {
-                "input_tokens": usage.input_tokens,
-                "output_tokens": usage.output_tokens,
-                "cached_tokens": usage.cached_tokens,
-                "measured": usage.measured,
-            }
-            record["cost"] = cost
-        return record
-
-    def _message(self, message: Message) -> dict[str, Any]:
-        shared = message.text[: message.shared]
-        head = {"shared": self.session.shared_text(shared)} if len(shared) > 200 else {}
-        return {"role": message.role, **head, "text": message.text[message.shared :] if head else message.text}
-
-    def _report(self, work: Work, record: Mapping[str, Any]) -> None:
-        data = {key: record[key] for key in ("model", "attempt", "seconds", "usage", "cost") if key in record}
-        if "fault" in record:
-            data["fault"] = record["fault"]["kind"]
-        self.observe(Event("exchange", work.call.name, data))
 
 
 def _parsed(call: Call, text: str) -> Any:
@@ -501,7 +353,8 @@ def _broken_edit(session: Session, call: Call) -> SessionError:
 def _headline(data: Any) -> dict[str, Any]:
     """What a live view shows of a reply."""
     shown = ("position", "confidence", "focus", "exit_ready", "agreement")
-    return {key: getattr(data, key) for key in shown if getattr(data, key, None) is not None}
+    headline = {key: getattr(data, key) for key in shown if getattr(data, key, None) is not None}
+    return {**headline, "directive": data.model_dump(mode="json")} if "exit_ready" in headline else headline
 
 
 async def _all(coroutines: Sequence[Coroutine[Any, Any, Reply]]) -> list[Reply]:

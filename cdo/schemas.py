@@ -40,6 +40,7 @@ class Preset(_File):
     dashboard: bool
     adaptive: bool
     roles: tuple[str, ...]
+    mode: str | None = None
 
 
 class Role(_File):

@@ -35,11 +35,14 @@ from cdo.errors import SessionError, UsageError
 
 PREFIX = "cdo-"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_ARTIFACT = re.compile(r"(t[0-9]+-[a-z0-9-]+|FINAL)\.md")
+# Voices and syntheses, FINAL.md, and the documents that a domain asks for (ADR.md, C4.md).
+_ARTIFACT = re.compile(r"(t[0-9]+-[a-z0-9-]+|[A-Z][A-Z0-9]{1,15})\.md")
+_FOLDERS = re.compile(r"[a-z][a-z0-9-]*(/[a-z][a-z0-9-]*)?")  # of cdo's own files in a session
 _GROUP = re.compile(r"([0-9]{4,})\.jsonl")
 _TEMPORARY = re.compile(r"\..+\.[0-9]+\.tmp")
 _BIRTH = re.compile(r"\.cdo-.+\.[0-9a-f]{8}\.tmp")
 _STALE = 60.0  # seconds after which an unlocked half-made session is nobody's
+_LETTER = 65_536  # bytes; a longer file in a folder for people's messages is not one
 _PATIENCE = 0.3  # seconds a lock is waited for: `cdo list` and `show` hold it for a moment to look
 
 
@@ -206,6 +209,28 @@ def _lock(directory: int) -> bool:
             return True
 
 
+def names_in(folder: Path) -> list[str]:
+    """The names of what is in a folder that a person named; [] where there is none."""
+    try:
+        return sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise explain(error, folder) from None
+
+
+def file_new(folder: Path, name: str, text: str) -> Path:
+    """Write a new file into a folder that a person named; the folder is made. Raises `SessionError`."""
+    try:
+        with _opened(_folder(folder, make=True)) as place:
+            if _kind(name, place) is not None:
+                raise OSError(errno.EEXIST, "it exists", name)
+            write_file(place, name, _encodable(text).encode())
+    except OSError as error:
+        raise explain(error, folder / name) from None
+    return folder / name
+
+
 # -- the writer ------------------------------------------------------------------------------------
 
 
@@ -346,8 +371,10 @@ class Session:
 
     def read(self, name: str) -> str | None:
         """The text of a file of the session, or None when there is none; raise `SessionError`."""
+        folder, _, file = name.rpartition("/")
         try:
-            return read_file(self._fd, name)[0].decode("utf-8")
+            with self._place(folder) as place:
+                return read_file(place, file)[0].decode("utf-8")
         except FileNotFoundError:
             return None
         except UnicodeDecodeError:
@@ -396,6 +423,15 @@ class Session:
         self.records.append(clean)
         return clean
 
+    def note(self, record: Mapping[str, Any]) -> None:
+        """Record something for a later process, without waiting for the disk."""
+        clean: dict[str, Any] = self._clean(dict(record))
+        with self._wake:
+            self._check()
+            self._pending.records.append((clean, Future()))
+            self._wake.notify()
+        self.records.append(clean)
+
     def shared_text(self, text: str) -> str:
         """Record a text that many exchanges share, once; returns its SHA-256 to refer to it."""
         text = self._redact(text)
@@ -425,9 +461,78 @@ class Session:
         return known[0]
 
     def put_text(self, name: str, text: str) -> None:
-        """Write any other file of the session soon."""
+        """Write any other file of the session soon; `name` may lie in a folder, which is made."""
         data = self._redact(text).encode()
-        self._later(lambda: void(write_file(self._fd, name, data)))
+        folder, _, file = name.rpartition("/")
+
+        def job() -> None:
+            with self._place(folder, make=True) as place:
+                write_file(place, file, data)
+
+        self._later(job)
+
+    def put_changed(self, name: str, text: str) -> None:
+        """Write a file of the session soon, unless it holds this text already."""
+        if self.read(name) != self._redact(text):
+            self.put_text(name, text)
+
+    def put_now(self, name: str, text: str) -> None:
+        """Write a file of the session, and wait until it is on disk; raises `SessionError`."""
+        self.put_text(name, text)
+        self.flush()
+
+    def taken(self, folder: str) -> list[tuple[str, str]]:
+        """The Markdown files of a folder of the session as (name, text), by name; [] where there is none.
+
+        What cannot be read as text comes back as "": the caller judges it. Links are never followed.
+        """
+        found = []
+        try:
+            with self._place(folder) as place:
+                for name in sorted(os.listdir(place)):
+                    if name.endswith(".md") and not name.startswith(".") and _kind(name, place) == stat.S_IFREG:
+                        data = read_file(place, name)[0]
+                        found.append((name, data.decode("utf-8", "replace") if len(data) <= _LETTER else ""))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise explain(error, self.path / folder) from None
+        return found
+
+    def move(self, name: str, folder: str, note: str = "") -> None:
+        """Move a file of the session into another of its folders, durably; `note` is put beside it."""
+        self.flush()
+        source, _, file = name.rpartition("/")
+        try:
+            with self._place(source) as here, self._place(folder, make=True) as there:
+                target, number = file, 1
+                while _kind(target, there) is not None:
+                    number += 1
+                    target = f"{file.removesuffix('.md')}-{number}.md"
+                os.rename(file, target, src_dir_fd=here, dst_dir_fd=there)
+                if note:
+                    write_file(there, f"{target}.why", _encodable(note).encode())
+                os.fsync(there)
+                os.fsync(here)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise explain(error, self.path / name) from None
+
+    @contextlib.contextmanager
+    def _place(self, folder: str, *, make: bool = False) -> Iterator[int]:
+        """A folder of the session (two levels at most), open; raises `FileNotFoundError` where it is missing."""
+        if folder and not _FOLDERS.fullmatch(folder):
+            raise ValueError(f"{folder!r} is not a folder of a session")
+        fd = os.dup(self._fd)
+        try:
+            for part in filter(None, folder.split("/")):
+                inner = _subfolder(part, fd) if make else _directory(part, fd)
+                os.close(fd)
+                fd = inner
+            yield fd
+        finally:
+            os.close(fd)
 
     def supersede(self, names: Iterable[str]) -> Path:
         """Move artifacts to the next `superseded/N/`, where they are kept; returns that folder."""

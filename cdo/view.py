@@ -61,6 +61,10 @@ def line(event: Event, board: Board) -> str:
         case "stale":
             kept = f"; kept as edited: {_files(data['kept'])}" if data["kept"] else ""
             return f"stale: {_files(data['superseded'])} moved to superseded/{flat(data['place'])}{kept}"
+        case "dashboard":
+            return "\n".join(visible(row) for row in data["lines"])
+        case "tool":
+            return f"{head}  looks: {flat(data['tool'])} {flat(data['arguments'], 100)}"
         case "pause":
             return flat(f"question: {data['question']} ({' / '.join(data['options'])})")
     return flat(data.get("text", ""))
@@ -199,7 +203,7 @@ def _fitted(text: str, width: int, *, right: bool) -> str:
 # -- views ----------------------------------------------------------------------------------------
 
 _PROBLEMS = frozenset({"missing", "stale", "note"})
-_LINES = _PROBLEMS | {"run", "batch", "reply", "retry", "pause"}
+_LINES = _PROBLEMS | {"run", "dashboard", "batch", "reply", "retry", "pause"}
 # A broken stream must not end a run that is being paid for.
 _BROKEN = (OSError, ValueError)
 
@@ -220,7 +224,7 @@ class PlainView:
     ) -> None:
         self.board = Board()
         self._stream, self._clock = stream, clock
-        self._told = _PROBLEMS if quiet else _LINES | {"call", "invalid"} if verbose else _LINES
+        self._told = _PROBLEMS if quiet else _LINES | {"call", "invalid", "tool"} if verbose else _LINES
 
     def __call__(self, event: Event) -> None:
         self.board = self.board.apply(event, self._clock())
@@ -256,7 +260,7 @@ class LiveView:
 
         self.board = Board()
         self._stream, self._clock = stream, clock
-        self._told = _PROBLEMS | {"run"} | ({"retry", "invalid"} if verbose else set())
+        self._told = _PROBLEMS | {"run"} | ({"retry", "invalid", "tool"} if verbose else set())
         plain = bool(os.environ.get("NO_COLOR"))
         self._console = console or Console(file=stream, force_terminal=True, force_interactive=True, no_color=plain)
         self._live: Live | None = None
@@ -266,6 +270,8 @@ class LiveView:
         before, self.board = self.board, self.board.apply(event, self._clock())
         if len(self.board.finished) > len(before.finished):
             self._say(self.board.finished[-1], wrap=False)
+        if event.kind == "dashboard":
+            self._say(line(event, self.board), "dim")
         if event.kind in self._told:
             self._say(flat(line(event, self.board)), "yellow" if event.kind in _PROBLEMS else "")
         if event.kind in ("batch", "call") and not self._live and not self._suspended:

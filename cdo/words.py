@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -17,23 +17,6 @@ from cdo.errors import UsageError
 
 EXEC = "exec"
 MODIFIERS: tuple[str, ...] = ("hitl", "bd", "team", "adaptive", "lev-exec")
-
-# Words of the seed whose content files do not exist yet: they parse, and `unavailable` refuses them. A word
-# that did not parse would silently become the problem.
-KNOWN_PRESETS_LATER = frozenset({"debug"})
-KNOWN_MODES_LATER = frozenset({"parliament"})
-
-# What this version does not do yet, each with what can be used instead.
-UNAVAILABLE: Mapping[str, str] = {
-    "hitl": "Leave `hitl` out: `deep` and `full` run without stopping between turns",
-    "bd": "Leave `bd` out: `deep` and `full` keep every turn as files in the session directory",
-    "team": "Leave `team` out: `full` and `adaptive` choose new agents for every turn",
-    "lev-exec": "Leave `lev-exec` out: give `deep` or `full` several models with `-m A -m B`",
-    EXEC: "Leave `exec` and its tag out: name the field in the problem and use `deep` or `full`",
-    "parliament": "Use `full`, with several models given as `-m A -m B`",
-    "debug": "Use `deep`, and describe in the problem what fails and since when",
-}
-AVAILABLE_HINT = "Leave them out: `quick`, `think`, `deep`, `full` and `adaptive` can be used"
 
 Kind = Literal["preset", "modifier", "mode", "domain"]
 Source = Literal["text", "stdin", "file"]
@@ -82,13 +65,13 @@ class Invocation:
 
 
 def vocabulary(presets: Iterable[str], modes: Iterable[str]) -> Vocabulary:
-    """The vocabulary for these preset and mode files, with the seed's words that have no file yet.
+    """The vocabulary for these preset and mode files.
 
     One word has one meaning: modifiers and `exec` win over presets, presets over modes.
     """
     taken = frozenset({EXEC, *MODIFIERS})
-    known_presets = (frozenset(presets) | KNOWN_PRESETS_LATER) - taken
-    known_modes = (frozenset(modes) | KNOWN_MODES_LATER) - taken - known_presets
+    known_presets = frozenset(presets) - taken
+    known_modes = frozenset(modes) - taken - known_presets
     return Vocabulary(presets=known_presets, modes=known_modes)
 
 
@@ -133,17 +116,6 @@ def problem_source(problem: str) -> tuple[Source, str]:
     if problem == "@":
         raise UsageError("`@` names no file", "Write the file right after it, as in `@problem.md`")
     return "file", problem[1:]
-
-
-def unavailable(invocation: Invocation) -> None:
-    """Raise `UsageError` if the invocation uses words of the seed that this version does not do yet."""
-    used = (invocation.preset, *invocation.modifiers, invocation.mode, EXEC if invocation.domain else None)
-    missing = [word for word in used if word is not None and word in UNAVAILABLE]
-    if len(missing) == 1:
-        raise UsageError(f"`{missing[0]}` is not available in this version of cdo", UNAVAILABLE[missing[0]])
-    if missing:
-        named = _listed([f"`{word}`" for word in missing], "and")
-        raise UsageError(f"{named} are not available in this version of cdo", AVAILABLE_HINT)
 
 
 def _args_tokens(word: str, vocabulary: Vocabulary) -> list[tuple[str, Kind]]:

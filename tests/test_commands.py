@@ -213,7 +213,7 @@ def test_doctor_says_what_would_be_used_and_why(cdo: Desk, provider: Provider) -
         assert KEY not in told.out
     plain, bad = cdo.several(["doctor"], ["doctor", "--json"], env={"CDO_MODEL": "claude", "CDO_BUGDET": "1"})
     assert (plain.code, bad.code) == (4, 4)
-    assert bad.json["model"].startswith("none: The command-line agent `claude` is not available")
+    assert bad.json["model"].startswith("none: The command-line agent `claude` needs the program `claude`")
     assert list(bad.json) == [
         "cdo", "python", "model", "keys set", "addresses", "embedded model", "litellm", "git", "content", "settings",
         "not settings", "sessions",
@@ -270,7 +270,7 @@ def test_content_is_listed_found_and_overridden(cdo: Desk) -> None:
     assert all(Path(row["path"]).is_file() for row in rows)
     assert [line.split() for line in text.ok().out.splitlines()] == [[row["name"], "packaged"] for row in rows]
     assert [line.split()[0] for line in presets.ok().out.splitlines()] == [
-        "presets/deep", "presets/full", "presets/quick", "presets/think",
+        "presets/debug", "presets/deep", "presets/full", "presets/quick", "presets/think",
     ]  # fmt: skip
     assert think.ok().out == full.ok().out == f"{ROOT}/presets/think.yaml\n"
     assert role.ok().out == f"{ROOT}/templates/roles/critic.md\n"
@@ -295,7 +295,8 @@ def test_content_is_listed_found_and_overridden(cdo: Desk) -> None:
     assert len(second.ok().json["roles"]) == 4
     assert (own.ok().json["preset"], len(own.json["roles"])) == ("mine", 2)
     assert dict(line.split() for line in path.ok().out.splitlines()) == {
-        "presets/deep": "packaged", "presets/full": "packaged", "presets/mine": "project", "presets/quick": "user",
+        "presets/debug": "packaged", "presets/deep": "packaged", "presets/full": "packaged",
+        "presets/mine": "project", "presets/quick": "user",
         "presets/think": "project",
     }  # fmt: skip
     explained(unclear, 4, "`full` could be presets/full or templates/roles/full", "full name")
@@ -364,6 +365,6 @@ def test_completion_scripts_are_valid_and_complete(cdo: Desk) -> None:
     for line, word, items in zip(lines, wanted, found, strict=True):
         assert not word or word in items, line
     assert {"think", "adaptive", "list", "run"} <= set(found[1])
-    assert "hitl" not in found[1]
-    assert set(found[2]) == {"deep", "doctor"}
+    assert {"hitl", "exec", "parliament", "skills"} <= set(found[1])
+    assert set(found[2]) == {"debug", "deep", "doctor"}
     assert found[5] == found[6] == ["mine"]

@@ -10,20 +10,25 @@ from typing import Any
 import pytest
 
 from cdo import briefs
+from cdo.agents import CommandAgent
 from cdo.beads import Wording
 from cdo.blocks import role_problem
 from cdo.content import FOLDERS, PACKAGED, Library, attribute, checked, line, project_folder, user_folder, within
 from cdo.convergence import Record
+from cdo.debug import DebugMode
 from cdo.deliberate import deliberate
 from cdo.documents import DocumentPrompt
 from cdo.domains import Domain
 from cdo.errors import ContentError
+from cdo.parliament import ParliamentMode
 from cdo.plan import make
 from cdo.proposal import Combos
 from cdo.schemas import Convergence, Preset, Prompt, Providers, Role
 from cdo.settings import Resolved, Settings
+from cdo.skills import SkillInjection
 from cdo.tools import ToolBox
 from cdo.types import Batch
+from cdo.vendors import Vendors
 from cdo.words import Invocation
 
 LIBRARY = Library((("packaged", PACKAGED),))
@@ -66,11 +71,18 @@ SCHEMAS: dict[str, Any] = {
     "engine/synthesis-protocol": Prompt,
     "engine/final-protocol": Prompt,
     "engine/convergence": Convergence,
+    "engine/rca-protocol": Prompt,
+    "engine/minutes-protocol": Prompt,
     "dispatch/providers": Providers,
-    "dispatch/tools": ToolBox,
+    "dispatch/agents": CommandAgent,
     "dispatch/beads": Wording,
-    "templates/combos": Combos,
+    "dispatch/skill-injection": SkillInjection,
+    "dispatch/tools": ToolBox,
+    "dispatch/vendors": Vendors,
     "domains": Domain,
+    "modes/debug": DebugMode,
+    "modes/parliament": ParliamentMode,
+    "templates/combos": Combos,
     "templates/documents": DocumentPrompt,
 }
 
@@ -122,9 +134,6 @@ debug | 1-3 | 7 (fixed) | No | No | Subagents | No | No
 @pytest.mark.parametrize("row", SEED_TABLE.strip().split("\n"), ids=lambda row: row.split()[0])
 def test_the_presets_are_the_seeds_table(row: str) -> None:
     name, width, turns, bd, skills, team, dashboard, adaptive = row.split(" | ")
-    if name not in LIBRARY.names("presets"):
-        assert name == "debug"  # said to be not available yet
-        return
     preset, _ = LIBRARY.read(f"presets/{name}", Preset)
     low, _, high = turns.removesuffix(" (fixed)").partition("-")
     assert preset.width == tuple(map(int, width.split("-")))
@@ -132,7 +141,8 @@ def test_the_presets_are_the_seeds_table(row: str) -> None:
     assert preset.bd is (bd == "Yes")
     assert preset.skills == skills.lower()
     assert preset.team_mode == {"Subagents": "subagents", "TeamCreate": "team"}[team]
-    assert preset.dashboard is (dashboard == "Yes")
+    # The rule below the table wins: unless quick or think, always.
+    assert preset.dashboard is (name not in ("quick", "think")) is (dashboard == "Yes" or name == "debug")
     assert preset.adaptive is (adaptive == "Yes")
 
 
@@ -151,6 +161,8 @@ PROMPTS: dict[str, dict[str, Any]] = {
         "previous": "t1-synthesis", "turn": 2, "focus": "FOCUS", "role": "critic", "seat": 2, "charge": "CHARGE",
         "tensions": [{"id": "T1", "title": "TENSION", "status": "open", "since": 1}], "settled": ["T0"],
         "claims": ["CLAIM"], "title": "TITLE", "method": "METHOD", "evidence": "EVIDENCE", "body": "BODY",
+        "note": "NOTE", "tools": {"requests": 5, "rounds": 3}, "messages": [{"text": "MESSAGE"}],
+        "included": {"domain": "DOMAIN", "skills": "SKILLS", "phase": "PHASE"},
     },
     "engine/synthesis-protocol": {
         "read": {"00-input": "QUESTION", "t1-synthesis": "BEFORE", "t2-critic": "VOICE"},
@@ -160,6 +172,8 @@ PROMPTS: dict[str, dict[str, Any]] = {
         "tensions": [{"id": "T1", "title": "TENSION", "status": "open", "since": 1}],
         "gaps": ["GAP"], "width": [2, 4], "roles": ["critic"], "known_roles": ["critic", "tester"],
         "criteria": {"exit_confidence": 0.8, "agreement_flag": 0.7}, "convergence": "CONVERGENCE",
+        "checked": True, "note": "NOTE", "skills": ["SKILL"], "team": ["MATE"],
+        "included": {"vendors": "VENDORS", "phase": "PHASE"},
     },
     "engine/final-protocol": {
         "read": {"00-input": "QUESTION", "t2-synthesis": "BEFORE", "t2-critic": "VOICE"},
@@ -168,6 +182,7 @@ PROMPTS: dict[str, dict[str, Any]] = {
         "tensions": [{"id": "T1", "title": "TENSION", "status": "open", "since": 1}],
         "dissents": [{"id": "o1", "role": "critic", "text": "DISSENT", "severity": 7}],
         "missing": [{"turn": 1, "role": "tester", "reason": "timeout"}],
+        "unverified": [{"citation": "CITATION", "why": "REASON"}],
     },
     "engine/repair": {"problems": ["PROBLEM"]},
 }  # fmt: skip
@@ -238,7 +253,7 @@ def test_names_are_those_of_all_roots(tmp_path: Path) -> None:
         put(tmp_path, f"presets/{ignored}", "x")
     (tmp_path / "presets" / "folder.yaml").mkdir()
     (tmp_path / "presets" / "dangling.yaml").symlink_to("nowhere")
-    assert own(tmp_path).names("presets") == ["deep", "full", "mine", "quick", "think"]
+    assert own(tmp_path).names("presets") == ["debug", "deep", "full", "mine", "quick", "think"]
     assert own(tmp_path).names("nowhere") == []
 
 
@@ -438,7 +453,7 @@ def test_without_front_matter_all_is_body(tmp_path: Path, text: str) -> None:
 
 
 PRESET = LIBRARY.load("presets/think").path.read_text(encoding="utf-8")
-PRESET_KEYS = "about, width, start, max_turns, bd, skills, team_mode, dashboard, adaptive, roles"
+PRESET_KEYS = "about, width, start, max_turns, bd, skills, team_mode, dashboard, adaptive, roles, mode"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,13 +15,15 @@ from hypothesis import strategies as st
 
 from cdo.blocks import role_problem
 from cdo.content import PACKAGED, Library
-from cdo.deliberate import FINISH, GO_ON, Outcome, deliberate, rotated
+from cdo.deliberate import FINISH, GO_ON, deliberate
+from cdo.ending import Outcome
 from cdo.final import Dissent, FinalData, FinalFormat
 from cdo.plan import Plan, make
 from cdo.protocol import AgentData, Directive, SynthesisFormat
 from cdo.schemas import Criteria
 from cdo.settings import Resolved, Settings
-from cdo.types import Batch, Call, Fault, Pause, Reply
+from cdo.turn import rotated
+from cdo.types import Batch, Call, Collect, Fault, Pause, Reply, Review, Step
 from cdo.words import Invocation
 
 CRITERIA = Criteria(exit_confidence=0.8, quiet_turns=2, agreement_flag=0.7, confidence_drop=0.2, severe=8)
@@ -73,7 +75,7 @@ class Run:
     """What a program asked for until it ended, and its outcome."""
 
     outcome: Outcome
-    steps: list[Batch | Pause] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
 
     @property
     def batches(self) -> list[Batch]:
@@ -108,12 +110,14 @@ def drive(
     *directives: dict[str, Any] | Directive,
     voices: Voices = lambda call: spoken(),
     answer: str = GO_ON,
+    edits: Mapping[str, str] | None = None,
+    letters: Mapping[str, Sequence[Any]] | None = None,
     added: Sequence[str] = (),
     final_added: Sequence[str] = (),
 ) -> Run:
     """Run a plan by hand; the last directive is given again when more are asked for."""
     given_ = [item if isinstance(item, Directive) else directive(**item) for item in directives] or [directive()]
-    program, steps, turn = deliberate(what), list[Batch | Pause](), 0
+    program, steps, turn = deliberate(what), list[Step](), 0
     reply: Any = None
     while True:
         try:
@@ -123,6 +127,13 @@ def drive(
         steps.append(step)
         if isinstance(step, Pause):
             reply = answer
+            continue
+        if not isinstance(step, Batch):
+            reply = () if isinstance(step, Collect) else None
+            if isinstance(step, Review):
+                reply = step.format.parse((edits or {}).get(step.file, "decision: go"))
+            elif isinstance(step, Collect):
+                reply = tuple((letters or {}).get(step.name, ()))
             continue
         replies = []
         for call in step.calls:
@@ -270,11 +281,11 @@ def test_with_adaptive_the_directives_width_is_kept_within_the_band(wish: int, w
     ("roles", "seated"),
     [
         (["tester", "historian", "economist"], ["tester", "historian", "economist"]),
-        (["tester"], ["tester", "architect", "critic"]),
+        (["tester"], ["tester", "operator", "economist"]),
         ([], ["architect", "critic", "pragmatist"]),
         (["tester", "historian", "economist", "critic"], ["tester", "historian", "economist"]),
-        (["wizard", "ghost"], ["wizard", "ghost", "architect"]),
-        (["critic-2", "critic"], ["critic-2", "critic", "architect"]),
+        (["wizard", "ghost"], ["wizard", "ghost", "operator"]),
+        (["critic-2", "critic"], ["critic-2", "critic", "operator"]),
     ],
 )
 @pytest.mark.parametrize("make_plan", [plan, adaptive])
@@ -286,7 +297,7 @@ def test_roles_follow_the_directive(roles: list[str], seated: list[str], make_pl
 
 def test_a_role_that_is_named_twice_sits_once() -> None:
     wish = directive().model_copy(update={"roles": directive(roles=["tester"]).roles * 3})
-    assert drive(plan(), wish).roles(2) == ["tester", "architect", "critic"]
+    assert drive(plan(), wish).roles(2) == ["tester", "operator", "economist"]
 
 
 def test_when_all_methods_sit_they_sit_again_as_independent_voices() -> None:
@@ -307,7 +318,7 @@ def test_charges_and_focus_follow_the_directive() -> None:
     assert [call.data["charge"] for call in run.turn(2)] == ["break the way back", "", ""]
     assert [call.data["focus"] for call in (*run.turn(1), *run.turn(2))] == [""] * 3 + ["way back"] * 3
     charges = {voice["name"]: voice["charge"] for voice in run.synthesis(2).data["voices"]}
-    assert charges == {"tester": "break the way back", "critic": "", "architect": ""}
+    assert charges == {"tester": "break the way back", "critic": "", "operator": ""}
 
 
 def test_the_synthesiser_is_told_the_band_and_the_methods() -> None:
@@ -448,7 +459,7 @@ def test_a_directive_may_ask_for_them_itself() -> None:
     assert [(call.data["role"], call.data["charge"]) for call in run.turn(2)] == [
         ("refuter", "the cost"),
         ("referee", "the dates"),
-        ("architect", ""),
+        ("operator", ""),
     ]
     assert run.turn(2)[0].reads == ("00-input", "00-context")
     asked_and_needed = drive(plan(), {"roles": wishes, "agreement": 0.9}, voices=lambda call: objecting(9)).turn(2)

@@ -38,7 +38,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli",),
     ("__main__",),
 )
-PROGRAMS = ("deliberate", "convergence", "plan")
+PROGRAMS = (
+    "deliberate", "debug", "parliament", "turn", "ending", "alarms", "team", "hypotheses", "motions", "rca",
+    "minutes", "convergence", "plan", "proposal",
+)  # fmt: skip
 HEAVY = ("litellm", "rich", "git", "watchfiles", "aiohttp", "xllamacpp")
 # Files outside sessions: what is trusted, installed skills, the embedded model's cache, an agent's own home.
 WRITERS = ("store", "trust", "skill_commands", "backends.local", "backends.command")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import re
 import subprocess
@@ -18,10 +19,11 @@ from hypothesis import strategies as st
 from cdo import models, secrets
 from cdo.content import PACKAGED, Library
 from cdo.errors import ConfigError, NoModel
-from cdo.models import DEFAULT_WINDOW, ModelSpec, choose, resolve
+from cdo.models import DEFAULT_WINDOW, ModelSpec, available, choose, resolve, vendors
 from cdo.schemas import Price
 from cdo.secrets import secret_values
 from cdo.types import Response, Usage
+from cdo.vendors import Vendors, maker
 from tests.backends import attempt, request
 from tests.provider import Provider
 
@@ -99,12 +101,14 @@ def test_names(name: str, env: dict[str, str], route: str, model: str, url: str,
         ("", {}, "not a model", "PROVIDER/MODEL"),
         ("/x", {}, "not a model", "PROVIDER/MODEL"),
         ("openai/", {"OPENAI_API_KEY": "k"}, "not a model", "PROVIDER/MODEL"),
-        ("codex", {}, "`codex` is not available", "openai/gpt-4.1, or `local`"),
-        ("codex:gpt-5", {}, "`codex:gpt-5` is not available", "`local`"),
-        ("claude", {"ANTHROPIC_API_KEY": "k"}, "not available", "`local`"),
-        ("claude:opus", {}, "not available", "`local`"),
-        ("gemini-cli", {}, "not available", "`local`"),
-        ("opencode:x/y", {}, "not available", "`local`"),
+        ("codex", {}, "`codex` needs the program `codex`", "npm install -g @openai/codex"),
+        ("codex:gpt-5", {"PATH": "/nowhere"}, "needs the program `codex`", "codex login"),
+        ("claude", {"ANTHROPIC_API_KEY": "k"}, "needs the program `claude`", "npm install"),
+        ("claude:opus", {"PATH": ""}, "needs the program `claude`", "log in"),
+        ("gemini-cli", {}, "needs the program `gemini`", "GEMINI_API_KEY"),
+        ("opencode:x/y", {}, "needs the program `opencode`", "opencode auth login"),
+        ("codex:", {}, "`codex:` names no model", "codex:MODEL"),
+        ("opencode: ", {}, "names no model", "opencode:MODEL"),
     ],
 )
 def test_what_cannot_be_reached_says_why_and_what_to_do(
@@ -341,9 +345,177 @@ def test_with_nothing_at_all_every_way_out_is_named(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(NoModel) as caught:
         choose(LIBRARY, {}, lambda url: None)
-    for way in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "MISTRAL_API_KEY", "Ollama", "[local]", "-m"):
+    for way in (
+        "ANTHROPIC_API_KEY",
+        "OPENAI_API_KEY",
+        "MISTRAL_API_KEY",
+        "Ollama",
+        "codex",
+        "opencode",
+        "[local]",
+        "-m",
+    ):
         assert way in caught.value.hint
     assert caught.value.exit_code == 4
+
+
+# -- command-line agents ---------------------------------------------------------------------------
+
+AGENTS = {"claude": "claude", "codex": "codex", "gemini-cli": "gemini", "opencode": "opencode"}
+
+
+def installed(place: Path, *programs: str) -> dict[str, str]:
+    """An environment in which these programs are on PATH."""
+    for program in programs:
+        place.mkdir(parents=True, exist_ok=True)
+        (place / program).write_text("#!/bin/sh\n")
+        (place / program).chmod(0o755)
+    return {"PATH": f"/nowhere:{place}"}
+
+
+def silent(url: str) -> None:
+    """No Ollama is running."""
+
+
+@pytest.mark.parametrize(
+    ("name", "program", "model", "vendor", "family"),
+    [
+        ("codex", "codex", "", "openai", ""),
+        ("codex:gpt-5.5", "codex", "gpt-5.5", "openai", "gpt"),
+        ("claude", "claude", "", "anthropic", ""),
+        ("claude:opus", "claude", "opus", "anthropic", ""),
+        ("gemini-cli:gemini-2.5-pro", "gemini", "gemini-2.5-pro", "google", "gemini"),
+        ("opencode", "opencode", "", "", ""),
+        ("opencode:anthropic/claude-x", "opencode", "anthropic/claude-x", "anthropic", "claude"),
+        ("opencode:groq/llama-4:70b", "opencode", "groq/llama-4:70b", "meta", "llama"),
+    ],
+)
+def test_agents_are_models(tmp_path: Path, name: str, program: str, model: str, vendor: str, family: str) -> None:
+    env = installed(tmp_path, *AGENTS.values())
+    found = spec(name, env)
+    assert (found.name, found.route, found.model, found.vendor, found.family) == (
+        name,
+        "command",
+        model,
+        vendor,
+        family,
+    )
+    assert found.agent == name.partition(":")[0] and found.program == str(tmp_path / program)
+    assert found.price is None and found.cost(Usage(10, 10)) is None
+    assert found.cost(Usage(10, 10, cost=0.5)) == 0.5
+    assert found.window >= 100_000 and found.reply_tokens >= 8192 and not found.grammar
+    mine = Price(input=1, output=2)
+    assert spec(name, env, {name: mine}).price == spec(name, env, {found.agent: mine}).price == mine
+
+
+def test_a_program_is_never_taken_from_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(tmp_path, "codex")
+    monkeypatch.chdir(tmp_path)
+    for path in (".", "", ":", "./", f"{tmp_path.name}/.."):
+        with pytest.raises(ConfigError, match="not on PATH"):
+            spec("codex", {"PATH": path})
+
+
+def test_a_project_s_agent_needs_trust(tmp_path: Path) -> None:
+    env = installed(tmp_path / "bin", "codex", "claude")
+    text = (PACKAGED / "dispatch/agents/codex.yaml").read_bytes()
+    place = tmp_path / ".cdo/dispatch/agents"
+    place.mkdir(parents=True)
+    (place / "codex.yaml").write_bytes(text)
+    (place / "helper.yaml").write_bytes(text.replace(b"program: codex", b"program: claude"))
+    library = Library((("project", tmp_path / ".cdo"), ("packaged", PACKAGED)))
+    asked: list[tuple[str, Path, str]] = []
+
+    def trusted(kind: str, path: Path, sha256: str) -> bool:
+        asked.append((kind, path, sha256))
+        return path.name == "helper.yaml"
+
+    for name in ("codex", "codex:m", "helper"):
+        with pytest.raises(ConfigError, match="not trusted") as caught:
+            resolve(name, library, {}, env)
+        assert "--trust" in caught.value.hint and str(tmp_path) in caught.value.message
+    assert resolve("claude", library, {}, env).program  # the packaged one
+    assert resolve("helper", library, {}, env, trusted).program == str(tmp_path / "bin/claude")
+    assert asked[-1] == (
+        "agent",
+        place / "helper.yaml",
+        hashlib.sha256((place / "helper.yaml").read_bytes()).hexdigest(),
+    )
+    with pytest.raises(ConfigError, match="not trusted"):
+        resolve("codex", library, {}, env, trusted)
+    assert [name for name, _ in available(library, env, silent)] == ["claude"]
+    assert [name for name, _ in available(library, env, silent, trusted)] == ["claude", "helper"]
+    assert choose(library, env, silent)[0] == "claude"
+
+
+def test_every_seat_of_a_machine(tmp_path: Path) -> None:
+    env = {**installed(tmp_path, "codex", "opencode"), "OPENAI_API_KEY": "k", "GROQ_API_KEY": "k", "XAI_API_KEY": " "}
+    found = available(LIBRARY, env, lambda url: "llama3:8b")
+    assert [name.partition("/")[0] for name, _ in found] == ["codex", "opencode", "openai", "groq", "ollama"]
+    assert dict(found)["codex"] == f"{tmp_path / 'codex'} is on PATH"
+    assert dict(found)["openai/gpt-4.1"] == "OPENAI_API_KEY is set"
+    assert dict(found)["ollama/llama3:8b"] == "Ollama is running"
+    for name, _ in found:
+        assert spec(name, env).name == name
+    assert available(LIBRARY, {}, silent) == []
+
+
+def test_an_agent_comes_after_keys_and_ollama_and_before_the_embedded_model(tmp_path: Path) -> None:
+    env = installed(tmp_path, "gemini")
+    assert choose(LIBRARY, env, silent) == ("gemini-cli", f"{tmp_path / 'gemini'} is on PATH")
+    assert choose(LIBRARY, env, lambda url: "x") == ("ollama/x", "Ollama is running")
+    assert choose(LIBRARY, {**env, "OPENAI_API_KEY": "k"}, silent)[0] == "openai/gpt-4.1"
+
+
+# -- vendors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "vendor", "family"),
+    [
+        ("openai/gpt-4.1", "openai", "gpt"),
+        ("openai/x", "openai", ""),
+        ("openai/o3", "openai", "o"),
+        ("gpt-4.1", "openai", "gpt"),
+        ("anthropic/claude-x", "anthropic", "claude"),
+        ("bedrock/anthropic.claude-x", "anthropic", "claude"),
+        ("vertex_ai/claude-opus-4-5", "anthropic", "claude"),
+        ("gemini/gemini-2.5-pro", "google", "gemini"),
+        ("groq/openai/gpt-oss-120b", "openai", "gpt-oss"),
+        ("openrouter/anthropic/claude-x", "anthropic", "claude"),
+        ("openrouter/x-ai/some", "xai", ""),
+        ("openrouter/newcomer/some:free", "newcomer", ""),
+        ("openrouter/auto", "", ""),
+        ("openrouter/nousresearch/hermes-3-llama-3.1-70b", "meta", "llama"),
+        ("together_ai/deepseek-ai/DeepSeek-R1-Distill-Llama-70B", "deepseek", "deepseek"),
+        ("ollama/llama3:8b", "meta", "llama"),
+        ("ollama/qwen3:4b", "alibaba", "qwen"),
+        ("ollama/gemma3", "google", "gemma"),
+        ("ollama/smollm2", "huggingface", "smollm"),
+        ("ollama/mixtral:8x7b", "mistral", "mixtral"),
+        ("ollama/delphi", "", ""),
+        ("hosted_vllm/x", "", ""),
+        ("local", "huggingface", "smollm"),
+        ("local:/claude/Qwen3-4B-Q4.gguf", "alibaba", "qwen"),
+        ("scripted:/gpt/claude.yaml", "", ""),
+    ],
+)
+def test_who_made_a_model(name: str, vendor: str, family: str) -> None:
+    found = spec(name, {**KEYS, "HOSTED_VLLM_API_KEY": "k"})
+    assert (found.vendor, found.family) == (vendor, family)
+
+
+def test_three_voices_of_one_vendor_are_one_vendor(tmp_path: Path) -> None:
+    env = {**KEYS, **installed(tmp_path, "codex")}
+    names = ["codex", "openai/gpt-4.1", "openrouter/openai/gpt-4.1", "ollama/llama3", "openrouter/auto", "scripted:x"]
+    assert vendors([spec(name, env) for name in names]) == {"openai": 3, "meta": 1, "unknown": 2}
+    assert vendors([]) == {}
+
+
+@given(st.text(max_size=40))
+def test_any_name_has_a_vendor_or_none(name: str) -> None:
+    vendor, family = maker(name, LIBRARY.read("dispatch/vendors", Vendors)[0])
+    assert vendor or not family
 
 
 # -- secrets ---------------------------------------------------------------------------------------

@@ -317,7 +317,7 @@ def test_models_given_twice_take_their_seats_twice() -> None:
 
 def test_the_summary_is_what_dry_run_prints() -> None:
     made = planned("full", "adaptive", models=("m/a", "m/b"))
-    shown = summary(made, "Should we?", Range((1, 2), (3, 4), (0.1234567, 2.0)))
+    shown = summary(made, "Should we?", Range((1, 2), (3, 4), (0.1234567, 2.0)), ["a", "b"])
     assert shown == {
         "preset": "full",
         "why": "you asked for full",
@@ -329,26 +329,35 @@ def test_the_summary_is_what_dry_run_prints() -> None:
         "max_turns": 10,
         "turns": [5, 10],
         "adaptive": True,
-        "roles": [
-            "architect", "critic", "systems-thinker", "pragmatist", "risk-analyst", "empiricist", "user-advocate",
-        ],
+        "roles": ["a", "b"],
         "models": ["m/a", "m/b"],
+        "hitl": False,
+        "team": True,
+        "bd": True,
+        "skills": [],
+        "documents": [],
+        "repository": False,
         "calls": [1, 2],
         "tokens": [3, 4],
         "cost": [0.123457, 2.0],
-        "not_available": ["bd", "skills", "team", "dashboard"],
+        "seconds": [0, 0],
     }  # fmt: skip
-    assert summary(made, "x", Range((1, 2), (3, 4), None))["cost"] is None
+    assert summary(made, "x", Range((1, 2), (3, 4), None), ())["cost"] is None
 
 
 @pytest.mark.parametrize(
-    ("preset", "missing"),
+    ("preset", "modifiers", "on"),
     [
-        ("quick", ()),
-        ("think", ()),
-        ("deep", ("bd", "skills", "team", "dashboard")),
-        ("full", ("bd", "skills", "team", "dashboard")),
+        ("quick", (), set()),
+        ("think", (), set()),
+        ("deep", (), {"bd", "team", "dashboard"}),
+        ("full", (), {"bd", "team", "dashboard"}),
+        ("debug", (), {"dashboard"}),
+        ("think", ("team",), {"team"}),
+        ("quick", ("bd",), {"bd"}),
+        ("think", ("hitl",), {"hitl", "dashboard"}),
     ],
 )
-def test_what_a_preset_asks_for_and_is_not_there_yet_is_told(preset: str, missing: tuple[str, ...]) -> None:
-    assert planned(preset).not_available == missing
+def test_what_a_preset_and_its_modifiers_turn_on(preset: str, modifiers: tuple[str, ...], on: set[str]) -> None:
+    made = planned(preset, *modifiers)
+    assert {name for name in ("bd", "team", "dashboard", "hitl") if getattr(made, name)} == on

@@ -84,7 +84,7 @@ def test_confidence_is_a_share(confidence: str, value: float) -> None:
 
 
 START = "The reply must start with YAML front matter: a line `---`, the keys, a line `---`."
-KEYS = "position, confidence, claims, objections, changed_because"
+KEYS = "position, confidence, claims, objections, changed_because, acknowledged"
 
 
 @pytest.mark.parametrize(
@@ -273,6 +273,7 @@ def test_a_whole_directive_is_read() -> None:
         "agreement": 0.6,
         "tensions": [{"id": "T1", "title": "…", "status": "open"}],
         "gaps": ["new this turn"],
+        "messages": [],
     }
 
 
@@ -310,7 +311,7 @@ ROLE_KEYS = "the keys name, charge, skills"
                 key,
                 "x",
                 f"`{key}` is not a key; the keys are width, roles, skills, focus, confidence, exit_ready, agreement, "
-                "tensions, gaps.",
+                "tensions, gaps, messages.",
             )
             for key in ("model", "models", "tools", "budget", "path", "Width", "exit-ready")
         ),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cdo import app
+from cdo import frozen
 from cdo.settings import Resolved
 from tests.answers import Answer, RequestInfo, agent_text, final_text, synthesis_text
 from tests.harness import (
@@ -534,12 +534,12 @@ def test_runs_that_begin_in_the_same_second_get_names_of_their_own(
     whole: tuple[Place, Done], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when another run takes the name between the look and the birth."""
-    frozen = app.read_frozen((whole[0].session() / "session.yaml").read_text(), whole[0].session())
-    settings = frozen.settings.model_copy(update={"out": str(tmp_path)})
-    resolved = Resolved(settings, frozen.sources)
+    kept = frozen.read_frozen((whole[0].session() / "session.yaml").read_text(), whole[0].session())
+    settings = kept.settings.model_copy(update={"out": str(tmp_path)})
+    resolved = Resolved(settings, kept.sources)
     monkeypatch.setattr(time, "strftime", lambda form: "20260102-030405")
     monkeypatch.setattr(os.path, "lexists", lambda path: False)
-    made = [app.create(frozen.plan, "Why?", "", resolved, None) for _ in range(3)]
+    made = [frozen.create(kept.plan, "Why?", "", resolved, None) for _ in range(3)]
     for session in made:
         session.close()
     assert [session.name for session in made] == ["20260102-030405", "20260102-030405-2", "20260102-030405-3"]

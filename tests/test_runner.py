@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from cdo import policy
+from cdo.attempts import Deadlines, Seat
 from cdo.backends.chat import ChatBackend
 from cdo.backends.scripted import ScriptedBackend
 from cdo.budget import Budget, Limits
@@ -24,10 +25,11 @@ from cdo.deliberate import deliberate
 from cdo.errors import BudgetReached, CdoError, ConfigError, ModelsFailed, NeedsHuman, SessionError
 from cdo.final import Dissent, FinalFormat
 from cdo.models import ModelSpec
+from cdo.people import Human
 from cdo.plan import Plan, make
 from cdo.policy import Allowance, Gate
 from cdo.protocol import AgentFormat, SynthesisFormat
-from cdo.runner import Deadlines, Human, Runner, Seat, totals
+from cdo.runner import Runner, totals
 from cdo.schemas import Price
 from cdo.settings import resolve
 from cdo.store import Session, read_session

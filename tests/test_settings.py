@@ -76,6 +76,8 @@ VALUES: dict[str, tuple[str, Any]] = {
     "call_timeout": ("4", 4.0),
     "out": ("there", "there"),
     "strict": ("yes", True),
+    "skills": ("mine,yours", ("mine", "yours")),
+    "adr_dir": ("docs/adr", "docs/adr"),
 }
 
 

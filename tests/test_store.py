@@ -25,9 +25,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cdo import artifacts, store
-from cdo.app import redactor
 from cdo.artifacts import Artifact
 from cdo.errors import SessionError, UsageError
+from cdo.frozen import redactor
 from cdo.store import Session, group_records, locked, read_file, read_session, session_path, sessions, write_file
 from tests.harness import ROOT
 

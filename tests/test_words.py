@@ -12,17 +12,15 @@ from hypothesis import strategies as st
 from cdo.errors import UsageError
 from cdo.words import (
     MODIFIERS,
-    UNAVAILABLE,
     Invocation,
     NoProblem,
     Vocabulary,
     parse,
     problem_source,
-    unavailable,
     vocabulary,
 )
 
-VOCABULARY = vocabulary(["quick", "think", "deep", "full"], [])
+VOCABULARY = vocabulary(["quick", "think", "deep", "full", "debug"], ["debug", "parliament"])
 
 
 def invocation(
@@ -127,9 +125,9 @@ def test_a_content_file_is_a_word() -> None:
 
 
 def test_a_word_has_one_meaning() -> None:
-    mine = vocabulary(["deep", "team", "exec", "both"], ["debug", "both", "hitl"])
-    assert mine == Vocabulary(presets=frozenset({"deep", "debug", "both"}), modes=frozenset({"parliament"}))
-    assert mine.kind("debug") == "preset"
+    mine = vocabulary(["deep", "team", "exec", "both"], ["parliament", "both", "hitl"])
+    assert mine == Vocabulary(presets=frozenset({"deep", "both"}), modes=frozenset({"parliament"}))
+    assert mine.kind("both") == "preset"
     assert mine.kind("team") == "modifier"
     assert mine.kind("exec") == "domain"
     assert mine.kind("parliament") == "mode"
@@ -221,7 +219,7 @@ def test_errors_say_what_happened_and_what_to_do(words: list[str], message: str,
 
 def test_two_modes() -> None:
     with pytest.raises(UsageError, match="`parliament` and `socratic` are both modes"):
-        parse(["parliament", "socratic", "x"], vocabulary([], ["socratic"]))
+        parse(["parliament", "socratic", "x"], vocabulary([], ["parliament", "socratic"]))
 
 
 def test_two_dashes_are_not_a_tag_nor_a_problem() -> None:
@@ -268,36 +266,6 @@ def test_problem_source(problem: str, expected: tuple[str, str]) -> None:
 def test_an_at_sign_alone_names_no_file() -> None:
     with pytest.raises(UsageError, match="`@` names no file"):
         problem_source("@")
-
-
-# -- what this version does not do yet --------------------------------------------------------------
-
-
-@pytest.mark.parametrize("word", sorted(UNAVAILABLE))
-def test_words_that_are_not_available_yet_are_refused(word: str) -> None:
-    words = ["exec", "dev", "x"] if word == "exec" else [word, "x"]
-    with pytest.raises(UsageError) as caught:
-        unavailable(parse(words, VOCABULARY))
-    assert caught.value.message == f"`{word}` is not available in this version of cdo"
-    assert any(f"`{usable}`" in caught.value.hint for usable in ("deep", "full", "adaptive"))
-    others = set(UNAVAILABLE) - {word}
-    assert not any(f"`{other}`" in caught.value.hint for other in others)
-
-
-def test_the_table_of_unavailable_words() -> None:
-    assert set(UNAVAILABLE) == {"hitl", "bd", "team", "lev-exec", "exec", "parliament", "debug"}
-
-
-def test_several_unavailable_words_are_named_together() -> None:
-    with pytest.raises(UsageError) as caught:
-        unavailable(parse(["adaptive,hitl,bd,full,exec", "dev", "x"], VOCABULARY))
-    assert caught.value.message == "`hitl`, `bd` and `exec` are not available in this version of cdo"
-    assert "`deep`" in caught.value.hint
-
-
-@pytest.mark.parametrize("words", [["x"], ["deep", "x"], ["adaptive,full", "hitl team"]])
-def test_what_is_available_passes(words: list[str]) -> None:
-    unavailable(parse(words, VOCABULARY))
 
 
 # -- properties -----------------------------------------------------------------------------------

@@ -1,0 +1,58 @@
+"""What the commands share: common options, and how they print. What others wrote reaches a terminal only so."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from cdo.content import Library
+
+OUT = click.option("--out", metavar="DIR", help="Where sessions live (default: tmp).")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+VERBOSE = click.option("-v", "--verbose", is_flag=True, help="Show tracebacks.", expose_value=False)
+
+
+def library_here() -> Library:
+    """The content visible from the working directory."""
+    from cdo.content import Library
+
+    return Library.at(Path.cwd())
+
+
+def print_text(text: str) -> None:
+    """Print text that a model may have written: controls made visible."""
+    from cdo.wording import visible
+
+    click.echo(visible(text.rstrip("\n")))
+
+
+def print_table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
+    """Print rows in columns as wide as they need; those numbered in `right` end at the right."""
+    from cdo.wording import visible
+
+    shown = [[visible(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    for row in shown:
+        cells = zip(row, widths, strict=True)
+        columns = (text.rjust(width) if at in right else text.ljust(width) for at, (text, width) in enumerate(cells))
+        click.echo("  ".join(columns).rstrip())
+
+
+def dumps(value: Any) -> str:
+    """`value` as JSON that can be read by people too: what a terminal would act on or cannot show is escaped."""
+    narrow = not (sys.stdout.encoding or "").lower().startswith("utf")
+    return re.sub(r"[^\n -~]", _escaped, json.dumps(value, indent=2, ensure_ascii=narrow))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    char = match[0]
+    if char.isprintable():
+        return char
+    return json.dumps(char)[1:-1] if ord(char) > 0xFFFF else f"\\u{ord(char):04x}"

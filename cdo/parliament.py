@@ -1,0 +1,249 @@
+"""The program `parliament`: seats of different models with stances on record, motions and recorded votes. Pure.
+
+opening → debate → (answers to amendments) → vote; where nothing carries, another debate while turns are left. Every
+seat keeps its name, stance and model over the whole run, and code counts the votes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, zip_longest
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cdo.alarms import finished, raised
+from cdo.blocks import Line, RoleName
+from cdo.convergence import Verdict
+from cdo.ending import FinalShape, Outcome, conclude
+from cdo.final import FinalFormat
+from cdo.minutes import MinutesFormat, SpeechFormat
+from cdo.motions import House, Item, SpeechData, Stage
+from cdo.plan import Plan
+from cdo.turn import Course, Heard, Shape, Voice
+from cdo.types import Program
+
+MODE = "modes/parliament"  # its body is worded into briefs and syntheses
+FINAL = "engine/minutes-protocol"
+GO_ON = "go on with the debate"
+EVERYTHING = 10_000  # items, more than a house can have
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Stance(_File):
+    """What a seat stands for: `name` is how it is put on record, `role` its method, `charge` its brief."""
+
+    name: Line
+    role: RoleName
+    charge: Line
+
+
+class ParliamentMode(_File):
+    """`modes/parliament.md`: how the house works; the body words it for seats and synthesisers.
+
+    `stages` tells each stage's task; `majority` is the share of the votes cast that must be exceeded; `motions` and
+    `ballot` bound what a seat may move in a turn and what goes to one vote.
+    """
+
+    purpose: str
+    load_when: str
+    about: str
+    program: Literal["parliament"]
+    stages: dict[Stage, str]
+    majority: Annotated[float, Field(ge=0.5, lt=1)]
+    motions: Annotated[int, Field(ge=1, le=8)]
+    ballot: Annotated[int, Field(ge=1, le=40)]
+    stances: Annotated[tuple[Stance, ...], Field(min_length=1)]
+
+
+@dataclass(frozen=True)
+class Seat:
+    """One seat for the whole run; `said` is the stance that it put on record itself."""
+
+    voice: Voice
+    stance: str
+    vendor: str
+    said: str = ""
+
+
+@dataclass
+class _Hall:
+    """What the program keeps beside the course."""
+
+    mode: ParliamentMode
+    seats: list[Seat]
+    house: House = field(default_factory=House)
+    ballot: tuple[Item, ...] = ()
+
+
+def parliament(plan: Plan, mode: ParliamentMode) -> Program[Outcome]:
+    """Run a parliament to its outcome."""
+    hall = _Hall(mode, seats(plan, mode))
+    course = Course(plan.model_copy(update={"adaptive": False, "start": len(hall.seats)}))
+    stage: Stage | None = "opening"
+    heard: Heard | None = None
+    stopped = ""
+    while stage:
+        voices = yield from course.prepare([seat.voice for seat in hall.seats])
+        if course.stop and heard:
+            stopped = "you said that it is done"
+            break
+        voices = _seated(course, hall, voices)
+        hall.ballot = hall.house.ballot(mode.ballot) if stage == "vote" else ()
+        heard = yield from course.hear(voices, _shape(stage, hall, voices))
+        _learn(course, hall, stage, heard)
+        stage = following(stage, hall.house, course.turn - 1, course.plan.turns[1])
+        alarms = raised(course, heard)
+        if stage and (yield from finished(course, alarms, GO_ON)):
+            stopped, stage = "you asked for the result", None
+    assert heard is not None  # a human cannot end the run before its first turn
+    return (
+        yield from conclude(course, ruling(hall.house, course.plan.turns[1], stopped), heard, _final(course, hall))
+    )
+
+
+def seats(plan: Plan, mode: ParliamentMode) -> list[Seat]:
+    """The seats: one for each model, those of different vendors first, then filled up to the plan's first width."""
+    by_vendor: dict[str, list[str]] = {}
+    for model in plan.models:
+        by_vendor.setdefault(plan.vendors.get(model, model), []).append(model)
+    models = [model for model in chain.from_iterable(zip_longest(*by_vendor.values())) if model]
+    count = min(max(plan.start, len(models)), plan.width[1])
+    found: list[Seat] = []
+    for index in range(count):
+        stance, model = mode.stances[index % len(mode.stances)], models[index % len(models)]
+        nth = sum(seat.voice.role == stance.role for seat in found) + 1
+        name = stance.role if nth == 1 else f"{stance.role[: 31 - len(str(nth))]}-{nth}"
+        charge = f"You sit for {stance.name}. {stance.charge}"
+        voice = Voice(name, stance.role, nth, charge, model=model)
+        found.append(Seat(voice, stance.name, plan.vendors.get(model, model)))
+    return found
+
+
+def following(stage: Stage, house: House, turn: int, cap: int) -> Stage | None:
+    """The stage after `turn` of at most `cap`; None when the house has decided, or can no longer decide."""
+    left = cap - turn
+    if stage == "vote":
+        return "debate" if not house.carried and left >= 2 else None
+    if stage == "opening":
+        return "debate" if left >= 1 else None
+    movers = any(item.stands for item in house.motions)
+    if stage == "debate" and movers and left >= 2 and house.pending():
+        return "answer"
+    if movers and left >= 1:
+        return "vote"
+    return "debate" if left >= 2 else None
+
+
+def ruling(house: House, cap: int, stopped: str = "") -> Verdict:
+    """How the house ends: with what carried, or without a majority; `stopped` tells why it ended early."""
+    decided = "; ".join(house.decisive(motion).words for motion in house.carried)
+    if not decided:
+        votes = "; ".join(tally.words for tally in house.tallies)
+        decided = f"no majority exists: {votes or 'no motion came to the vote'}"
+    if stopped:
+        return Verdict("stopped", f"{stopped}; {decided}")
+    if house.carried:
+        return Verdict("converged", decided)
+    return Verdict(
+        "max_turns", f"{decided}; the cap of {cap} turn{'' if cap == 1 else 's'} leaves no room for another vote"
+    )
+
+
+# -- one turn --------------------------------------------------------------------------------------
+
+
+def _seated(course: Course, hall: _Hall, voices: Sequence[Voice]) -> list[Voice]:
+    """The voices of a turn as seats of the house. Before the first turn a person may have changed who sits; later
+    every seat keeps what it stands for, and nobody joins."""
+    turn, plan = course.turn, course.plan
+    known = {seat.voice.name: seat for seat in hall.seats}
+    if turn == 1:
+        hall.seats = []
+        for index, voice in enumerate(voices):
+            model = voice.model or plan.models[index % len(plan.models)]
+            old = known.get(voice.name)
+            stance = old.stance if old else voice.role.replace("-", " ")
+            hall.seats.append(Seat(replace(voice, model=model), stance, plan.vendors.get(model, model)))
+        vendors = {seat.vendor for seat in hall.seats}
+        if len(vendors) == 1:
+            course.flags.append(
+                "all seats are models of one vendor: agreement inside one family is weak evidence, however many agree"
+            )
+        return [seat.voice for seat in hall.seats]
+    strangers = [voice.name for voice in voices if voice.name not in known]
+    course.flags += [f"turn {turn}: {name} was left out: nobody joins a parliament that sits" for name in strangers]
+    sitting = [(voice, known[voice.name].voice) for voice in voices if voice.name in known]
+    return [
+        replace(voice, role=seat.role, seat=seat.seat, charge=seat.charge, model=seat.model)
+        for voice, seat in sitting
+    ]
+
+
+def _shape(stage: Stage, hall: _Hall, voices: Sequence[Voice]) -> Shape:
+    """How a turn is worded and checked."""
+    mode, house = hall.mode, hall.house
+    told = {
+        "stage": stage,
+        "task": mode.stages[stage],
+        "most": mode.motions,
+        "majority": mode.majority,
+        "seats": [{"name": seat.voice.name, "stance": seat.stance, "said": seat.said} for seat in hall.seats],
+        "ballot": [{"id": item.id, "motion": item.motion, "text": item.text} for item in hall.ballot],
+        **house.data(),
+    }
+    stances = {seat.voice.name: seat.stance for seat in hall.seats}
+    return Shape(
+        format=SpeechFormat(stage, house, hall.ballot, mode.motions),
+        brief={**told, "part": "voice"},
+        own={voice.name: {"me": voice.name, "stance": stances[voice.name]} for voice in voices},
+        sums={**told, "part": "synthesis", "include": {"phase": MODE}},
+        include={"phase": MODE},
+        fresh=frozenset(),
+    )
+
+
+def _learn(course: Course, hall: _Hall, stage: Stage, heard: Heard) -> None:
+    """Take a turn into the house: what was put on record, moved and voted."""
+    turn = course.turn - 1
+    order = [seat.voice.name for seat in hall.seats]
+    said = {voice.name: cast(SpeechData, reply.data) for voice, reply in heard.present}
+    speeches = [(name, said[name]) for name in order if name in said]
+    if stage == "opening":
+        hall.seats = [
+            replace(seat, said=said[seat.voice.name].stance or "") if seat.voice.name in said else seat
+            for seat in hall.seats
+        ]
+    if stage != "vote":
+        hall.house = hall.house.debated(turn, speeches)
+        return
+    left = [item.id for item in hall.house.ballot(EVERYTHING)[len(hall.ballot) :]]
+    if left:
+        course.flags.append(f"turn {turn}: {', '.join(left)} found no place on the ballot")
+    parties = [(seat.voice.name, seat.vendor) for seat in hall.seats]
+    hall.house = hall.house.voted(turn, hall.ballot, speeches, parties, hall.mode.majority)
+
+
+# -- the end ---------------------------------------------------------------------------------------
+
+
+def _final(course: Course, hall: _Hall) -> FinalShape:
+    """How the minutes are worded and checked."""
+    record, house = course.record, hall.house
+    inner = FinalFormat(
+        tuple((item.id, item.title, item.status) for item in record.ledger), record.turns[-1].objections
+    )
+    form = MinutesFormat(inner, house)
+    vendors = len({seat.vendor for seat in hall.seats})
+    data: dict[str, Any] = {
+        **house.data(),
+        "seats": [{"name": seat.voice.name, "stance": seat.stance, "said": seat.said} for seat in hall.seats],
+        "carried": [{"id": motion.id, "text": motion.text} for motion in house.carried],
+        "against": [{"role": seat, "motion": motion.id, "reason": why} for seat, motion, why in form.against],
+        "vendors": vendors,
+    }
+    return FinalShape(template=FINAL, form=form, data=data, votes=tuple(tally.words for tally in house.tallies))

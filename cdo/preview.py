@@ -1,0 +1,109 @@
+"""From a plan to what the planning dashboard shows of it. Pure but for loading the titles of roles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cdo.content import Library
+from cdo.dashboard import Model, Past, Sketch, Span, Voice
+from cdo.models import ModelSpec
+from cdo.modes import first_turn
+from cdo.plan import Plan, Range
+from cdo.proposal import Proposal
+from cdo.schemas import Role
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What is known before a turn: the plan, its models, and the range of what it may take."""
+
+    plan: Plan
+    specs: Sequence[ModelSpec]
+    span: Range
+    problem: str
+    library: Library
+    session: str = ""
+
+    def first(self) -> Sketch:
+        """The dashboard before the first turn: what the program itself asks for."""
+        voices = tuple(
+            Voice(
+                call.name.partition("-")[2],
+                self._title(call.data["role"]),
+                call.data["charge"],
+                tuple(skill["name"] for skill in call.data["skills"]),
+                call.models[0],
+            )
+            for call in first_turn(self.plan, self.library).calls
+        )
+        return self._sketch(voices, self.plan.turns)
+
+    def of(self, proposal: Proposal, past: Sequence[Past] = (), tensions: Sequence[str] = ()) -> Sketch:
+        """The dashboard of a turn as a person plans it; `past` are the turns before, `tensions` the open ones."""
+        models = self.plan.models
+        voices = tuple(
+            Voice(name, self._title(role), seat.charge, seat.skills, seat.model or models[index % len(models)])
+            for index, ((name, role, _), seat) in enumerate(zip(proposal.seats, proposal.voices, strict=True))
+        )
+        plan = self.plan.model_copy(update={"criteria": proposal.criteria})
+        return Preview(plan, self.specs, self.span, self.problem, self.library, self.session)._sketch(
+            voices, proposal.turns, proposal.turn, proposal.focus, past, tensions
+        )
+
+    def _sketch(
+        self,
+        voices: tuple[Voice, ...],
+        turns: tuple[int, int],
+        turn: int = 1,
+        focus: str = "",
+        past: Sequence[Past] = (),
+        tensions: Sequence[str] = (),
+    ) -> Sketch:
+        plan, span = self.plan, self.span
+        return Sketch(
+            preset=plan.preset,
+            why=plan.why,
+            problem=self.problem,
+            voices=voices,
+            width=plan.width,
+            turns=turns,
+            adaptive=plan.adaptive,
+            criteria=plan.criteria,
+            models=tuple(Model(spec.name, spec.vendor, spec.price is not None) for spec in self.specs),
+            span=Span(span.calls, span.tokens, span.cost, span.seconds),
+            session=self.session,
+            mode=plan.mode or "",
+            domain=plan.domain or "",
+            turn=turn,
+            focus=focus,
+            past=tuple(past),
+            tensions=tuple(tensions),
+            notes=tuple(self._notes()),
+        )
+
+    def _title(self, role: str) -> str:
+        """The method's title; "" for a role that has none."""
+        if role not in self.library.names("templates/roles"):
+            return ""
+        return self.library.read(f"templates/roles/{role}", Role)[0].title
+
+    def _notes(self) -> list[str]:
+        """What surrounds the run, in sentences."""
+        plan = self.plan
+        vendors = sorted(set(plan.vendors.values()))
+        count = len(plan.models)
+        notes = [
+            "human in the loop: each turn waits for you" if plan.hitl else "",
+            "team: voices live on between turns, with a memory of their own" if plan.team else "",
+            "bd: an epic for the run, a task for each turn" if plan.bd else "",
+            f"skills: {len(plan.skills)} to choose from" if plan.skills else "",
+            f"repository: up to {plan.tools[0]} looks a voice" if plan.tools else "",
+            f"at the end also: {', '.join(f'{item.file}.md' for item in plan.documents.values())}"
+            if plan.documents
+            else "",
+            f"{count} models of one vendor ({vendors[0]}): agreement among them counts once"
+            if count > 1 and len(vendors) == 1
+            else "",
+        ]
+        return [note for note in notes if note]

@@ -1,0 +1,411 @@
+"""One turn, as every kind of deliberation takes it: seat, show the human, wake the team, hear, synthesise. Pure.
+
+A program composes who speaks and decides what follows; what happens between is the same for all of them and is
+told here once. Everything is a generator over the steps of `types`: it yields them and receives their answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain, zip_longest
+from typing import Any, cast
+
+from cdo import proposal, skills, team
+from cdo.convergence import Record, Tension
+from cdo.final import Dissent
+from cdo.plan import Plan, seats
+from cdo.proposal import Proposal
+from cdo.protocol import AgentData, AgentFormat, Directive, Note, SynthesisFormat
+from cdo.skills import SkillCard
+from cdo.team import Memory, Team
+from cdo.types import Batch, Call, Collect, Fault, Program, Publish, Reply, ReplyFormat, Review
+
+INPUT, CONTEXT = "00-input", "00-context"
+CLAIMS = 24  # of a turn that a refuter is given
+GAPS = 24  # named before, that a synthesiser is reminded of
+
+
+@dataclass(frozen=True)
+class Voice:
+    """A seat of one turn: `name` is unique in the turn, `role` names the method, `wish` may carry a charge.
+
+    `wishes` are the skills asked for; `skills` those it was given. `model` is set where a person chose one.
+    """
+
+    name: str
+    role: str
+    seat: int = 1
+    charge: str = ""
+    wishes: tuple[str, ...] = ()
+    skills: tuple[SkillCard, ...] = ()
+    model: str = ""
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What came of a turn: who answered, who did not, what the synthesis directs."""
+
+    present: tuple[tuple[Voice, Reply], ...]
+    directive: Directive
+
+    @property
+    def dissents(self) -> tuple[Dissent, ...]:
+        """The objections of the turn's voices."""
+        return tuple(
+            Dissent(item.id, voice.name, item.text, item.severity)
+            for voice, reply in self.present
+            for item in cast(AgentData, reply.data).objections
+        )
+
+    @property
+    def claims(self) -> tuple[str, ...]:
+        """The claims of the turn for a refuter: each voice's first one, then each one's second, …"""
+        ranks = zip_longest(*(cast(AgentData, reply.data).claims for _, reply in self.present))
+        return tuple(claim.text for claim in chain.from_iterable(ranks) if claim)[:CLAIMS]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How the turns of a program are worded and checked; the defaults are those of a deliberation.
+
+    `brief` and `own` add to the data of each voice's brief (`own` by voice), `sums` to the synthesiser's. A voice
+    of `fresh` comes without what was found before: it sees the question and the claims alone.
+    """
+
+    template: str = "templates/agent-brief"
+    format: ReplyFormat = field(default_factory=AgentFormat)
+    synthesis: str = "engine/synthesis-protocol"
+    directive: Callable[[tuple[int, int], tuple[str, ...]], ReplyFormat] = SynthesisFormat
+    brief: Mapping[str, Any] = field(default_factory=dict)
+    own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sums: Mapping[str, Any] = field(default_factory=dict)
+    include: Mapping[str, str] = field(default_factory=dict)
+    fresh: frozenset[str] = frozenset({"refuter"})
+
+
+@dataclass
+class Course:
+    """What a run knows while it goes on, beside what its program keeps for itself.
+
+    `plan` is the frozen one with what the human changed since; `said` are their messages to voices; `last` the roles
+    that sat in the last turn. `missing` are (turn, role, reason); `added` what cdo had to complete; `flags` what a
+    reader should know; `verified` and `unverified` the citations that were checked so far.
+    """
+
+    plan: Plan
+    record: Record = field(default_factory=Record)
+    team: Team = field(default_factory=Team)
+    last: tuple[str, ...] = ()
+    note: str = ""
+    focus: str = ""
+    said: tuple[proposal.Message, ...] = ()
+    stop: bool = False
+    missing: list[tuple[int, str, str]] = field(default_factory=list)
+    added: list[str] = field(default_factory=list)
+    flags: list[str] = field(default_factory=list)
+    verified: set[str] = field(default_factory=set)
+    unverified: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def turn(self) -> int:
+        """The number of the turn that comes next, from 1."""
+        return len(self.record.turns) + 1
+
+    @property
+    def directive(self) -> Directive | None:
+        """What the last synthesis directs."""
+        return self.record.turns[-1].directive if self.record.turns else None
+
+    @property
+    def previous(self) -> str:
+        """The stem of the last synthesis; "" before the first."""
+        return f"t{self.turn - 1}-synthesis" if self.turn > 1 else ""
+
+    def band(self) -> tuple[int, int]:
+        """Fewest and most voices that the next turn may have."""
+        return self.plan.width if self.plan.adaptive else (self.plan.start, self.plan.start)
+
+    # -- before the voices speak --------------------------------------------------------------
+
+    def prepare(self, voices: Sequence[Voice]) -> Program[list[Voice]]:
+        """The voices as they will speak: with skills, as the human wants them, and on the roster.
+
+        Sets `stop` where the human says that it is done.
+        """
+        self.focus, self.note, self.said, self.stop = self.directive.focus if self.directive else "", "", (), False
+        chosen = list(voices)
+        if self.plan.team:
+            chosen = yield from self._mail(chosen)
+        chosen = self._skilled(chosen)
+        if self.plan.hitl:
+            chosen = yield from self._reviewed(chosen)
+        if self.plan.team and not self.stop:
+            names = {voice.name: voice.role for voice in chosen}
+            self.team = self.team.begin(self.turn, names, retire=self.plan.adaptive)
+            self._written("human", [note for name in names for note in self._said(name)])
+            self.team = self.team.delivered(self.turn, names)
+            yield Publish(self.team.files())
+        self.last = tuple(voice.role for voice in chosen)
+        return chosen
+
+    def _mail(self, voices: list[Voice]) -> Program[list[Voice]]:
+        """Take in what lead and human wrote to teammates; whoever a message waits for gets a seat."""
+        turn = self.turn
+        wishes = self.directive.messages if self.directive else ()
+        self._written("lead", wishes)
+        found = yield Collect(f"t{turn}-inbox", team.INBOX, team.NoteFormat())
+        self._written("human", cast("tuple[Any, ...]", found))
+        high = self.band()[1]
+        names = [voice.name for voice in voices]
+        for name in (name for name in self.team.called() if name not in names):
+            mate = self.team.mates[name]
+            if len(voices) >= high:
+                drop = next((voice for voice in reversed(voices) if voice.name not in self.team.called()), None)
+                if drop is None:
+                    break
+                voices.remove(drop)
+            voices.append(Voice(name, mate.role))
+        yield Publish(self.team.files())
+        return voices
+
+    def _written(self, sender: Any, notes: Sequence[Any]) -> None:
+        self.team, strangers = self.team.told(self.turn, sender, notes), self.team.strangers(notes)
+        self.flags += [
+            f"turn {self.turn}: a message to {name}, who is not on the team, was left" for name in strangers
+        ]
+
+    def _said(self, name: str) -> list[Note]:
+        """What the human's plan says to one voice."""
+        return [Note(to=name, text=item.text[:2000]) for item in self.said if item.to in (name, proposal.ALL)]
+
+    def _skilled(self, voices: Sequence[Voice]) -> list[Voice]:
+        """Give each voice skills of its own, from the catalogue of the plan."""
+        if not self.plan.skills:
+            return list(voices)
+        shared = [*self.plan.skill_words, *(self.directive.skills if self.directive else ())]
+        wanted = [
+            skills.Wanted(
+                voice.name,
+                skills.query(voice.role, voice.charge, self.focus, self.plan.topic),
+                (*voice.wishes, *self.plan.wishes.get(voice.role, ())),
+            )
+            for voice in voices
+        ]
+        given = skills.assign(self.plan.skills, wanted, shared, self.plan.per_agent)
+        return [replace(voice, skills=given.get(voice.name, ())) for voice in voices]
+
+    def _reviewed(self, voices: Sequence[Voice]) -> Program[list[Voice]]:
+        """Put the turn before the human, and take over what comes back."""
+        plan, turn = self.plan, self.turn
+        proposed = Proposal(
+            turn=turn,
+            voices=tuple(
+                proposal.Seat(
+                    role=voice.role,
+                    charge=voice.charge,
+                    skills=tuple(card.name for card in voice.skills),
+                    model=voice.model,
+                )
+                for voice in voices
+            ),
+            focus=self.focus,
+            turns=plan.turns,
+            criteria=plan.criteria,
+        )
+        form = proposal.PlanFormat(
+            proposed,
+            width=None if turn == 1 else self.band(),
+            known_roles=plan.known_roles,
+            skills=tuple(card.name for card in plan.skills),
+            combos=plan.combos,
+            models=plan.models,
+        )
+        file = f"t{turn}-plan.yaml"
+        word = partial(proposal.dump, proposed, form)
+        answer = cast(Proposal, (yield Review(file, "templates/turn-plan", word, form)))
+        self.plan = plan.model_copy(update={"turns": answer.turns, "criteria": answer.criteria})
+        self.focus, self.note, self.said = answer.focus, answer.note, answer.messages
+        if answer.decision == "done":
+            self.stop = True
+            return list(voices)
+        width = len(answer.voices)
+        if width != len(voices):  # a person's word moves the band
+            low, high = self.plan.width
+            self.plan = self.plan.model_copy(update={"start": width, "width": (min(low, width), max(high, width))})
+        known = {card.name: card for card in plan.skills}
+        return [
+            Voice(
+                name, role, number, seat.charge, seat.skills, tuple(known[skill] for skill in seat.skills), seat.model
+            )
+            for (name, role, number), seat in zip(answer.seats, answer.voices, strict=True)
+        ]
+
+    # -- the voices ---------------------------------------------------------------------------
+
+    def hear(self, voices: Sequence[Voice], shape: Shape | None = None, claims: Sequence[str] = ()) -> Program[Heard]:
+        """Ask the voices, then the synthesiser; the record has one more turn afterwards."""
+        shape, turn = shape or Shape(), self.turn
+        replies = cast("tuple[Reply, ...]", (yield self._voices(voices, shape, claims)))
+        pairs = list(zip(voices, replies, strict=True))
+        present = [(voice, reply) for voice, reply in pairs if not reply.missing]
+        absent = [(voice, reply) for voice, reply in pairs if reply.missing]
+        self.missing += [(turn, voice.name, reply.reason) for voice, reply in absent]
+        self._count(replies)
+        if self.plan.team:
+            self._answered(pairs)
+            yield Publish(self.team.files())
+        (synthesis,) = cast("tuple[Reply, ...]", (yield self._synthesis(present, absent, shape)))
+        self.added += [f"turn {turn}: {item}" for item in synthesis.added]
+        heard = Heard(tuple(present), cast(Directive, synthesis.data))
+        self.record = self.record.after(heard.directive, heard.dissents)
+        return heard
+
+    def _voices(self, voices: Sequence[Voice], shape: Shape, claims: Sequence[str]) -> Batch:
+        """One call a voice. Of the ledger a voice is shown what is open, so that briefs do not grow with turns."""
+        calls = []
+        for index, voice in enumerate(voices):
+            fresh = voice.role in shape.fresh
+            data = {
+                "turn": self.turn,
+                "focus": self.focus,
+                "note": self.note,
+                "tensions": [] if fresh else ledger(self.record.open),
+                "settled": [] if fresh else [item.id for item in self.record.ledger if item.status != "open"],
+                "previous": "" if fresh else self.previous,
+                "role": voice.role,
+                "seat": voice.seat,
+                "charge": voice.charge,
+                "claims": list(claims) if fresh else [],
+                "messages": [],
+                "skills": [{"name": card.name, "description": card.description} for card in voice.skills],
+                "tools": {"requests": self.plan.tools[0], "rounds": self.plan.tools[1]} if self.plan.tools else None,
+                **shape.brief,
+                **shape.own.get(voice.name, {}),
+            }
+            reads = [INPUT, CONTEXT, *([self.previous] if self.previous and not fresh else [])]
+            reads += [f"skills/{card.name}" for card in voice.skills]
+            include = {**self._included(voice, shape.fresh), **shape.include}
+            if self.plan.team and not fresh:
+                mine = self.team.last(voice.name)
+                data |= {**self.team.brief(voice.name, self.turn), "mine": mine}
+                reads += [mine] if mine else []
+            elif said := self._said(voice.name):
+                data["messages"] = [{"id": "", "from": "human", "text": note.text} for note in said]
+            if include:
+                data["include"] = include
+            if self.plan.domain_file:
+                tag = self.plan.domain or ""
+                tagged = [card for card in self.plan.skills if tag in card.tags]
+                listed = [{"name": card.name, "description": card.description} for card in tagged]
+                data["domain"] = {"tag": tag, "skills": listed}
+            calls.append(
+                Call(
+                    f"t{self.turn}-{voice.name}",
+                    "agent",
+                    shape.template,
+                    shape.format,
+                    (voice.model,) if voice.model else self._seat(index),
+                    data,
+                    tuple(reads),
+                    tools=self.plan.tools is not None,
+                    thread=voice.name if self.plan.team and not fresh else "",
+                )
+            )
+        return Batch(tuple(calls), quorum=max(1, -(-len(calls) // 2)))
+
+    def _included(self, voice: Voice, fresh: frozenset[str]) -> dict[str, str]:
+        """The documents that this voice's brief needs beside its own."""
+        return {
+            **({"domain": self.plan.domain_file} if self.plan.domain_file else {}),
+            **({"skills": "dispatch/skill-injection"} if voice.skills else {}),
+            **({"team": "dispatch/team-mode"} if self.plan.team and voice.role not in fresh else {}),
+        }
+
+    def _seat(self, index: int) -> tuple[str, ...]:
+        """Seats take the models in turn."""
+        return (self.plan.models[index % len(self.plan.models)],)
+
+    def _synthesis(
+        self, present: Sequence[tuple[Voice, Reply]], absent: Sequence[tuple[Voice, Reply]], shape: Shape
+    ) -> Batch:
+        """The synthesis reads every voice under its role and charge, in an order that changes by turn."""
+        plan, turn = self.plan, self.turn
+        shown = rotated(sorted(present, key=lambda pair: pair[0].name), turn)
+        data = {
+            "turn": turn,
+            "max_turns": plan.turns[1],
+            "previous": self.previous,
+            "voices": [
+                {"name": voice.name, "charge": voice.charge, "artifact": reply.call} for voice, reply in shown
+            ],
+            "missing": [{"role": voice.name, "reason": why_missing(reply.reason)} for voice, reply in absent],
+            "tensions": ledger(self.record.ledger),
+            "gaps": [gap for earlier in self.record.turns for gap in earlier.new_gaps][-GAPS:],
+            "width": list(self.band()),
+            "roles": [voice.role for voice, _ in present][:4],
+            "known_roles": list(plan.known_roles),
+            "criteria": plan.criteria.model_dump(include={"exit_confidence", "agreement_flag"}),
+            "note": self.note,
+            "skills": [card.name for card in plan.skills][:40],
+            "team": [name for name, mate in self.team.mates.items() if mate.state != "stopped"],
+            "checked": any(reply.findings for _, reply in present),
+            **shape.sums,
+        }
+        if "lev-exec" in plan.modifiers:
+            used = [self._vendor(index, voice) for index, (voice, _) in enumerate(present)]
+            include = {"vendors": "dispatch/multi-model", **data.get("include", {})}
+            data |= {"include": include, "vendors": len(set(used))}
+        reads = (INPUT, *([self.previous] if self.previous else []), *(reply.call for _, reply in shown))
+        form = shape.directive(self.band(), plan.known_roles)
+        return Batch((Call(f"t{turn}-synthesis", "synthesis", shape.synthesis, form, plan.models, data, reads),))
+
+    def _vendor(self, index: int, voice: Voice) -> str:
+        model = voice.model or self._seat(index)[0]
+        return self.plan.vendors.get(model, "")  # makers nobody knows count as one
+
+    def _count(self, replies: Sequence[Reply]) -> None:
+        """Remember which citations held; one that held anywhere holds."""
+        for finding in chain.from_iterable(reply.findings for reply in replies):
+            if finding.verified:
+                self.verified.add(finding.citation)
+                self.unverified.pop(finding.citation, None)
+            elif finding.citation not in self.verified:
+                self.unverified[finding.citation] = finding.why
+
+    def _answered(self, pairs: Sequence[tuple[Voice, Reply]]) -> None:
+        """The roster after the voices spoke."""
+        answers: dict[str, Memory | None] = {}
+        for voice, reply in pairs:
+            data = cast(AgentData, reply.data)
+            answers[voice.name] = (
+                None if reply.missing else Memory(self.turn, voice.charge, self.focus, data.position, data.confidence)
+            )
+        heard = {voice.name: reply.data.acknowledged for voice, reply in pairs if not reply.missing}
+        self.team = self.team.end(self.turn, answers, heard)
+
+
+# -- parts -----------------------------------------------------------------------------------------
+
+
+def seated(wanted: Sequence[str], spare: Sequence[str], count: int, charges: Mapping[str, str]) -> list[Voice]:
+    """`count` voices: the wanted roles first, then spare ones."""
+    return [Voice(name, role, seat, charges.get(role, "")) for name, role, seat in seats(wanted, spare, count)]
+
+
+def ledger(tensions: Sequence[Tension]) -> list[dict[str, Any]]:
+    """Tensions as the data of a call."""
+    return [{"id": item.id, "title": item.title, "status": item.status, "since": item.since} for item in tensions]
+
+
+def why_missing(reason: str) -> str:
+    """Why a voice is missing, without the words of a provider: they would tell which one it was."""
+    fault = reason.partition(":")[0]
+    return fault if fault in tuple(Fault) else "no answer"
+
+
+def rotated(items: Sequence[Any], turn: int) -> list[Any]:
+    """The same items, starting elsewhere each turn, so that no voice is always read first."""
+    start = turn % len(items) if items else 0
+    return [*items[start:], *items[:start]]

@@ -1,0 +1,416 @@
+"""The program `debug`, driven by hand: seven phases whatever is said, and a cause only where evidence carries one."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdo import artifacts, briefs
+from cdo.alarms import FINISH
+from cdo.content import PACKAGED, Library, checked
+from cdo.debug import FINAL, GO_ON, MODE, PHASES, DebugMode, debug, ruling
+from cdo.ending import Outcome
+from cdo.errors import ContentError
+from cdo.final import FinalData
+from cdo.hypotheses import CaseData, CaseDirective, CaseFormat, CaseSynthesis, Hypotheses
+from cdo.plan import Plan
+from cdo.rca import RcaFormat
+from cdo.schemas import Criteria, Preset, Prompt
+from cdo.types import Batch, Call, Finding, Pause, Reply, Review
+from tests import test_gbnf
+
+LIBRARY = Library((("packaged", PACKAGED),))
+CRITERIA = Criteria(exit_confidence=0.8, quiet_turns=2, agreement_flag=0.7, confidence_drop=0.2, severe=8)
+SEEN = "observed: 504 after exactly 30 s in 5 of 5 runs"
+DIFF = "--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-a\n+b"
+H1 = {"id": "H1", "text": "the pool is empty", "prediction": "waits grow"}
+H2 = {"id": "H2", "text": "the cache is stale", "prediction": "old rows are served"}
+
+
+def mode() -> DebugMode:
+    return LIBRARY.read(MODE, DebugMode)[0]
+
+
+def plan(**changes: Any) -> Plan:
+    plain: dict[str, Any] = {
+        "preset": "debug",
+        "why": "you asked for debug",
+        "mode": "debug",
+        "width": (1, 3),
+        "start": 2,
+        "turns": (7, 7),
+        "adaptive": False,
+        "roles": ("empiricist", "tester", "systems-thinker"),
+        "known_roles": ("critic", "empiricist", "tester", "systems-thinker"),
+        "models": ("m/a",),
+        "criteria": CRITERIA,
+    }
+    return Plan.model_validate({**plain, **changes})
+
+
+def spoken(**keys: Any) -> CaseData:
+    return CaseData.model_validate({"position": "x", "confidence": 0.6, **keys})
+
+
+def directive(**keys: Any) -> CaseDirective:
+    plain = {"width": 3, "roles": [], "focus": "f", "confidence": 0.6, "exit_ready": False}
+    return CaseDirective.model_validate({**plain, **keys})
+
+
+@dataclass
+class Run:
+    """What the program asked for until it ended, and its outcome."""
+
+    outcome: Outcome
+    batches: list[Batch] = field(default_factory=list)
+    pauses: list[Pause] = field(default_factory=list)
+
+    def turn(self, number: int) -> tuple[Call, ...]:
+        return self.batches[2 * (number - 1)].calls
+
+    def synthesis(self, number: int) -> Call:
+        return self.batches[2 * number - 1].calls[0]
+
+    @property
+    def final(self) -> Call:
+        return self.batches[-1].calls[0]
+
+
+Say = Callable[[Call], CaseData | str]
+
+
+def drive(
+    what: Plan | None = None,
+    syntheses: Mapping[int, Mapping[str, Any]] | None = None,
+    voices: Say = lambda call: spoken(),
+    answer: str = GO_ON,
+    findings: Sequence[Finding] = (),
+    left: Callable[[Review], Any] | None = None,
+) -> Run:
+    """Run a plan by hand; `syntheses` are changes of the directive by turn."""
+    program, run = debug(what or plan(), mode()), Run(Outcome("", "", 0, 0))
+    reply: Any = None
+    while True:
+        try:
+            step = program.send(reply)
+        except StopIteration as stop:
+            run.outcome = stop.value
+            return run
+        if isinstance(step, Pause):
+            run.pauses.append(step)
+            reply = answer
+            continue
+        if isinstance(step, Review):
+            assert left
+            reply = left(step)
+            continue
+        assert isinstance(step, Batch)
+        run.batches.append(step)
+        replies = []
+        for call in step.calls:
+            if call.kind == "agent":
+                said = voices(call)
+                replies.append(
+                    Reply(call.name, reason=said)
+                    if isinstance(said, str)
+                    else Reply(call.name, said, findings=tuple(findings))
+                )
+            elif call.kind == "synthesis":
+                turn = int(call.name[1:].partition("-")[0])
+                replies.append(Reply(call.name, directive(**(syntheses or {}).get(turn, {}))))
+            else:
+                replies.append(Reply(call.name, FinalData(sections=())))
+        reply = tuple(replies)
+
+
+# -- the content -----------------------------------------------------------------------------------
+
+
+def test_the_mode_names_the_seven_phases_with_roles_that_there_are() -> None:
+    phases = mode().phases
+    assert tuple(phase.name for phase in phases) == PHASES
+    known = LIBRARY.names("templates/roles")
+    assert all(role in known for phase in phases for role in phase.roles)
+    assert [phase.name for phase in phases if phase.must] == ["hypothesize", "verify", "fix", "validate"]
+
+
+def test_the_preset_is_the_row_of_the_table() -> None:
+    preset = LIBRARY.read("presets/debug", Preset)[0]
+    assert (preset.width, preset.max_turns, preset.bd, preset.skills, preset.team_mode) == (
+        (1, 3), (7, 7), False, "no", "subagents",
+    )  # fmt: skip
+    assert (preset.adaptive, preset.mode) == (False, "debug")
+    assert LIBRARY.read(FINAL, Prompt)[0].kind == "final"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda items: items[:-1], lambda items: items[::-1], lambda items: [*items, items[0]], lambda items: []],
+)
+def test_other_phases_are_refused(change: Callable[[list[Any]], list[Any]]) -> None:
+    meta = dict(LIBRARY.load(MODE).meta)
+    with pytest.raises(ContentError, match="must be the phases reproduce, isolate"):
+        checked(DebugMode, {**meta, "phases": change(meta["phases"])}, "modes/debug.md")
+
+
+# -- the shape of a run ----------------------------------------------------------------------------
+
+
+def test_a_run_is_seven_phases_and_the_report() -> None:
+    run = drive()
+    assert len(run.batches) == 15
+    for number, name in enumerate(PHASES, 1):
+        assert {call.data["phase"] for call in run.turn(number)} == {name}
+        assert all(call.template == "templates/agent-brief" for call in run.turn(number))
+        assert all(call.data["include"]["phase"] == MODE for call in (*run.turn(number), run.synthesis(number)))
+        assert run.synthesis(number).data["phase"] == name
+        assert isinstance(run.synthesis(number).format, CaseSynthesis)
+    assert [len(run.turn(number)) for number in range(1, 8)] == [2, 2, 3, 3, 2, 3, 1]
+    assert (run.final.template, run.final.file) == (FINAL, "FINAL")
+    assert isinstance(run.final.format, RcaFormat)
+    assert run.outcome.turns == 7
+
+
+@pytest.mark.parametrize(
+    "always",
+    [{"exit_ready": True, "confidence": 1.0}, {"tensions": [], "gaps": []}, {"width": 1, "roles": ["critic"]}],
+)
+@pytest.mark.parametrize("turns", [(1, 1), (3, 3), (7, 7)])
+def test_nothing_that_a_synthesis_says_ends_it_early(always: dict[str, Any], turns: tuple[int, int]) -> None:
+    assert drive(plan(turns=turns), dict.fromkeys(range(1, 8), always)).outcome.turns == 7
+
+
+def test_the_plans_width_holds() -> None:
+    wide, narrow = drive(plan(width=(2, 2))), drive(plan(width=(1, 1)))
+    assert {len(wide.turn(number)) for number in range(1, 8)} == {2}
+    assert {len(narrow.turn(number)) for number in range(1, 8)} == {1}
+
+
+def test_what_calls_carry_is_json_and_every_prompt_can_be_worded() -> None:
+    def voices(call: Call) -> CaseData:
+        return spoken(hypotheses=[H1, H2], fix=DIFF)
+
+    run = drive(syntheses={3: {"hypotheses": [{**H1, "status": "supported", "evidence": [SEEN]}, H2]}}, voices=voices)
+    for batch in run.batches:
+        for call in batch.calls:
+            assert json.loads(json.dumps(call.data)) == call.data
+            if call.kind != "final":
+                assert LIBRARY.render(MODE, call.data).startswith(f"# Phase {call.data['number']} of 7")
+    assert "H1 [supported, since turn 1]: the pool is empty" in LIBRARY.render(MODE, run.turn(4)[0].data)
+    assert "+b" in LIBRARY.render(MODE, run.turn(6)[0].data)
+    assert "no_fix" in LIBRARY.render(MODE, run.turn(5)[0].data)
+    assert "no_fix" not in LIBRARY.render(MODE, run.turn(4)[0].data)
+    values = {**run.final.data, "read": dict.fromkeys(run.final.reads, "text")}
+    whole = "\n".join(LIBRARY.render(FINAL, values, block) for block in ("system", "shared", "own"))
+    assert "- H2 [open]: the cache is stale" in whole and "+b" in whole and "naming H1" in whole
+    assert "Turn 3, hypothesize" in whole
+
+
+# -- hypotheses ------------------------------------------------------------------------------------
+
+
+def test_phases_oblige_voices_and_show_them_the_ledger() -> None:
+    run = drive(syntheses={3: {"hypotheses": [H1]}})
+    duties = [
+        call.format.must for number in range(1, 8) if isinstance((call := run.turn(number)[0]).format, CaseFormat)
+    ]
+    assert duties == [(), (), ("hypothesis",), ("test",), ("fix",), ("test",), ()]
+    assert run.turn(3)[0].data["hypotheses"] == []
+    assert [item["id"] for item in run.turn(4)[0].data["hypotheses"]] == ["H1"]
+    assert run.turn(4)[0].format == CaseFormat(
+        Hypotheses().after(3, directive(hypotheses=[H1]).hypotheses), ("test",)
+    )
+
+
+def test_a_supported_hypothesis_is_the_root_cause() -> None:
+    change = {"id": "H1", "status": "supported", "evidence": [SEEN]}
+    run = drive(
+        syntheses={3: {"hypotheses": [H1, H2]}, 4: {"hypotheses": [change]}},
+        voices=lambda call: spoken(hypotheses=[change] if call.name.startswith("t4") else []),
+    )
+    assert run.outcome.status == "converged"
+    assert run.outcome.why == "all seven phases ran; root cause: H1: the pool is empty"
+    assert run.final.data["roots"] == ["H1"]
+    assert run.outcome.flags == ()
+
+
+def test_without_one_the_cause_is_not_established() -> None:
+    out = {"id": "H1", "status": "ruled-out", "evidence": [SEEN]}
+    run = drive(syntheses={3: {"hypotheses": [H1, H2]}, 4: {"hypotheses": [out], "confidence": 0.99}})
+    assert run.outcome.status == "max_turns"
+    assert run.outcome.why == "all seven phases ran; unresolved: the root cause is not established; open: H2"
+    assert run.final.data["roots"] == []
+    assert [item["status"] for item in run.final.data["hypotheses"]] == ["ruled-out", "open"]
+    assert ruling(Hypotheses()).why.endswith("unresolved: the root cause is not established; nothing is left open")
+
+
+def test_a_change_that_no_voice_reported_is_flagged() -> None:
+    change = {"id": "H1", "status": "ruled-out", "evidence": [SEEN]}
+    run = drive(syntheses={3: {"hypotheses": [H1]}, 4: {"hypotheses": [change]}})
+    assert run.outcome.flags == (
+        "turn 4: H1 became ruled-out by the synthesis's own reading: no voice reported it so",
+    )
+    merged = {**H1, "status": "supported", "evidence": [SEEN], "merges": ["Critic/H1"]}
+    own = {**H1, "text": "an empty pool", "status": "supported", "evidence": [SEEN]}
+    backed = drive(
+        syntheses={3: {"hypotheses": [merged]}},
+        voices=lambda call: spoken(hypotheses=[own] if call.name == "t3-critic" else []),
+    )
+    assert backed.outcome.flags == ()
+    assert [item["text"] for item in backed.final.data["hypotheses"]] == ["the pool is empty"]
+
+
+def test_what_the_repository_refutes_settles_nothing() -> None:
+    change = {"id": "H1", "status": "supported", "evidence": ["gone.py:7 sets no timeout"]}
+    run = drive(
+        syntheses={3: {"hypotheses": [H1]}, 4: {"hypotheses": [change]}},
+        findings=[Finding("gone.py:7", False, "there is no such file")],
+    )
+    assert "turn 4: H1 stays open: what was to make it supported cites what does not hold" in run.outcome.flags
+    assert run.outcome.why.startswith("all seven phases ran; unresolved")
+    assert run.final.data["unverified"] == [{"citation": "gone.py:7", "why": "there is no such file"}]
+
+
+def test_what_voices_propose_is_on_record_although_no_synthesis_says_so() -> None:
+    run = drive(voices=lambda call: spoken(hypotheses=[H1] if call.name == "t3-critic" else []))
+    assert [item["text"] for item in run.final.data["hypotheses"]] == ["the pool is empty"]
+
+
+def test_fixes_are_kept_once_each_with_where_they_stand() -> None:
+    run = drive(voices=lambda call: spoken(fix=DIFF if call.name.startswith("t5") else ""))
+    assert run.final.data["fixes"] == [{"artifact": run.turn(5)[0].name, "diff": DIFF}]
+    assert isinstance(run.final.format, RcaFormat)
+    assert run.final.format.fixes == ((run.turn(5)[0].name, DIFF),)
+    assert [len(run.turn(number)[0].data["fixes"]) for number in (5, 6, 7)] == [0, 1, 1]
+
+
+REPORTED = st.lists(
+    st.fixed_dictionaries(
+        {"id": st.sampled_from(["H1", "H2", "H3"]), "status": st.sampled_from(["open", "supported", "ruled-out"])},
+        optional={
+            "text": st.sampled_from(["the pool is empty", "the cache is stale"]),
+            "prediction": st.just("seen"),
+            "evidence": st.lists(st.sampled_from([SEEN, "surely", "a.py:1"]), max_size=2),
+        },
+    ),
+    max_size=3,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(st.integers(1, 7), REPORTED), st.dictionaries(st.integers(1, 7), REPORTED))
+def test_no_replies_make_a_cause_without_evidence(said: dict[int, Any], summed: dict[int, Any]) -> None:
+    run = drive(
+        syntheses={turn: {"hypotheses": items} for turn, items in summed.items()},
+        voices=lambda call: spoken(hypotheses=said.get(int(call.name[1]), [])),
+    )
+    evidence = [fact for items in summed.values() for item in items for fact in item.get("evidence", [])]
+    if run.outcome.status == "converged":
+        assert {SEEN, "a.py:1"} & set(evidence)
+    assert ("root cause: H" in run.outcome.why) == (run.outcome.status == "converged")
+
+
+# -- conflicts, refuters, absent voices, the human -------------------------------------------------
+
+
+def severe(turn: int) -> Say:
+    objection = {"id": "o1", "text": "it loses data", "severity": 9}
+    return lambda call: spoken(objections=[objection] if call.name.startswith(f"t{turn}-") else [])
+
+
+def test_a_conflict_pauses_and_seats_a_referee() -> None:
+    run = drive(voices=severe(2))
+    (pause,) = run.pauses
+    assert pause.name == "t2-conflict" and pause.question.startswith("Turn 2 ended in a conflict: ")
+    assert run.turn(3)[-1].data["role"] == "referee" and "it loses data" in run.turn(3)[-1].data["charge"]
+    assert len(run.turn(3)) == 3
+    assert run.outcome.turns == 7 and run.outcome.status == "max_turns"
+
+
+def test_the_human_may_finish_at_a_conflict() -> None:
+    run = drive(voices=severe(2), answer=FINISH)
+    assert (run.outcome.status, run.outcome.turns) == ("stopped", 2)
+    assert run.outcome.why.startswith("you asked for the result; unresolved")
+    assert isinstance(run.final.format, RcaFormat)
+
+
+def test_a_conflict_of_the_last_phase_asks_nobody() -> None:
+    run = drive(voices=severe(7))
+    assert run.pauses == [] and run.outcome.turns == 7
+    assert any("turn 7: conflict" in flag for flag in run.outcome.flags)
+
+
+def test_high_agreement_seats_a_refuter_that_sees_no_evidence() -> None:
+    known = {**H1, "status": "supported", "evidence": [SEEN]}
+    claim = {"id": "c1", "text": "the pool has nine slots"}
+    run = drive(
+        syntheses={3: {"hypotheses": [known], "agreement": 0.9}},
+        voices=lambda call: spoken(claims=[claim] if call.name == "t3-critic" else []),
+    )
+    refuter = run.turn(4)[-1]
+    assert refuter.data["role"] == "refuter" and len(run.turn(4)) == 3
+    assert [(item["status"], item["evidence"]) for item in refuter.data["hypotheses"]] == [("open", [])]
+    assert [item["status"] for item in run.turn(4)[0].data["hypotheses"]] == ["supported"]
+    assert LIBRARY.render(MODE, refuter.data)
+    assert refuter.data["claims"] == ["the pool has nine slots"] and not refuter.data["previous"]
+
+
+def test_a_missing_voice_is_missing() -> None:
+    run = drive(voices=lambda call: "empty: x" if call.name == "t3-critic" else spoken())
+    assert run.outcome.missing == ((3, "critic", "empty: x"),)
+    assert [item["role"] for item in run.final.data["timeline"][2]["positions"]] == [
+        "first-principles",
+        "systems-thinker",
+    ]
+
+
+def test_the_human_says_done() -> None:
+    def left(review: Review) -> Any:
+        text = review.word(lambda values: LIBRARY.render(review.template, values))
+        done = "decision: done" if review.file == "t4-plan.yaml" else "decision: go"
+        return review.format.parse(text.replace("decision: go", done))
+
+    run = drive(plan(hitl=True), left=left)
+    assert (run.outcome.status, run.outcome.turns) == ("stopped", 3)
+    assert run.outcome.why.startswith("you said that it is done; unresolved")
+
+
+# -- as the runner does it -------------------------------------------------------------------------
+
+
+def converse(program: Any, seed: int) -> tuple[Outcome, dict[str, str]]:
+    """Run a program with what grammars let a small model write; replies go through files, as in a session."""
+    texts, pick = {"00-input": "Why does the gateway crash?"}, random.Random(seed)
+    reply: Any = None
+    while True:
+        try:
+            step = program.send(reply)
+        except StopIteration as stop:
+            return stop.value, texts
+        if isinstance(step, Pause):
+            reply = step.default
+            continue
+        replies = []
+        for call in step.calls:
+            briefs.messages(call, {name: texts.get(name, "") for name in call.reads}, LIBRARY)
+            tree = re._parser.parse(test_gbnf.as_regex(call.format.grammar()))  # type: ignore[attr-defined]
+            file = artifacts.from_reply(test_gbnf._walk(tree, pick), {"kind": call.kind}).text()
+            texts[call.artifact] = artifacts.from_file(file, call.name).reply
+            replies.append(Reply(call.name, call.format.parse(texts[call.artifact])))
+        reply = tuple(replies)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_small_model_gets_through_and_settles_nothing(seed: int) -> None:
+    outcome, texts = converse(debug(plan(), mode()), seed)
+    assert (outcome.status, outcome.turns) == ("max_turns", 7)
+    assert "root cause is not established; open: H1" in outcome.why
+    assert "Root cause not established" in texts["FINAL"] and "## Hypotheses" in texts["FINAL"]

@@ -1,0 +1,178 @@
+"""The human in the loop, as real processes: plans as files, exit 6 and resume, and messages to teammates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.conftest import Desk
+from tests.harness import QUESTION, exchanges, journal_events, tree
+from tests.provider import Provider
+
+A = ("--session", "a")
+
+
+def session(cdo: Desk) -> Path:
+    return cdo.path / "tmp/cdo-a"
+
+
+def roles(cdo: Desk, turn: int) -> list[str]:
+    found = [record["call"] for record in exchanges(session(cdo)) if record["call_kind"] == "agent"]
+    return sorted(name.partition("-")[2] for name in found if name.startswith(f"t{turn}-"))
+
+
+@pytest.fixture
+def paused(cdo: Desk) -> Desk:
+    """A run that waits before its first turn."""
+    cdo("hitl,think", *A, QUESTION).failed(6, "t1-plan.yaml", "cdo resume a")
+    return cdo
+
+
+def test_nothing_is_asked_before_the_human_has_seen_the_plan(paused: Desk, provider: Provider) -> None:
+    assert provider.calls == []
+    plan = yaml.safe_load((session(paused) / "t1-plan.yaml").read_text())
+    assert [voice["role"] for voice in plan["voices"]] == ["first-principles", "critic", "pragmatist"]
+    assert plan["turns"] == [2, 3] and plan["criteria"]["exit_confidence"] == 0.8 and plan["decision"] == "go"
+
+
+def test_a_plan_left_as_it_is_is_taken_and_the_next_one_waits(paused: Desk, provider: Provider) -> None:
+    paused("resume", "a").failed(6, "t2-plan.yaml")
+    assert roles(paused, 1) == ["critic", "first-principles", "pragmatist"]
+    assert len(provider.calls) == 4
+    paused("resume", "a").failed(6, "t3-plan.yaml")
+    assert len(provider.calls) == 8
+
+
+def test_what_the_human_changes_is_what_is_held(paused: Desk, provider: Provider) -> None:
+    (session(paused) / "t1-plan.yaml").write_text(
+        "voices:\n"
+        "  - {role: historian, charge: look for the last attempt}\n"
+        "  - {role: lawyer, charge: read the contracts}\n"
+        "note: mind the users in Peru\nturns: 1\n"
+    )
+    done = paused("resume", "a", "--json").ok()
+    assert roles(paused, 1) == ["historian", "lawyer"] and done.json["turns"] == 1
+    prompts = {info.call: info.prompt for info in provider.calls}
+    assert "read the contracts" in prompts["t1-lawyer"] and "read the contracts" not in prompts["t1-historian"]
+    assert all("mind the users in Peru" in prompts[name] for name in ("t1-lawyer", "t1-historian", "t1-synthesis"))
+
+
+def test_a_combo_seats_its_roles(paused: Desk) -> None:
+    (session(paused) / "t1-plan.yaml").write_text("combo: architect + critic + pragmatist\n")
+    paused("resume", "a").failed(6)
+    assert roles(paused, 1) == ["architect", "critic", "pragmatist"]
+
+
+def test_done_ends_with_the_result(paused: Desk, provider: Provider) -> None:
+    paused("resume", "a").failed(6)
+    (session(paused) / "t2-plan.yaml").write_text("decision: done\n")
+    done = paused("resume", "a", "--json").ok()
+    assert (done.json["status"], done.json["turns"]) == ("stopped", 1)
+    assert len(provider.calls) == 5 and (session(paused) / "FINAL.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("voices: [critic\nwidth: 2\n", "line 2"),
+        ("voices:\n  - role: critic\n  - role: ../etc\n", "line 3, column 11"),
+        ("decision: done\n", "before the first turn there is nothing"),
+        ("rounds: 3\n", "`rounds` is not a key"),
+        ("", "is empty"),
+    ],
+)
+def test_a_broken_plan_is_explained_and_nothing_is_lost(
+    paused: Desk, provider: Provider, text: str, words: str
+) -> None:
+    file = session(paused) / "t1-plan.yaml"
+    file.write_text(text)
+    paused("resume", "a").failed(6, "t1-plan.yaml cannot be read", words)
+    assert file.read_text() == text and provider.calls == []
+    file.write_text("decision: go\n")
+    paused("resume", "a").failed(6, "t2-plan.yaml")
+    assert len(provider.calls) == 4
+
+
+def test_yes_takes_every_plan_as_proposed(cdo: Desk) -> None:
+    cdo("hitl,think", "--yes", *A, QUESTION).ok()
+    assert [file.name for file in sorted(session(cdo).glob("t?-plan.yaml"))] == [
+        "t1-plan.yaml", "t2-plan.yaml", "t3-plan.yaml",
+    ]  # fmt: skip
+
+
+def test_a_plan_that_is_changed_later_makes_its_turn_stale(paused: Desk, provider: Provider) -> None:
+    paused("resume", "a").failed(6)
+    (session(paused) / "t1-plan.yaml").write_text("note: think of Peru\n")
+    paused("resume", "a").failed(6, "stale", "--yes")
+    before = len(provider.calls)
+    paused("resume", "a", "--yes").ok()
+    again = [info.call for info in provider.calls[before:]]
+    assert {"t1-critic", "t1-synthesis"} <= set(again)
+    assert (session(paused) / "superseded/1/t1-critic.md").exists()
+
+
+def test_resuming_a_finished_run_asks_and_changes_nothing(cdo: Desk, provider: Provider) -> None:
+    cdo("hitl,team,think", "--yes", *A, QUESTION).ok()
+    before, calls = tree(session(cdo)), len(provider.calls)
+    cdo("resume", "a").ok()
+    assert tree(session(cdo)) == before and len(provider.calls) == calls
+
+
+# -- the team, on disk -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def letters(paused_team: Desk) -> Iterator[Path]:
+    inbox = session(paused_team) / "team/inbox"
+    inbox.mkdir(parents=True)
+    yield inbox
+
+
+@pytest.fixture
+def paused_team(cdo: Desk) -> Desk:
+    """A team that waits before its second turn."""
+    cdo("hitl,team,think", *A, QUESTION).failed(6)
+    cdo("resume", "a").failed(6, "t2-plan.yaml")
+    return cdo
+
+
+def roster(cdo: Desk) -> dict[str, str]:
+    text = (session(cdo) / "team/roster.yaml").read_text()
+    return {mate["name"]: mate["state"] for mate in yaml.safe_load(text)["mates"]}
+
+
+def test_the_roster_can_be_read_while_the_run_waits(paused_team: Desk) -> None:
+    assert roster(paused_team) == dict.fromkeys(("first-principles", "critic", "pragmatist"), "idle")
+
+
+def test_a_letter_left_in_the_inbox_reaches_its_mate_and_a_broken_one_goes_into_quarantine(
+    cdo: Desk, provider: Provider
+) -> None:
+    cdo("team,think", "--max-calls", "4", *A, QUESTION).failed(5)
+    inbox = session(cdo) / "team/inbox"
+    inbox.mkdir()
+    (inbox / "1.md").write_text("---\nto: critic\n---\nWhat does Peru pay?\n")
+    (inbox / "2.md").write_text("To the critic: hello\n")
+    (inbox / "3.txt").write_text("not a letter")
+    cdo("resume", "a", "--max-calls", "99").ok()
+    folder = session(cdo) / "team"
+    assert sorted(path.name for path in inbox.iterdir()) == ["3.txt"]
+    assert (folder / "taken/1.md").exists() and (folder / "quarantine/2.md").exists()
+    assert "front matter" in (folder / "quarantine/2.md.why").read_text()
+    assert "What does Peru pay?" in (folder / "messages/m1-critic.md").read_text()
+    heard = [info.call for info in provider.calls if "What does Peru pay?" in info.prompt and info.kind == "agent"]
+    assert heard and {name.partition("-")[2] for name in heard} == {"critic"}
+    assert any("quarantine" in event.get("text", "") for event in journal_events(session(cdo)))
+    before, calls = tree(session(cdo)), len(provider.calls)
+    cdo("resume", "a").ok()
+    assert tree(session(cdo)) == before and len(provider.calls) == calls
+
+
+def test_a_letter_that_comes_after_its_turn_waits_for_the_next(letters: Path, paused_team: Desk) -> None:
+    (letters / "late.md").write_text("---\nto: critic\n---\nToo late for turn two.\n")
+    paused_team("resume", "a").failed(6, "t3-plan.yaml")
+    message = (session(paused_team) / "team/messages/m1-critic.md").read_text()
+    assert "before_turn: 3" in message

@@ -1,0 +1,140 @@
+"""The modes as real processes: a root-cause analysis in seven phases, and a parliament that votes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.answers import Answer, RequestInfo, final_text, synthesis_text
+from tests.conftest import Desk
+from tests.harness import tree
+from tests.provider import Provider
+
+A = ("--session", "a")
+DIFF = "--- a/gateway.py\n+++ b/gateway.py\n@@ -1,2 +1,2 @@\n-pool = Pool(1)\n+pool = Pool(8)\n serve(pool)\n"
+
+
+def session(cdo: Desk) -> Path:
+    return cdo.path / "tmp/cdo-a"
+
+
+def reply(body: str = "Because.", **keys: Any) -> Answer:
+    head = {"position": "The pool is too small.", "confidence": 0.7, **keys}
+    lines = [f"{key}: {json.dumps(value)}" for key, value in head.items()]
+    return Answer("\n".join(["---", *lines, "---", "", body, ""]))
+
+
+# -- debug -----------------------------------------------------------------------------------------
+
+
+def case(info: RequestInfo) -> Answer | None:
+    """A case that is solved: H1 is supported by what was observed, H2 ruled out."""
+    turn = int(found[1]) if (found := re.match(r"t(\d)-", info.call)) else 0
+    observed = ["observed: with eight workers the gateway stays up for an hour"]
+    both = [
+        {"id": "H1", "text": "The pool starves.", "prediction": "More workers cure it.", "status": "open"},
+        {"id": "H2", "text": "Memory leaks.", "prediction": "It grows.", "status": "open"},
+    ]
+    if turn >= 4:
+        both[0] |= {"status": "supported", "evidence": observed}  # type: ignore[dict-item]
+        both[1] |= {"status": "ruled-out", "evidence": ["observed: memory stays flat at 80 MB"]}  # type: ignore[dict-item]
+    if info.kind == "agent":
+        keys = {"hypotheses": both} if turn >= 3 else {}
+        return reply(f"The fix:\n\n```diff\n{DIFF}```\n" if turn == 5 else "Because.", **keys)
+    if info.kind == "synthesis":
+        text = synthesis_text(focus="go on", gaps=[f"gap {turn}"])
+        wishes = f"hypotheses: {json.dumps(both)}\n" if turn >= 3 else ""
+        return Answer(text.replace("gaps: ", f"{wishes}gaps: "))
+    if info.kind == "final":
+        report = final_text("The pool starves (H1); give it eight workers.", minority="None.")
+        more = (
+            "\n## Timeline\n\nReproduced in turn 1.\n\n## Hypotheses\n\n"
+            "- H1 (supported): with eight workers it stays up.\n- H2 (ruled out): memory stays flat at 80 MB.\n\n"
+            f"## Fix\n\n```diff\n{DIFF}```\n\n## Validation\n\nRun it for an hour.\n"
+        )
+        return Answer(report + more)
+    return None
+
+
+def test_debug_goes_through_its_seven_phases_and_reports_the_cause(cdo: Desk, provider: Provider) -> None:
+    provider.script = case
+    done = cdo("debug", "--json", *A, "Gateway crashes").ok()
+    assert (done.json["turns"], done.json["status"]) == (7, "converged")
+    prompts = {info.call: info.prompt for info in provider.calls if info.attempt == 1}
+    phases = ("reproduce", "isolate", "hypothesize", "verify", "fix", "validate", "document")
+    for turn, phase in enumerate(phases, 1):
+        voices = [text for call, text in prompts.items() if call.startswith(f"t{turn}-") and "synthesis" not in call]
+        assert 1 <= len(voices) <= 3 and all(phase in text for text in voices)
+        assert "hypotheses" in prompts[f"t{turn}-synthesis"]
+    text = (session(cdo) / "FINAL.md").read_text()
+    assert "H1" in text and "H2" in text and "+pool = Pool(8)" in text
+    before, calls = tree(session(cdo)), len(provider.calls)
+    cdo("resume", "a").ok()
+    assert tree(session(cdo)) == before and len(provider.calls) == calls
+
+
+def test_a_hypothesis_is_not_settled_by_opinion(cdo: Desk, provider: Provider) -> None:
+    def opinion(info: RequestInfo) -> Answer | None:
+        found = case(info)
+        text = found.text.replace("observed: memory stays flat at 80 MB", "surely not") if found else ""
+        return Answer(text) if found and info.kind != "final" else found
+
+    provider.script = opinion
+    done = cdo("debug", "--json", *A, "Gateway crashes")
+    asked_again = [info.attempt for info in provider.calls if info.call.startswith("t4-") and info.kind == "agent"]
+    assert max(asked_again) > 1, "a reply that rules something out by opinion is sent back"
+    assert done.code != 0 or done.json["status"] != "converged"
+
+
+# -- parliament ------------------------------------------------------------------------------------
+
+HOUSE = ("-m", "openai/gpt-4.1", "-m", "anthropic/claude-sonnet-4-5")
+
+
+def house(info: RequestInfo) -> Answer | None:
+    """One motion, seconded and carried against the critic."""
+    if info.kind == "agent":
+        me, turn = info.call.partition("-")[2], info.call[1]
+        if turn == "1":
+            motions = [{"text": "Split it in May."}] if me == "pragmatist" else []
+            return reply(stance=f"{me} stands for its cause", motions=motions)
+        if turn == "2":
+            return reply(seconds=[] if me == "pragmatist" else ["M1"])
+        vote = {"item": "M1", "vote": "no" if me == "critic" else "yes", "reason": f"{me} has looked at the cost"}
+        return reply(ballot=[vote])
+    if info.kind == "final":
+        return Answer(final_text("M1 carried: split it in May.", minority="critic: has looked at the cost (M1)."))
+    return None
+
+
+@pytest.fixture
+def sitting(cdo: Desk, provider: Provider) -> Desk:
+    provider.script = house
+    return cdo.having(ANTHROPIC_API_KEY="x-test-key-654321", ANTHROPIC_API_BASE=provider.url)
+
+
+def test_a_parliament_votes_and_the_tally_is_the_codes_own(sitting: Desk, provider: Provider) -> None:
+    done = sitting("parliament,full", "--json", "--width", "5", *HOUSE, *A, "Who is right?").ok()
+    text = (session(sitting) / "FINAL.md").read_text()
+    assert done.json["turns"] == 3
+    assert re.search(r"votes:[^\n]*\n?.*M1.*4 yes.*1 no", text), text[:1500]
+    assert "1 of 2 vendors" in text and "critic" in text and "has looked at the cost" in text
+    models = {info.call: info.body["model"] for info in provider.calls if info.kind == "agent"}
+    assert len(set(models.values())) == 2
+    for seat in {call.partition("-")[2] for call in models}:
+        assert len({model for call, model in models.items() if call.partition("-")[2] == seat}) == 1, (
+            "a seat keeps it"
+        )
+    names = "claude|gpt|anthropic|openai"
+    assert not any(re.search(names, info.prompt) for info in provider.calls if info.kind == "synthesis")
+
+
+def test_a_house_of_one_family_says_so(cdo: Desk, provider: Provider) -> None:
+    provider.script = house
+    done = cdo("parliament,full", "--json", "--width", "5", *A, "Who is right?").ok()
+    assert any("one vendor" in flag for flag in done.json["flags"])
+    assert "1 vendor" in (session(cdo) / "FINAL.md").read_text()

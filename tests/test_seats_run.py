@@ -1,0 +1,120 @@
+"""Command-line agents as seats of a run, as real processes; and one vendor counted once."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Desk
+from tests.harness import exchanges, tree
+from tests.provider import Provider
+
+A = ("--session", "a")
+QUESTION = "Should we split the service?"
+AGENT = """\
+purpose: A program of this project, for tests.
+load_when: a model is called `mine`
+program: mine-agent
+install: it comes with the tests
+vendor: acme
+argv: [--once]
+resume: ["--resume={{ thread }}"]
+env: {names: [PATH, HOME]}
+output: json
+read:
+  text: {paths: [text]}
+  done: {paths: [text]}
+  thread: {paths: [id]}
+  usage: {input: [used.in], output: [used.out]}
+window: 100000
+reply_tokens: 4096
+"""
+PROGRAM = f"""#!{sys.executable}
+import json, os, sys
+sys.path.insert(0, {str(Path(__file__).resolve().parents[1])!r})
+from tests.answers import agent_text
+sys.stdin.read()
+with open(os.path.expanduser("~/calls.jsonl"), "a") as log:
+    log.write(json.dumps([sys.argv[1:], sorted(os.environ)]) + "\\n")
+number = len(open(os.path.expanduser("~/calls.jsonl")).read().splitlines())
+said = {{"text": agent_text("Mine says: stage it."), "used": {{"in": 10, "out": 5}}}}
+print(json.dumps({{**said, "id": f"thread-{{number}}"}}))
+"""
+
+
+@pytest.fixture
+def mine(cdo: Desk, tmp_path: Path) -> Desk:
+    """A desk whose project brings a command-line agent of its own."""
+    cdo.write(".cdo/dispatch/agents/mine.yaml", AGENT)
+    program = tmp_path / "bin" / "mine-agent"
+    program.parent.mkdir()
+    program.write_text(PROGRAM)
+    program.chmod(0o755)
+    return cdo.having(PATH=f"{program.parent}:{os.environ['PATH']}")
+
+
+def started(cdo: Desk) -> list[list[list[str]]]:
+    log = cdo.path.parent / "home" / "calls.jsonl"
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def session(cdo: Desk) -> Path:
+    return cdo.path / "tmp/cdo-a"
+
+
+MIXED = ("-m", "openai/gpt-4.1", "-m", "mine")
+
+
+def test_a_projects_command_agent_is_started_only_with_trust(mine: Desk, provider: Provider) -> None:
+    mine("quick", *MIXED, *A, QUESTION).failed(4, "not trusted to start programs", "--trust")
+    assert started(mine) == [] and provider.calls == []
+    mine("quick", *MIXED, "--trust", *A, QUESTION).ok()
+    assert len(started(mine)) == 1
+    mine("quick", *MIXED, "--session", "b", QUESTION).ok()
+    mine.write(".cdo/dispatch/agents/mine.yaml", AGENT.replace("4096", "9999"))
+    mine("quick", *MIXED, "--session", "c", QUESTION).failed(4, "not trusted")
+    assert len(started(mine)) == 2
+
+
+def test_an_agents_answer_is_an_artifact_like_any_other(mine: Desk, provider: Provider) -> None:
+    mine("quick", *MIXED, "--trust", *A, QUESTION).ok()
+    text = (session(mine) / "t1-critic.md").read_text()
+    assert "Mine says: stage it." in text and "model: mine" in text
+    (record,) = [record for record in exchanges(session(mine)) if record["model"] == "mine"]
+    assert record["usage"]["input_tokens"] == 10 and record["cost"] is None, "unknown is never zero"
+    ((_, environment),) = started(mine)
+    assert "OPENAI_API_KEY" not in environment
+    before = tree(session(mine))
+    mine("resume", "a").ok()
+    assert tree(session(mine)) == before and len(started(mine)) == 1
+
+
+def test_a_teammates_conversation_is_gone_on_with(mine: Desk) -> None:
+    mine("team,think", "--turns", "2", *MIXED, "--trust", *A, QUESTION).ok()
+    argvs = [argv for argv, _ in started(mine)]
+    assert argvs == [["--once"], ["--resume=thread-1"]]
+
+
+def test_without_a_team_every_call_is_a_conversation_of_its_own(mine: Desk) -> None:
+    mine("think", "--turns", "2", *MIXED, "--trust", *A, QUESTION).ok()
+    assert not any("--resume" in str(argv) for argv, _ in started(mine))
+
+
+def test_lev_exec_seats_what_the_machine_offers_and_counts_vendors_not_seats(mine: Desk, provider: Provider) -> None:
+    mine("quick", "--trust", *MIXED, "--session", "pin", QUESTION).ok()
+    done = mine("lev-exec,think", "--turns", "1", "--dry-run", "--json", QUESTION).ok()
+    assert set(done.json["models"]) == {"mine", "openai/gpt-4.1"}
+    mine("lev-exec,think", "--turns", "1", *A, QUESTION).ok()
+    synthesis = provider.named("t1-synthesis")[-1].prompt
+    assert "These 3 voices come from 2 independent makers of models." in synthesis
+    assert "mine" not in synthesis.lower().split() and "acme" not in synthesis
+    provider.calls.clear()
+    mine(
+        "lev-exec,think", "--turns", "1", "-m", "openai/gpt-4.1", "-m", "openai/gpt-4o", "--session", "b", QUESTION
+    ).ok()
+    synthesis = provider.named("t1-synthesis")[-1].prompt
+    assert "All 3 voices come from one maker of models" in synthesis
