@@ -45,14 +45,15 @@ class Stance(_File):
 class ParliamentMode(_File):
     """`modes/parliament.md`: how the house works; the body words it for seats and synthesisers.
 
-    `stages` tells each stage's task; `majority` is the share of the votes cast that must be exceeded; `motions` and
-    `ballot` bound what a seat may move in a turn and what goes to one vote.
+    `least_turns` are needed for one vote; `stages` tells each stage's task; `majority` is the share of the votes cast
+    that must be exceeded; `motions` and `ballot` bound what a seat may move in a turn and what goes to one vote.
     """
 
     purpose: str
     load_when: str
     about: str
     program: Literal["parliament"]
+    least_turns: Annotated[int, Field(ge=1)]
     stages: dict[Stage, str]
     majority: Annotated[float, Field(ge=0.5, lt=1)]
     motions: Annotated[int, Field(ge=1, le=8)]

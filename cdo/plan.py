@@ -41,12 +41,12 @@ class Plan(BaseModel):
     """The frozen plan of a run; `session.yaml` holds it with the source of each setting.
 
     `width` is the band of voices a turn, `start` the first turn's; `turns` is [after which a further turn must be
-    earned, the cap]; `roles` are those of the first turn, then those that fill later ones, with `charges` and
-    `wishes` for skills of their own. `vendors` names who is behind each model; `skills` is the catalogue as it was
-    when the run began, of which each voice gets `per_agent`; `skill_words` is what is asked of it for everybody and
-    `topic` what all are about; `combos` are offered to the human; `domain_file` is the content document of the
-    domain, `documents` what it wants beside FINAL.md; with `tools` [requests, rounds] the voices may look into the
-    repository.
+    earned, the cap] and `least` the fewest that its mode can do with; `roles` are those of the first turn, then those
+    that fill later ones, with `charges` and `wishes` for skills of their own. `vendors` names who is behind each
+    model; `skills` is the catalogue as it was when the run began, of which each voice gets `per_agent`;
+    `skill_words` is what is asked of it for everybody and `topic` what all are about; `combos` are offered to the
+    human; `domain_file` is the content document of the domain, `documents` what it wants beside FINAL.md; with
+    `tools` [requests, rounds] the voices may look into the repository.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -59,6 +59,7 @@ class Plan(BaseModel):
     width: Band
     start: Count
     turns: Band
+    least: Count = 1
     adaptive: bool
     roles: tuple[RoleName, ...]
     known_roles: tuple[RoleName, ...]
@@ -109,6 +110,8 @@ def make(
     mode = invocation.mode or preset.mode
     if invocation.mode and preset.mode:
         raise UsageError(f"`{invocation.mode}` and `{name}` each have a way of their own to go on.", "Give one.")
+    turns = (settings.turns, settings.turns) if settings.turns else preset.max_turns
+    least = _least(mode, turns[1], library)
     names = library.names("templates/roles")
     known = tuple(role for role in names if role not in SPECIAL_ROLES and not role_problem(role))
     if unknown := [role for role in preset.roles if role not in known]:
@@ -133,7 +136,8 @@ def make(
         domain=invocation.domain,
         width=width,
         start=start,
-        turns=(settings.turns, settings.turns) if settings.turns else preset.max_turns,
+        turns=(max(turns[0], least), turns[1]),
+        least=least,
         adaptive=preset.adaptive or "adaptive" in modifiers,
         roles=(*team.roles, *(role for role in preset.roles if role not in team.roles)),
         known_roles=known,
@@ -155,6 +159,22 @@ def make(
         domain_file=team.file,
         documents=team.documents,
     )
+
+
+def _least(mode: str | None, cap: int, library: Library) -> int:
+    """The fewest turns that a mode can do with; raise `UsageError` where `cap` does not allow them."""
+    if mode is None:
+        return 1
+    meta = library.load(f"modes/{mode}").meta
+    phases = len(meta.get("phases") or ())
+    least = int(meta.get("least_turns") or phases or 1)
+    if phases and cap != phases:
+        raise UsageError(f"`{mode}` has {phases} phases of one turn each.", "Leave --turns out.")
+    if cap < least:
+        raise UsageError(
+            f"`{mode}` needs {least} turns, and the plan has {cap}.", "Take a larger preset, or more with --turns."
+        )
+    return least
 
 
 def _preset(invocation: Invocation, problem: str) -> tuple[str, str]:
@@ -256,15 +276,16 @@ def estimate(plan: Plan, specs: Sequence[ModelSpec], input_tokens: int) -> Range
     """
     by_name = {spec.name: spec for spec in specs}
     models = [by_name[name] for name in plan.models]
-    high = plan.width[1] if plan.adaptive else plan.start
-    fewest = _exchanges([plan.start], models, input_tokens, REPLY_TOKENS // 2)
-    most = _exchanges([plan.start, *[high] * (plan.turns[1] - 1)], models, input_tokens, REPLY_TOKENS * 2)
+    high = plan.width[1] if plan.adaptive or plan.least > 1 else plan.start
+    more = len(plan.documents)
+    fewest = _exchanges([plan.start] * plan.least, models, input_tokens, REPLY_TOKENS // 2, more)
+    most = _exchanges([plan.start, *[high] * (plan.turns[1] - 1)], models, input_tokens, REPLY_TOKENS * 2, more)
     low, top = _cost(fewest), _cost(most)
     return Range(
         calls=(len(fewest), len(most)),
         tokens=(_tokens(fewest), _tokens(most)),
         cost=None if low is None or top is None else (low, top),
-        seconds=(_seconds(fewest, [plan.start])[0], _seconds(most, [high] * plan.turns[1])[1]),
+        seconds=(_seconds(fewest, [plan.start] * plan.least)[0], _seconds(most, [high] * plan.turns[1])[1]),
     )
 
 
@@ -280,7 +301,9 @@ def _seconds(exchanges: Sequence[_Exchange], widths: Sequence[int]) -> tuple[flo
 _Exchange = tuple[ModelSpec, int, int]  # model, tokens of the prompt, tokens of the reply
 
 
-def _exchanges(widths: Sequence[int], models: Sequence[ModelSpec], given: int, reply: int) -> list[_Exchange]:
+def _exchanges(
+    widths: Sequence[int], models: Sequence[ModelSpec], given: int, reply: int, documents: int
+) -> list[_Exchange]:
     """The calls of a run with these widths of its turns: voices take the models in turn, the rest the first one."""
     found: list[_Exchange] = []
     brief = given + BRIEF_TOKENS
@@ -289,7 +312,8 @@ def _exchanges(widths: Sequence[int], models: Sequence[ModelSpec], given: int, r
             brief += reply  # from now on the last synthesis is part of it
         found += [(models[index % len(models)], brief, reply) for index in range(width)]
         found.append((models[0], brief + width * reply, reply))
-    return [*found, (models[0], given + BRIEF_TOKENS + (widths[-1] + 1) * reply, reply)]
+    final = (models[0], given + BRIEF_TOKENS + (widths[-1] + 1) * reply, reply)
+    return [*found, final, *[(models[0], given + BRIEF_TOKENS + 2 * reply, 2 * reply)] * documents]
 
 
 def _tokens(exchanges: Sequence[_Exchange]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cdo.content import Library
 from cdo.dashboard import Model, Past, Sketch, Span, Voice
@@ -47,9 +47,11 @@ class Preview:
             for index, ((name, role, _), seat) in enumerate(zip(proposal.seats, proposal.voices, strict=True))
         )
         plan = self.plan.model_copy(update={"criteria": proposal.criteria})
-        return Preview(plan, self.specs, self.span, self.problem, self.library, self.session)._sketch(
-            voices, proposal.turns, proposal.turn, proposal.focus, past, tensions
-        )
+        said = [f"to {item.to}: {item.text}" for item in proposal.messages]
+        planned = replace(self, plan=plan)
+        sketch = planned._sketch(voices, proposal.turns, proposal.turn, proposal.focus, past, tensions)
+        told = [*([f"to all: {proposal.note}"] if proposal.note else []), *said]
+        return replace(sketch, notes=(*(f"you say {text}" for text in told), *sketch.notes))
 
     def _sketch(
         self,
