@@ -130,10 +130,10 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
         observe(Event("stopped", "", {"status": type(error).__name__, "why": error.message}))
         raise
     finally:
-        observe(Event("content", "", {"opened": library.opened}))
         if tracker:
             with contextlib.suppress(Exception):
                 await tracker.close(TRACKER_PATIENCE)
+        observe(Event("content", "", {"opened": library.opened}))
         for backend in {id(seat.backend): seat.backend for seat in found.values()}.values():
             with contextlib.suppress(Exception):
                 await asyncio.wait_for(backend.close(), 1.0)

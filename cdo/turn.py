@@ -216,7 +216,6 @@ class Course:
         )
         form = proposal.PlanFormat(
             proposed,
-            width=None if turn == 1 else self.band(),
             known_roles=plan.known_roles,
             skills=tuple(card.name for card in plan.skills),
             combos=plan.combos,

@@ -160,3 +160,25 @@ def test_what_was_found_stays_found_when_the_files_change_later(checkout: Desk, 
 def test_a_voice_that_cites_nothing_leaves_no_word_about_citations(checkout: Desk) -> None:
     checkout("quick", *A, "How does the queue push a job?").ok()
     assert "citations" not in (session(checkout) / "FINAL.md").read_text().lower()
+
+
+def test_tools_work_through_litellm_too(checkout: Desk, provider: Provider) -> None:
+    """The Messages protocol carries uses and results of tools as blocks of content."""
+
+    def script(info: RequestInfo) -> Answer | None:
+        if info.kind != "agent":
+            return None
+        blocks = [
+            block for message in info.body["messages"] for block in message["content"] if isinstance(block, dict)
+        ]
+        if not any(block.get("type") == "tool_result" for block in blocks):
+            return Answer(tool_calls=(wish("read", path="src/queue.py"),))
+        return Answer(agent_text("Seen." if "heapq.heappush" in json.dumps(blocks) else "Blind."))
+
+    provider.script = script
+    desk = checkout.having(ANTHROPIC_API_KEY="x-test-key-654321", ANTHROPIC_API_BASE=provider.url)
+    desk("quick", "-m", "anthropic/claude-sonnet-4-5", *A, "How does the queue push a job?").ok()
+    assert "Seen." in (session(checkout) / "t1-critic.md").read_text()
+    (first, second) = [info for info in provider.calls if info.call == "t1-critic"]
+    assert {tool["name"] for tool in first.body["tools"]} == {"list", "read", "search"}
+    assert second.attempt == 2
