@@ -8,21 +8,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cdo import artifacts, modes, repository, seating, skill_files
+from cdo import artifacts, modes, seating, skill_files
 from cdo.attempts import Deadlines
 from cdo.briefs import fit
 from cdo.budget import Budget, Limits
 from cdo.citations import check_all, marked
 from cdo.content import Library
 from cdo.documents import adr_file_name, stamped
+from cdo.durable import file_new, names_in
 from cdo.ending import Outcome
-from cdo.errors import CdoError
+from cdo.errors import CdoError, SessionError
 from cdo.final import add_to_section, final_section
 from cdo.frozen import redactor
 from cdo.models import ModelSpec
@@ -32,7 +33,7 @@ from cdo.runner import Runner, totals
 from cdo.settings import Settings
 from cdo.signals import interruptible
 from cdo.skills import SkillInjection, resolve
-from cdo.store import Session, file_new, names_in
+from cdo.store import Session
 from cdo.tools import Tools
 from cdo.types import Event, Finding, Observe
 from cdo.worksheets import WorkBreakdown
@@ -72,11 +73,16 @@ class Result:
 
 @dataclass
 class Shell:
-    """What surrounds a run: its models, how events are shown, and how the person is asked."""
+    """What surrounds a run: its models, how events are shown, and how the person is asked.
+
+    `instead` names models that are asked from now on in place of the plan's: the plan itself, and so every question
+    on record, stays as it was.
+    """
 
     specs: Sequence[ModelSpec]
     observe: Observe
     human: Human = field(default_factory=Human)
+    instead: Mapping[str, str] = field(default_factory=dict)
 
 
 # -- running ---------------------------------------------------------------------------------------
@@ -93,11 +99,12 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
     found = seating.seats(shell.specs, settings, library, say)
     # The embedded model answers one at a time: more in flight would only let deadlines run.
     concurrency = 1 if any(seat.spec.route == "local" for seat in found.values()) else settings.concurrency
-    root = repository.root_of(Path.cwd())
+    root = (session.path / plan.root).resolve() if plan.root else None
+    seats = {name: found[shell.instead.get(name, name)] for name in plan.models}
     runner = Runner(
         session=session,
         library=library,
-        seats=found,
+        seats=seats,
         budget=Budget(
             Limits(settings.max_calls, settings.max_tokens, settings.budget, settings.timeout),
             totals(session.records),
@@ -111,7 +118,7 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
         check=_checker(session, root),
         skill=_bodies(plan, library),
     )
-    tracker = _tracker(session, plan, library, say) if plan.bd else None
+    tracker = _tracker(session, root or Path.cwd(), library, say) if plan.bd else None
     if tracker:
         observers.append(tracker)
     for note in session.notes:
@@ -120,7 +127,10 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
         with interruptible(session.name):
             outcome = await runner.drive(modes.program(plan, library))
             result = finish(session, plan, outcome, runner)
-            _file_decision(session, plan, outcome, settings, say)
+            try:
+                _file_decision(session, plan, outcome, settings, say)
+            except SessionError as error:  # what was paid for is told all the same
+                say(f"{error.message} The decision record is {session.path / 'ADR.md'}.")
             if tracker:
                 await _hand_over(tracker, outcome, say)
             observe(Event("done", "", result.json()))
@@ -142,7 +152,7 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
 
 def _checker(session: Session, root: Path | None) -> Callable[[str], tuple[Finding, ...]] | None:
     """What checks citations: against the repository, or where there is none the folder that `-c` was relative to."""
-    given = "No context was given." not in (session.read("00-context.md") or "")
+    given = not (session.read("00-context.md") or "").startswith("# Context\n\nNo context was given.")
     place = root or (Path.cwd() if given else None)
     return (lambda text: check_all([text], place)) if place else None
 
@@ -163,12 +173,12 @@ def _bodies(plan: Plan, library: Library) -> Callable[[str], str]:
 TRACKER_PATIENCE = 30.0  # seconds that bd gets at the end to take in what is left
 
 
-def _tracker(session: Session, plan: Plan, library: Library, say: Callable[[str], None]) -> Beads:
+def _tracker(session: Session, folder: Path, library: Library, say: Callable[[str], None]) -> Beads:
     from cdo.beads import Beads
 
     problem = session.read("00-input.md") or ""
     redact = redactor(os.environ)
-    return Beads(session.name, problem, Path.cwd(), session.records, session.commit, say, library, redact)
+    return Beads(session.name, problem, folder, session.records, session.commit, say, library, redact)
 
 
 async def _hand_over(tracker: Beads, outcome: Outcome, say: Callable[[str], None]) -> None:
@@ -184,6 +194,7 @@ async def _hand_over(tracker: Beads, outcome: Outcome, say: Callable[[str], None
                         task.title,
                         f"{task.description}\n\nDone when: {'; '.join(task.acceptance)}",
                         task.depends_on,
+                        task.minutes,
                     )
                     for task in block.tasks
                 ]
@@ -242,7 +253,7 @@ def finish(session: Session, plan: Plan, outcome: Outcome, runner: Runner) -> Re
             "status": outcome.status,
             "why": outcome.why,
             "turns": outcome.turns,
-            "models": list(plan.models),
+            "models": _asked(session) or list(plan.models),
             "cost": used.known_cost,
             "missing_voices": list(missing),
             "open_tensions": list(outcome.open_tensions),
@@ -252,7 +263,11 @@ def finish(session: Session, plan: Plan, outcome: Outcome, runner: Runner) -> Re
             **({"citations": _citations(outcome)} if outcome.verified or outcome.unverified else {}),
             "inputs": reply.own.get("inputs", {}),
         }
-        session.put("FINAL", _checked(artifacts.final(reply, outcome.confidence, own), outcome, runner))
+        lowered = f"the last synthesis said {outcome.stated:.2f}, bounded by {outcome.lowered}"
+        lowered = lowered if outcome.lowered else ""
+        if lowered:
+            own["stated_confidence"] = outcome.stated
+        session.put("FINAL", _checked(artifacts.final(reply, outcome.confidence, own, lowered), outcome, runner))
     shown = session.artifact("FINAL") or reply
     return Result(
         session=session.name,
@@ -274,13 +289,21 @@ def finish(session: Session, plan: Plan, outcome: Outcome, runner: Runner) -> Re
     )
 
 
+def _asked(session: Session) -> list[str]:
+    """The models that were asked, by name."""
+    return sorted({str(record["model"]) for record in session.records if "model" in record})
+
+
 def _citations(outcome: Outcome) -> dict[str, Any]:
     return {"verified": len(outcome.verified), "unverified": [f"{item}: {why}" for item, why in outcome.unverified]}
 
 
 def _checked(final: artifacts.Artifact, outcome: Outcome, runner: Runner) -> artifacts.Artifact:
-    """FINAL.md with a mark at each citation of its own, and what became of all that were made."""
+    """FINAL.md with what only the record knows: how each tension stands, and what the citations are worth."""
     body = marked(final.body, runner.findings("final"))
+    if outcome.ledger and final_section(body, "Key Tensions") is not None:
+        told = ", ".join(f"{name} {status}" for name, status in outcome.ledger)
+        body = add_to_section(body, "Key Tensions", f"On record: {told}.", first=True)
     if total := len(outcome.verified) + len(outcome.unverified):
         line = f"Citations: {len(outcome.verified)} of {total} were found in the repository as cited."
         if outcome.unverified:

@@ -20,8 +20,8 @@ from cdo.markup import front_matter, line_breaks, split_front_matter, unwrap
 # cdo's own keys, in the order in which files show them. A model cannot set them.
 OWN_KEYS = (
     "session", "problem", "kind", "role", "turn", "preset", "status", "why", "turns", "model", "models", "usage",
-    "cost", "attempts", "missing_voices", "open_tensions", "added", "flags", "votes", "citations", "voices", "inputs",
-    "sha256",
+    "cost", "attempts", "missing_voices", "open_tensions", "added", "flags", "votes", "citations",
+    "stated_confidence", "voices", "inputs", "sha256",
 )  # fmt: skip
 MAX_ARTIFACT_BYTES = 1_048_576
 
@@ -94,13 +94,14 @@ def _document(meta: Mapping[str, Any], body: str) -> str:
     return f"{head}{body.strip()}\n"
 
 
-def final(reply: Artifact, confidence: float, own: Mapping[str, Any]) -> Artifact:
+def final(reply: Artifact, confidence: float, own: Mapping[str, Any], lowered: str = "") -> Artifact:
     """FINAL.md: the reply's sections under a head that only code writes.
 
-    `confidence` is the last synthesis's; it stands in the head and at the start of the section Confidence, so that
-    the number a reader sees is the recorded one.
+    `confidence` is the last synthesis's, or what facts left of it (`lowered` then says so); it stands in the head and
+    at the start of the section Confidence, so that the number a reader sees is the recorded one.
     """
-    line = f"**{confidence:.2f} ({confidence_word(confidence)}; as judged by the last synthesis, uncalibrated)**"
+    said = lowered or "as judged by the last synthesis"
+    line = f"**{confidence:.2f} ({confidence_word(confidence)}; {said}, uncalibrated)**"
     has_place = final_section(reply.body, "Confidence") is not None
     body = add_to_section(reply.body, "Confidence", line, first=True) if has_place else reply.body
     return Artifact({"confidence": confidence}, body, own)

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cdo import policy
+from cdo.agent_output import LOST
 from cdo.budget import Budget
 from cdo.content import Library
 from cdo.context import estimate_tokens
@@ -90,12 +91,16 @@ class Attempts:
                 talk.change(fault)
             elif fault is Fault.REJECTED:
                 talk.refuse_tools()
+        anew = False
         while True:
             if used_up := next((fault for fault in tries.faults if not tries.retry(fault)), None):
                 return Reply(work.call.name, reason=": ".join((used_up.value, *talk.problems[:1])))
             try:
-                record = await self._attempt(work, seat, self._threaded(work, seat, talk.request()))
+                record = await self._attempt(work, seat, self._threaded(work, seat, talk.request(), anew=anew))
             except BackendError as error:
+                if error.message.startswith(LOST) and not anew:
+                    anew = True  # on another machine, say: the request holds everything, so begin a new one
+                    continue
                 if error.fault is Fault.REJECTED and talk.refuse_tools():
                     continue  # a model that knows no tools is asked without them
                 tries.note(error.fault)
@@ -125,7 +130,7 @@ class Attempts:
     async def _judge(self, work: Work, record: Mapping[str, Any], tries: Tries, talk: Conversation) -> Reply | None:
         """The reply of a recorded response when it is valid; otherwise note what the model must be told."""
         text = str(record["response"]["text"])
-        if wishes := record["response"].get("tool_calls"):
+        if "tools" in record["request"] and (wishes := record["response"].get("tool_calls")):
             talk.looked(text, [ToolCall(**wish) for wish in wishes], await self._look(work, record))
             return None
         work.last = (text, str(record["model"]))
@@ -164,11 +169,16 @@ class Attempts:
         )  # fmt: skip
         return [str(result) for result in kept["results"]]
 
-    def _threaded(self, work: Work, seat: Seat, request: Request) -> Request:
-        """The request as part of its thread: the newest conversation on record of the same name and model."""
+    def _threaded(self, work: Work, seat: Seat, request: Request, *, anew: bool) -> Request:
+        """The request as part of its thread: the newest conversation on record of the same name and model.
+
+        A new one is begun where that is lost (`anew`).
+        """
         name = work.call.thread
         if not name:
             return request
+        if anew:
+            return replace(request, keep=True)
         for record in reversed(self.session.records):
             if record.get("thread") != name or record["model"] != seat.spec.name:
                 continue
@@ -255,7 +265,7 @@ class Attempts:
         try:
             async with asyncio.timeout_at(min(end, first)) as deadline:
                 response = await seat.backend.complete(request, on_text)
-            return response, fault_of(response)
+            return response, fault_of(response, offered=bool(request.tools))
         except BackendError as error:
             return None, error
         except TimeoutError:

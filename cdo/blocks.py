@@ -130,10 +130,10 @@ def twice(ids: Sequence[str], what: str) -> list[str]:
     return [f"{what} {', '.join(twice)} is used twice."] if twice else []
 
 
-def load(block: str, above: int, what: str, max_bytes: int) -> Any:
+def load(block: str, above: int, what: str, max_bytes: int, max_depth: int = 6) -> Any:
     """The YAML of a reply, where `above` lines stand before it: problems are told by the reply's lines."""
     try:
-        return strict_yaml.load(block, max_bytes=max_bytes)
+        return strict_yaml.load(block, max_bytes=max_bytes, max_depth=max_depth)
     except strict_yaml.YamlProblem as problem:
         where = f"line {problem.line + above}, column {problem.column}: {problem.why}"
         raise InvalidReply([f"{what} is not valid YAML: {where}. Put text values between double quotes."]) from None

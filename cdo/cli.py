@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from cdo import __version__
+from cdo.console import leave
 from cdo.errors import CdoError, UsageError
-from cdo.run_commands import EPILOG, leave, resume_command, run_command
+from cdo.run_commands import EPILOG, resume_command, run_command
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -133,7 +134,7 @@ def run(args: Sequence[str] | None = None) -> NoReturn:
     except BrokenPipeError:
         code = 0
     except OSError as error:
-        from cdo.store import explain
+        from cdo.durable import explain
 
         if isinstance(error, FileNotFoundError) and error.filename is None:
             gone = UsageError("The folder you are in does not exist any more.", "Change to one that does: cd …")

@@ -31,7 +31,7 @@ def _out(out: str | None) -> Path:
 
 def _session(name: str | None, out: str | None) -> Path:
     """The directory of a session by its name or path; the newest without one."""
-    from cdo.store import session_path, sessions
+    from cdo.sessions import session_path, sessions
 
     folder = _out(out)
     if name is None:
@@ -49,7 +49,7 @@ def complete_session(ctx: click.Context, _: click.Parameter, incomplete: str) ->
     """The names of sessions that begin with `incomplete`, newest first, for a shell's completion."""
     from click.shell_completion import CompletionItem
 
-    from cdo.store import PREFIX, sessions
+    from cdo.sessions import PREFIX, sessions
 
     try:
         found = [path.name.removeprefix(PREFIX) for path in sessions(_out(ctx.params.get("out")))]
@@ -74,9 +74,10 @@ def overview(path: Path) -> dict[str, Any]:
 def _look(path: Path, row: dict[str, Any]) -> None:
     """Fill `row` with what there is to know about a session; raise `SessionError` when it is damaged."""
     from cdo.artifacts import from_file
+    from cdo.durable import explain
     from cdo.frozen import read_frozen
     from cdo.runner import totals
-    from cdo.store import PREFIX, explain, locked, read_session
+    from cdo.sessions import PREFIX, locked, read_session
 
     row |= {"session": path.name.removeprefix(PREFIX), "path": str(path)}
     try:
@@ -111,7 +112,7 @@ def _text(path: Path) -> str | None:
 @VERBOSE
 def list_(out: str | None, as_json: bool) -> None:
     """List sessions, newest first."""
-    from cdo.store import sessions
+    from cdo.sessions import sessions
     from cdo.wording import money
 
     folder = _out(out)
@@ -142,7 +143,7 @@ def show(session: str | None, name: str | None, out: str | None, as_json: bool) 
     `cdo show` takes the newest session, `cdo show SESSION t1-critic` shows one file. With --json a call is shown
     with every recorded attempt: request, response, usage, cost, times.
     """
-    from cdo.store import read_session
+    from cdo.sessions import read_session
 
     path = _session(session, out)
     if session and name:
@@ -192,7 +193,7 @@ def _calls(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _show_one(path: Path, session: str, name: str, as_json: bool) -> None:
     """Print one file of a session, or with `as_json` what is recorded of one call. FINAL.md is the call `final`."""
-    from cdo.store import read_session
+    from cdo.sessions import read_session
 
     if as_json:
         records = read_session(path)

@@ -1,13 +1,18 @@
-"""What the commands share: common options, and how they print. What others wrote reaches a terminal only so."""
+"""What the commands share: common options, how they print and how they end.
+
+What others wrote reaches a terminal only so.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -56,3 +61,22 @@ def _escaped(match: re.Match[str]) -> str:
     if char.isprintable():
         return char
     return json.dumps(char)[1:-1] if ord(char) > 0xFFFF else f"\\u{ord(char):04x}"
+
+
+def columns(stream: Any) -> int:
+    """How many columns there are to write in."""
+    import shutil
+
+    return shutil.get_terminal_size((100, 24)).columns if stream.isatty() else 100
+
+
+def leave(code: int) -> NoReturn:
+    """End the process with `code`, at once.
+
+    What is left to do has been done: litellm's exit handlers would cost a second, and a question that waits for an
+    answer in its thread would abort the interpreter.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # a reader that went away
+            stream.flush()
+    os._exit(code)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from cdo.final import Dissent
 from cdo.protocol import Directive
-from cdo.schemas import Criteria
+from cdo.schemas import Bounds, Criteria
 
 NAMED = 5  # severe objections that the words of a conflict name
 Status = Literal["open", "resolved", "accepted"]
@@ -74,7 +74,7 @@ def _short(text: str, limit: int = 240) -> str:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Why the loop ends: `status` is converged or max_turns; `why` says it in words."""
+    """Why the loop ends: `status` is converged, max_turns, or stopped by the human; `why` says it in words."""
 
     status: Literal["converged", "max_turns", "stopped"]
     why: str
@@ -125,3 +125,24 @@ def suspicious(record: Record, criteria: Criteria) -> bool:
     """Whether the last turn's agreement is so high that a refuter must test it."""
     agreement = record.turns[-1].directive.agreement
     return agreement is not None and agreement > criteria.agreement_flag
+
+
+def bounded(
+    stated: float, bounds: Bounds, *, open_tensions: int, missing: int, verified: int, unverified: int
+) -> tuple[float, str]:
+    """The confidence that a stated one leaves when facts are heard, and which facts lowered it ("" when none did).
+
+    An open tension and a voice missing in the last turn each cap it. Where a share s of all citations does not
+    hold, at most 1 - weight x s is left.
+    """
+    limits = []
+    if open_tensions:
+        limits.append((bounds.open_tension, f"{open_tensions} open tension{'s' * (open_tensions > 1)}"))
+    if missing:
+        limits.append((bounds.missing_voice, f"{missing} missing voice{'s' * (missing > 1)}"))
+    if unverified:
+        total = verified + unverified
+        left = 1 - bounds.unverified * unverified / total
+        limits.append((round(left, 2), f"{unverified} of {total} citations not verified"))
+    found = min([stated, *(limit for limit, _ in limits)])
+    return found, ", ".join(reason for limit, reason in limits if limit < stated)

@@ -154,15 +154,19 @@ class Conversation:
         return (*messages, *looks, Message("assistant", self._rejected), Message("user", told))
 
 
-def fault_of(response: Response) -> BackendError | None:
-    """What is wrong with a complete response before anybody reads it, or None."""
+def fault_of(response: Response, *, offered: bool) -> BackendError | None:
+    """What is wrong with a complete response before anybody reads it, or None.
+
+    A use of tools is an answer only where tools were `offered`: else a model could go on looking for ever.
+    """
     wrong: tuple[Fault, str] | None = None
     if response.finish is Finish.REFUSAL:
         wrong = Fault.REFUSED, "the model refused to answer"
-    elif response.finish is Finish.TOOLS and response.tool_calls:
+    elif response.tool_calls and offered:
         return None
     elif not response.text.strip():
-        wrong = Fault.EMPTY, "only reasoning, no answer" if response.reasoning else "the answer is empty"
+        what = "it asks for tools that it was not offered" if response.tool_calls else "the answer is empty"
+        wrong = Fault.EMPTY, "only reasoning, no answer" if response.reasoning else what
     elif response.finish is Finish.LENGTH:
         wrong = Fault.LENGTH, "the answer was cut off by the token cap"
     return BackendError(*wrong, usage=response.usage, text=response.text) if wrong else None

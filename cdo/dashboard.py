@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any, TypeAlias
 
 from cdo.schemas import Criteria
@@ -68,6 +68,10 @@ class Sketch:
     `why` is why this preset; `width` is the band of voices in later turns, which matters where `adaptive`; `turns` is
     [after which a further turn must be earned, the cap]; `past` and `tensions` (titles of the open ones) are what
     happened before; `notes` are sentences about what surrounds the run, such as "bd: on". "" is none throughout.
+
+    A mode with a way of its own has `phases` and `ends`, which are shown in place of what directives and criteria
+    make of a plain deliberation: the name of each turn from the first on with its voices (0: as many as this turn
+    has), the last one standing for all that follow, and when the run is over.
     """
 
     preset: str
@@ -88,25 +92,40 @@ class Sketch:
     past: tuple[Past, ...] = ()
     tensions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    phases: tuple[tuple[str, int], ...] = ()
+    ends: str = ""
 
 
 # -- words -----------------------------------------------------------------------------------------
 
 
-def _later(sketch: Sketch) -> tuple[str, str] | None:
-    """Which turns may follow, and what they may vary between; None where this one is the last."""
-    first, last = sketch.turn + 1, sketch.turns[1]
-    if first > last:
-        return None
+def _later(sketch: Sketch) -> list[tuple[str, str]]:
+    """Which turns may follow, and what they are or may vary between; [] where this one is the last."""
+    turns = range(sketch.turn + 1, sketch.turns[1] + 1)
+    told = [(turn, _what(sketch, turn)) for turn in turns]
+    rows = [([turn for turn, _ in same], what) for what, same in groupby(told, key=lambda pair: pair[1])]
+    return [(f"{row[0]}" if len(row) == 1 else f"{row[0]}–{row[-1]}", what) for row, what in rows]
+
+
+def _what(sketch: Sketch, turn: int) -> str:
+    """What a later turn is by its phase, or else may be."""
+    if sketch.phases:
+        name, voices = _phase(sketch, turn)
+        return f"{flat(name)}: {counted(voices, 'voice')}"
     low, high = sketch.width if sketch.adaptive else (len(sketch.voices),) * 2
-    voices = counted(low, "voice") if low == high else f"{low} to {high} voices"
-    return (
-        f"{first}" if first == last else f"{first}–{last}",
-        f"{voices}; roles, skills and focus as each synthesis directs",
-    )
+    width = counted(low, "voice") if low == high else f"{low} to {high} voices"
+    return f"{width}; roles, skills and focus as each synthesis directs"
+
+
+def _phase(sketch: Sketch, turn: int) -> tuple[str, int]:
+    """The name of a turn's phase, and how many voices it has."""
+    name, voices = sketch.phases[min(turn, len(sketch.phases)) - 1]
+    return name, voices or len(sketch.voices)
 
 
 def _ends(sketch: Sketch) -> str:
+    if sketch.ends:
+        return f"{flat(sketch.ends)} · at most {counted(sketch.turns[1], 'turn')}"
     rules = sketch.criteria
     return (
         f"ready to exit at confidence {rules.exit_confidence:.2f} · "
@@ -118,7 +137,7 @@ def _ends(sketch: Sketch) -> str:
 def _earned(sketch: Sketch) -> str:
     """After which turn a further one must be earned; "" where that does not matter."""
     earned, last = sketch.turns
-    if earned >= last or sketch.turn >= last:
+    if sketch.ends or earned >= last or sketch.turn >= last:
         return ""
     return f"after turn {earned} only for an open tension, a new gap or a conflict"
 
@@ -157,7 +176,7 @@ def _terms(sketch: Sketch) -> Iterator[tuple[str, str]]:
     """What stands below the table."""
     if earned := _earned(sketch):
         yield "goes on", earned
-    yield "ends at", _ends(sketch)
+    yield "ends" if sketch.ends else "ends at", _ends(sketch)
     yield "conflict", _conflict(sketch)
     for model in sketch.models:
         priced = "price known" if model.priced else "price unknown"
@@ -209,8 +228,7 @@ def _table(sketch: Sketch, room: int) -> list[str]:
             shown = [index for index in shown if index != column]
     widths = _widths([HEADS, *cells], shown, room)
     table = [_joined(HEADS, shown, widths), *(_joined(row, shown, widths) for row in cells)]
-    if later := _later(sketch):
-        table += _wrapped(later[0], later[1], room, widths[0])
+    table += chain.from_iterable(_wrapped(turns, what, room, widths[0]) for turns, what in _later(sketch))
     return table
 
 
@@ -272,8 +290,7 @@ def markdown(sketch: Sketch) -> str:
     rows += [f"- {label.capitalize()}: {_plain(text)}" for label, text in _facts(sketch)]
     rows += ["", _bar(head.capitalize() for head in HEADS), _bar("---" for _ in HEADS)]
     rows += [_bar((str(sketch.turn), *map(_plain, row[1:]))) for row in _cells(sketch)]
-    if later := _later(sketch):
-        rows += [_bar((later[0], later[1], "", "", ""))]
+    rows += [_bar((turns, _plain(what), "", "", "")) for turns, what in _later(sketch)]
     rows += ["", *(f"- {label.capitalize()}: {_plain(text)}" for label, text in _terms(sketch))]
     return "\n".join(rows) + "\n"
 
@@ -289,9 +306,14 @@ def _plain(text: str) -> str:
 
 def json(sketch: Sketch) -> dict[str, Any]:
     """The dashboard as data: what the sketch holds, and the turns that may follow this one."""
-    first = sketch.turn + 1
-    later = {"turns": [first, sketch.turns[1]], "width": list(sketch.width), "adaptive": sketch.adaptive}
-    if not sketch.adaptive:
+    first, last = sketch.turn + 1, sketch.turns[1]
+    later: dict[str, Any] = {"turns": [first, last], "width": list(sketch.width), "adaptive": sketch.adaptive}
+    if sketch.phases and first <= last:
+        phases = [(turn, *_phase(sketch, turn)) for turn in range(first, last + 1)]
+        widths = [voices for _, _, voices in phases]
+        later |= {"width": [min(widths), max(widths)], "adaptive": False}
+        later["phases"] = [{"turn": turn, "name": name, "voices": voices} for turn, name, voices in phases]
+    elif not sketch.adaptive:
         later["width"] = [len(sketch.voices)] * 2
     criteria = sketch.criteria.model_dump()
-    return {**asdict(sketch), "criteria": criteria, "later": later if first <= sketch.turns[1] else None}
+    return {**asdict(sketch), "criteria": criteria, "later": later if first <= last else None}

@@ -84,8 +84,8 @@ def compose(course: Course, needs: Needs) -> list[Voice]:
     width = min(high, width + len(extra)) if plan.adaptive else width
     extra = extra[:width]
     wishes = {wish.name: wish for wish in directive.roles}
-    charges = {name: wish.charge for name, wish in wishes.items()}
-    wanted = [role for role in charges if role not in extra]
+    charges = {**plan.charges, **{name: wish.charge for name, wish in wishes.items() if wish.charge}}
+    wanted = [role for role in wishes if role not in extra]
     if "referee" in extra:
         charges["referee"] = needs.referee
     spare = _spare([*plan.roles, *plan.known_roles], course.last if wanted else ())

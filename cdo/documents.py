@@ -335,7 +335,8 @@ class DocumentFormat:
         parts = []
         if self._shape.front_matter == "madr":
             parts.append('"---\\nstatus: proposed\\ndecision-makers: [" quoted "]\\n---\\n\\n"')
-        parts.append('"# " title "\\n\\n"')
+        # The title says what it is, so that it cannot be the heading of a section.
+        parts.append(f'{gbnf.literal(f"# {self.prompt.file}: ")} title "\\n\\n"')
         for section in self._shape.sections:
             parts.append(f'{gbnf.literal(section.heading)} "\\n\\n" said "\\n\\n"')
             if section.name == self._shape.minority:

@@ -63,16 +63,24 @@ class TeamSeat(NamedTuple):
 
 
 def team_from_skills(
-    tag: str, cards: Sequence[Card], known_roles: Sequence[str], spare: Sequence[str], count: int
+    tag: str,
+    cards: Sequence[Card],
+    known_roles: Sequence[str],
+    spare: Sequence[str],
+    count: int,
+    weighted: Sequence[str] = (),
 ) -> list[TeamSeat]:
     """A team of `count` for a field known by its `tag` alone: a role for each skill that matches, then spare ones.
 
-    Skills filed under the tag come first, then those with its words in their name, then in their description; equal
-    ones stay in the order of `cards`. A role is called like its skill. Where that is no name for a role, or already
-    taken, a spare role takes the skill on. `known_roles` follow when `spare` is used up; the team is smaller than
-    `count` only when these are, too.
+    Skills filed under the tag come first, then those with its words in their name, then in their description. Among
+    equal ones those come first that are also filed under one of the `weighted` words (a domain's `skills` and
+    `tags`); what is then still equal stays in the order of `cards`. A role is called like its skill. Where that is
+    no name for a role, or already taken, a spare role takes the skill on. `known_roles` follow when `spare` is used
+    up; the team is smaller than `count` only when these are, too.
     """
-    ranked = sorted(((rank, card) for card in cards if (rank := _rank(tag, card))), key=lambda pair: pair[0])
+    words = {_words(word) for word in weighted}
+    found = [(rank, card) for card in cards if (rank := _rank(tag, card))]
+    ranked = sorted(found, key=lambda pair: (pair[0], words.isdisjoint(map(_words, pair[1].tags))))
     waiting = [role for role in dict.fromkeys([*spare, *known_roles]) if not role_problem(role)]
     team: dict[str, TeamSeat] = {}
     for _, card in ranked[: max(count, 0)]:

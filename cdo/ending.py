@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from cdo.convergence import Verdict
+from cdo.convergence import Record, Verdict, bounded
 from cdo.documents import DocumentFormat
 from cdo.final import FinalFormat
+from cdo.team import INBOX, NoteFormat
 from cdo.turn import INPUT, Course, Heard, ledger, rotated, why_missing
-from cdo.types import Batch, Call, Program, Publish, Reply, ReplyFormat
+from cdo.types import Batch, Call, Collect, Program, Publish, Reply, ReplyFormat
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,9 @@ class Outcome:
 
     `missing` are (turn, role, reason); `added` what cdo had to complete; `flags` what a reader should know;
     `verified` and `unverified` the citations that hold, and those that do not with the reason; `documents` the data
-    of what was written beside FINAL.md, by file; `votes` how recorded votes ended, where there were any.
+    of what was written beside FINAL.md, by file; `votes` how recorded votes ended, where there were any; `ledger`
+    the (id, status) of every tension. `confidence` is what is left of the `stated` one after the facts that
+    `lowered` names.
     """
 
     status: str
@@ -35,6 +38,9 @@ class Outcome:
     unverified: tuple[tuple[str, str], ...] = ()
     documents: Mapping[str, Any] = field(default_factory=dict)
     votes: tuple[str, ...] = ()
+    ledger: tuple[tuple[str, str], ...] = ()
+    stated: float = 0.0
+    lowered: str = ""
 
     @property
     def degraded(self) -> bool:
@@ -65,13 +71,26 @@ def conclude(course: Course, ending: Verdict, heard: Heard, shape: FinalShape | 
     if course.plan.documents:
         documents = yield from _documents(course)
     if course.plan.team:
+        late = yield Collect("end-inbox", INBOX, NoteFormat())
+        course.flags += [f"a letter to {note.to} came too late: {note.text[:80]}" for note in late]
         course.team = course.team.stopped(course.turn - 1)
         yield Publish(course.team.files())
     record = course.record
+    stated = heard.directive.confidence
+    confidence, lowered = bounded(
+        stated,
+        course.plan.bounds,
+        open_tensions=len(record.open),
+        missing=sum(turn == len(record.turns) for turn, *_ in course.missing),
+        verified=len(course.verified),
+        unverified=len(course.unverified),
+    )
     return Outcome(
         status=ending.status,
         why=ending.why,
-        confidence=heard.directive.confidence,
+        confidence=confidence,
+        stated=stated,
+        lowered=lowered,
         turns=len(record.turns),
         missing=tuple(course.missing),
         open_tensions=tuple(f"{item.id}: {item.title}" for item in record.open),
@@ -82,6 +101,14 @@ def conclude(course: Course, ending: Verdict, heard: Heard, shape: FinalShape | 
         unverified=tuple(sorted(course.unverified.items())),
         documents=documents,
         votes=shape.votes,
+        ledger=tuple((item.id, item.status) for item in record.ledger),
+    )
+
+
+def final_form(record: Record) -> FinalFormat:
+    """How FINAL.md is checked: held to the whole ledger and to every objection of the last turn."""
+    return FinalFormat(
+        tuple((item.id, item.title, item.status) for item in record.ledger), record.turns[-1].objections
     )
 
 
@@ -105,7 +132,7 @@ def _final(course: Course, ending: Verdict, heard: Heard, shape: FinalShape) -> 
         **({"include": dict(shape.include)} if shape.include else {}),
     }
     reads = (INPUT, f"t{turn}-synthesis", *(reply.call for _, reply in shown))
-    form = shape.form or FinalFormat(tuple((item.id, item.title, item.status) for item in record.ledger), dissents)
+    form = shape.form or final_form(record)
     call = Call("final", "final", shape.template, form, course.plan.models, data, reads, file="FINAL", deferred=True)
     return Batch((call,))
 

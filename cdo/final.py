@@ -23,6 +23,9 @@ _FINAL_NAMES = {
 }
 
 
+_NOTHING = re.compile(r"(?i)(none|nothing)( (was )?(recorded|written here))?\.?")
+
+
 def final_section(text: str, name: str) -> str | None:
     """The text under one of FINAL.md's headings (also under its other usual names), or None."""
     found = sections(text)
@@ -30,10 +33,16 @@ def final_section(text: str, name: str) -> str | None:
 
 
 def add_to_section(text: str, name: str, added: str, *, first: bool = False) -> str:
-    """`text` with `added` as the last (or first) lines under one of FINAL.md's headings, which must be there."""
+    """`text` with `added` as the last (or first) lines under one of FINAL.md's headings, which must be there.
+
+    A section that says that there is nothing says so no longer.
+    """
     lines = text.split("\n")
     found = {key: (start, end) for start, end, key in reversed(headings(lines))}
     start, end = next(found[key] for key in _FINAL_NAMES[name] if key in found)
+    if _NOTHING.fullmatch("\n".join(lines[start + 1 : end]).strip()):
+        lines[start + 1 : end] = [""]
+        end = start + 2
     if first:
         after = "\n".join(lines[start + 1 :]).strip("\n")
         return "\n".join([*lines[: start + 1], "", added, *(["", after] if after else [])])

@@ -17,8 +17,9 @@ from cdo.content import checked
 from cdo.errors import ContentError, SessionError, UsageError
 from cdo.plan import Plan
 from cdo.secrets import secret_values
+from cdo.sessions import locked, session_path, sessions
 from cdo.settings import Resolved, Settings
-from cdo.store import Session, Taken, locked, session_path, sessions
+from cdo.store import Session, Taken
 
 # Settings that a resume may change: they bound the run, they do not shape it.
 ADJUSTABLE = (

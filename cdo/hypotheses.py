@@ -8,7 +8,7 @@ taken up by another entry.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -17,35 +17,19 @@ from pydantic import BeforeValidator, Field
 from cdo import gbnf, strict_yaml
 from cdo.blocks import Strings, Text, Tolerant, as_list, load, too_long, twice, validate
 from cdo.diffs import diff_problem
-from cdo.markup import MAX_FRONT_MATTER, closed, fenced, front_matter, unwrap
+from cdo.evidence import OWED, UNCHECKED, Checks, is_evidence
+from cdo.markup import closed, fenced, front_matter, unwrap
 from cdo.protocol import AgentData, AgentFormat, Directive, SynthesisFormat
-from cdo.reports import rules_of
+from cdo.reports import folded, rules_of
 from cdo.types import InvalidReply
 
 Fate = Literal["open", "supported", "ruled-out"]
 Duty = Literal["hypothesis", "test", "fix"]
 MOST = 64  # hypotheses of one directive
+SHORTER = "report only what is new or changed this turn, with its new evidence"
 SHOWN = 200  # characters of a hypothesis that a problem repeats
-
-_PLACE = re.compile(r"(?:[\w.@~-]+/[\w./@~-]*\w|\b[\w-]+\.[A-Za-z]\w{0,9}|\b(?:Makefile|Dockerfile)):[1-9]\d*\b")
-_LINK = re.compile(r"https?://[\w-]+(?:\.[\w-]+)+\S*")
-_QUOTE = re.compile(r'"[^"\n]{12,}"|\u201c[^\u201d\n]{12,}\u201d|`[^`\n]{12,}`')
-_OBSERVED = re.compile(r"\s*(?:observed|measured|result|output)\s*:\s*(\S.{7,})", re.IGNORECASE | re.DOTALL)
-_OPINION = re.compile(
-    r"(?:i|we|one|they)\s+(?:think|believe|feel|guess|suspect|assume|expect)\b"
-    r"|(?:probably|presumably|likely|maybe|perhaps|possibly|obviously|clearly|apparently)\b"
-    r"|(?:it|this|that)\s+(?:seems|looks|appears|feels|must|should)\b",
-    re.IGNORECASE,
-)
-OWED = "a place (`path:line`), a quote of what was read, or `observed: …` with what was seen"
-
-
-def is_evidence(text: str) -> bool:
-    """Whether `text` is more than opinion: it names a place or a link, quotes, or says what was observed."""
-    if _PLACE.search(text) or _LINK.search(text) or _QUOTE.search(text):
-        return True
-    seen = _OBSERVED.match(text)
-    return bool(seen and not _OPINION.match(seen[1]))
+MAX_DIRECTIVE = 8192  # bytes of a directive without its ledger
+MAX_LEDGER = 32_768  # bytes of its ledger beside that
 
 
 # -- the ledger ------------------------------------------------------------------------------------
@@ -118,7 +102,7 @@ class Hypotheses:
         """What is wrong with which hypothesis a wish means; "" when nothing is."""
         known = self.get(wish.id)
         if known:
-            if wish.text and _folded(wish.text) != _folded(known.text):
+            if wish.text and folded(wish.text) != folded(known.text):
                 return (
                     f"{wish.id} stands as “{known.text[:SHOWN]}” and keeps its text: leave `text` out, "
                     f"or give another hypothesis an id of its own ({self.following} is free)."
@@ -126,7 +110,7 @@ class Hypotheses:
             return ""
         if not wish.text or not wish.prediction:
             return f"{wish.id} is new: it needs `text`, and `prediction` with what one would see only if it is true."
-        same = next((item for item in self.items if _folded(item.text) == _folded(wish.text)), None)
+        same = next((item for item in self.items if folded(item.text) == folded(wish.text)), None)
         return f"{wish.id} says the same as {same.id} ({same.status}): use that id." if same else ""
 
     def _fate(self, wish: HypothesisWish) -> str:
@@ -139,8 +123,8 @@ class Hypotheses:
         if not facts:
             return f"{wish.id}: `{wish.status}` needs evidence that is not opinion: {OWED}."
         if known and before != "open":
-            on_record = {_folded(item) for item in known.evidence}
-            if all(_folded(item) in on_record for item in facts):
+            on_record = {folded(item) for item in known.evidence}
+            if all(folded(item) in on_record for item in facts):
                 return f"{wish.id} is {before}: only evidence that is not on record yet can change that."
         return ""
 
@@ -149,21 +133,22 @@ class Hypotheses:
         turn: int,
         wishes: Sequence[HypothesisWish],
         proposed: Sequence[tuple[str, HypothesisWish]] = (),
-        broken: Collection[str] = (),
+        checks: Checks = UNCHECKED,
     ) -> Hypotheses:
         """The ledger after a turn: the synthesis's `wishes`, then what it left out of those (voice, wish) `proposed`.
 
-        Evidence that rests on a citation of `broken` does not count. A change of status that evidence does not
-        carry is not made; a wish whose identity is wrong is left out. What only a voice settles stays open.
+        Evidence that `checks` refute does not count, and what rests on nothing else is open again. A change of status
+        that evidence does not carry is not made; a wish whose identity is wrong is left out. What only a voice
+        settles stays open.
         """
-        ledger = self
+        ledger = Hypotheses(tuple(_held(item, checks) for item in self.items))
         for wish in wishes:
-            ledger = ledger._taken(turn, wish.model_copy(update={"evidence": _sound(wish.evidence, broken)}))
-        merged = {_folded(name) for wish in wishes for name in wish.merges}
+            ledger = ledger._taken(turn, wish.model_copy(update={"evidence": checks.sound(wish.evidence)}))
+        merged = {folded(name) for wish in wishes for name in wish.merges}
         for voice, wish in proposed:
-            if self.get(wish.id) or _folded(f"{voice}/{wish.id}") in merged:
+            if self.get(wish.id) or folded(f"{voice}/{wish.id}") in merged:
                 continue
-            fresh = {"id": ledger.following, "status": "open", "evidence": _sound(wish.evidence, broken)}
+            fresh = {"id": ledger.following, "status": "open", "evidence": checks.sound(wish.evidence)}
             ledger = ledger._taken(turn, wish.model_copy(update=fresh))
         return ledger
 
@@ -172,38 +157,35 @@ class Hypotheses:
             return self
         known = self.get(wish.id)
         old = known or Hypothesis(wish.id, wish.text, wish.prediction, "open", (), turn)
-        seen = {_folded(item) for item in old.evidence}
+        seen = {folded(item) for item in old.evidence}
         new = replace(
             old,
             prediction=old.prediction or wish.prediction,
             status=old.status if self._fate(wish) else wish.status,
-            evidence=(*old.evidence, *(item for item in wish.evidence if _folded(item) not in seen)),
+            evidence=(*old.evidence, *(item for item in wish.evidence if folded(item) not in seen)),
         )
         if not known:
             return Hypotheses((*self.items, new))
         return Hypotheses(tuple(new if item.id == wish.id else item for item in self.items))
 
-    def data(self) -> list[dict[str, Any]]:
-        """The ledger as the data of a call."""
+    def data(self, checks: Checks = UNCHECKED) -> list[dict[str, Any]]:
+        """The ledger as the data of a call; each piece of evidence with its kind by `checks`."""
         return [
             {
                 "id": item.id,
                 "text": item.text,
                 "prediction": item.prediction,
                 "status": item.status,
-                "evidence": list(item.evidence),
+                "evidence": [{"text": text, "kind": checks.kind(text)} for text in item.evidence],
                 "since": item.since,
             }
             for item in self.items
         ]
 
 
-def _sound(evidence: Iterable[str], broken: Collection[str]) -> tuple[str, ...]:
-    return tuple(item for item in evidence if not any(citation and citation in item for citation in broken))
-
-
-def _folded(text: str) -> str:
-    return " ".join(text.casefold().split()).rstrip(".")
+def _held(item: Hypothesis, checks: Checks) -> Hypothesis:
+    """A hypothesis as it stands when none of its evidence is left: open."""
+    return item if item.status == "open" or checks.best(item.evidence) else replace(item, status="open")
 
 
 # -- the formats -----------------------------------------------------------------------------------
@@ -295,7 +277,11 @@ class CaseFormat:
 
 @dataclass(frozen=True)
 class CaseSynthesis:
-    """A synthesis whose directive also carries `hypotheses`; everything else is checked by `inner`."""
+    """A synthesis whose directive also carries `hypotheses`; everything else is checked by `inner`.
+
+    The directive without that key is at most 8 KB (`MAX_DIRECTIVE`), as in any synthesis; the key has 32 KB of its
+    own (`MAX_LEDGER`), both counted in UTF-8 as cdo writes YAML; of a block beyond both together nothing is read.
+    """
 
     inner: SynthesisFormat
     ledger: Hypotheses = Hypotheses()
@@ -305,6 +291,8 @@ class CaseSynthesis:
         """Return the directive with its hypotheses; raise `InvalidReply` with everything that is wrong."""
         too_long(text)
         rest, reported = _split(unwrap(text))
+        if (size := _size(reported)) > MAX_LEDGER:
+            raise InvalidReply([f"`hypotheses` has {size} bytes, at most {MAX_LEDGER} are read: {SHORTER}."])
         wishes = validate(_Reported, {"hypotheses": reported}, "The directive").hypotheses
         problems = self.ledger.problems(wishes)
         try:
@@ -336,7 +324,10 @@ class CaseSynthesis:
         mended = self.inner.repair(rest)
         if mended is None:
             return None
-        whole = _edited(mended[0], [wish.model_dump(mode="json") for wish in list(kept.values())[:MOST]])
+        found = [wish.model_dump(mode="json", exclude_defaults=True) for wish in list(kept.values())[:MOST]]
+        while _size(found) > MAX_LEDGER:
+            added.append(f"hypothesis {found.pop()['id']} as it stood")
+        whole = _edited(mended[0], found)
         try:
             self.parse(whole)
         except InvalidReply:
@@ -357,10 +348,15 @@ def _directive_block(text: str) -> tuple[str, int] | None:
 def _split(text: str) -> tuple[str, Any]:
     """A synthesis without the key `hypotheses` of its directive, and what that key held; raise `InvalidReply`."""
     block = _directive_block(text)
-    keys = load(*block, "The directive", MAX_FRONT_MATTER) if block else None
+    keys = load(*block, "The directive", MAX_DIRECTIVE + MAX_LEDGER) if block else None
     if not isinstance(keys, dict) or "hypotheses" not in keys:
         return text, None
     return _edited(text, None), keys["hypotheses"]
+
+
+def _size(hypotheses: Any) -> int:
+    """Bytes of the ledger's part of a directive, as cdo writes it."""
+    return len(strict_yaml.dump({"hypotheses": hypotheses}).encode()) if hypotheses else 0
 
 
 def _edited(text: str, hypotheses: Any) -> str:
@@ -368,7 +364,7 @@ def _edited(text: str, hypotheses: Any) -> str:
     block = _directive_block(text)
     if not block:
         return text
-    keys = load(*block, "The directive", MAX_FRONT_MATTER)
+    keys = load(*block, "The directive", MAX_DIRECTIVE + MAX_LEDGER)
     keys = {key: value for key, value in keys.items() if key != "hypotheses"}
     keys |= {"hypotheses": hypotheses} if hypotheses else {}
     lines, above = text.split("\n"), block[1]

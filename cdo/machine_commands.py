@@ -7,13 +7,17 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cdo import __version__
 from cdo.console import JSON, VERBOSE, dumps, library_here, print_table, print_text
 from cdo.errors import CdoError, UsageError
+
+if TYPE_CHECKING:
+    from cdo.content import Library
+    from cdo.models import Trusted
 
 
 @click.command()
@@ -40,23 +44,20 @@ def _findings() -> dict[str, str]:
     library = library_here()
     resolved = settings.resolve({}, library)
     rows = {"cdo": __version__, "python": sys.version.split()[0]}
+    trusted = models.refuse
     try:
-        trust = Trust.load()
+        trusted = Trust.load().holds
         if resolved.values.model:
             names = resolved.values.model
             for name in names:
-                models.resolve(name, library, resolved.values.prices, os.environ, trust.holds)
+                models.resolve(name, library, resolved.values.prices, os.environ, trusted)
             rows["model"] = f"{', '.join(names)} (from {resolved.sources['model']})"
         else:
-            name, why = models.choose(library, os.environ, seating.first_of_ollama, trust.holds)
+            name, why = models.choose(library, os.environ, seating.first_of_ollama, trusted)
             rows["model"] = f"{name} ({why})"
     except CdoError as error:
         rows["model"] = f"none: {error.message} {error.hint}"
-    table = models.table(library).values()
-    keys = [key for provider in table for key in provider.key_env if os.environ.get(key)]
-    rows["keys set"] = ", ".join(keys) or "none"
-    urls = [name for provider in table for name in provider.url_env if os.environ.get(name)]
-    rows["addresses"] = ", ".join(f"{name} ({_origin(os.environ[name])})" for name in urls) or "as shipped"
+    rows |= _keys(library, trusted)
     rows["embedded model"] = _embedded()
     rows["litellm"] = "installed" if importlib.util.find_spec("litellm") else "missing"
     rows["git"] = shutil.which("git") or "missing"
@@ -70,6 +71,23 @@ def _findings() -> dict[str, str]:
         rows["not settings"] = ", ".join(ignored)
     rows["sessions"] = f"{resolved.values.out} ({_writable(Path(resolved.values.out).absolute())})"
     return rows
+
+
+def _keys(library: Library, trusted: Trusted) -> dict[str, str]:
+    """Which keys are set, and what is not as shipped about where they are sent."""
+    from cdo import models
+
+    try:
+        table = models.table(library, trusted)
+    except CdoError as error:
+        return {"keys set": "not known without the table of providers", "addresses": f"none: {error.message}"}
+    source, path = library.find(models.PROVIDERS)
+    whose = "this project's table, trusted" if source == "project" else "your table"
+    told = [] if source == "packaged" else [f"{path} ({whose})"]
+    keys = [key for provider in table.values() for key in provider.key_env if os.environ.get(key)]
+    urls = [name for provider in table.values() for name in provider.url_env if os.environ.get(name)]
+    told += [f"{name} ({_origin(os.environ[name])})" for name in urls]
+    return {"keys set": ", ".join(keys) or "none", "addresses": ", ".join(told) or "as shipped"}
 
 
 def _writable(out: Path) -> str:
@@ -110,9 +128,10 @@ def models_(ctx: click.Context, as_json: bool) -> None:
     if ctx.invoked_subcommand:
         return
     from cdo import models
+    from cdo.trust import Trust
 
     rows = []
-    for prefix, provider in models.table(library_here()).items():
+    for prefix, provider in models.table(library_here(), Trust.load().holds).items():
         key = next((key for key in provider.key_env if os.environ.get(key)), None)
         ready = (
             f"{key} is set"

@@ -14,7 +14,7 @@ from cdo.final import FINAL_SECTIONS, FinalData, FinalFormat, add_to_section, fi
 from cdo.markup import closed, front_matter, unwrap
 from cdo.motions import House, Item, Motion, SpeechData, Stage, Tally
 from cdo.protocol import AgentFormat
-from cdo.reports import ADDED, add_under, completed, one_line, plain, rules_of, section, speaks_of
+from cdo.reports import ADDED, add_under, completed, lacking, one_line, plain, rules_of, section, speaks_of
 from cdo.types import InvalidReply
 
 NO_MAJORITY = "No majority"
@@ -128,15 +128,7 @@ class MinutesFormat:
 
     def parse(self, text: str) -> FinalData:
         """Return which sections are there; raise `InvalidReply` naming each thing left out."""
-        problems: list[str] = []
-        try:
-            self.inner.parse(text)
-        except InvalidReply as invalid:
-            problems += invalid.problems
-        body = front_matter(unwrap(text))[1]
-        problems += [
-            f"The section `## {name}` is missing." for name, keys in _NAMES.items() if section(body, keys) is None
-        ]
+        body, problems = lacking(self.inner, text, _NAMES)
         problems += [f"Votes must state as recorded: `{tally.words}`." for tally in self._lost_votes(body)]
         problems += self._decision(body)
         problems += [

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 Route = Literal["direct", "litellm", "local", "scripted", "command"]
 Trusted: TypeAlias = Callable[[str, Path, str], bool]  # of a kind, a file and the sha256 of its bytes
 AGENTS = "dispatch/agents"
+PROVIDERS = "dispatch/providers"
 EMBEDDED = "smollm2"
 DEFAULT_REPLY_TOKENS = 4096
 DEFAULT_WINDOW = 32_768
@@ -81,14 +82,23 @@ class ModelSpec:
         return (fresh * self.price.input + cached * rate + usage.output_tokens * self.price.output) / 1e6
 
 
-def table(library: Library) -> dict[str, Provider]:
-    """The provider table, in order of preference."""
-    return library.read("dispatch/providers", Providers)[0].providers
-
-
 def refuse(kind: str, path: Path, sha256: str) -> bool:
     """Trust nothing: what counts where nobody was asked."""
     return False
+
+
+def table(library: Library, trusted: Trusted = refuse) -> dict[str, Provider]:
+    """The provider table, in order of preference.
+
+    Raises `ConfigError` when it lies in the project and is not trusted: it says where keys are sent.
+    """
+    if not _allowed("providers", PROVIDERS, library, trusted):
+        raise ConfigError(
+            f"The table of providers is this project's ({library.find(PROVIDERS)[1]}), which is not trusted to say "
+            "where your keys are sent.",
+            "Read that file; if it is what you want, give --trust to your next run.",
+        )
+    return library.read(PROVIDERS, Providers)[0].providers
 
 
 def resolve(
@@ -101,7 +111,7 @@ def resolve(
     """Return the spec of a model by its name; raise `ConfigError` when it cannot be reached from here.
 
     `prices` are those of the person's configuration, by model name; they win over the table's. `trusted` tells
-    whether the person has allowed a project's file to start a program.
+    whether the person has allowed a project's file to start a program, or to say where keys are sent.
     """
     spec = _resolve(name, library, prices, env, trusted)
     vendor, family = maker(_known_as(spec), library.read("dispatch/vendors", Vendors)[0])
@@ -129,12 +139,19 @@ def _resolve(
         return ModelSpec(name, "scripted", name.partition(":")[2], price=prices.get(name, Price(input=0, output=0)))
     if name.partition(":")[0] in library.names(AGENTS):
         return _command(name, library, prices, env, trusted)
-    return _provided(name, library, prices, env)
+    if "://" in name:  # to some of litellm's providers a name may be an address, to which their key is sent
+        raise ConfigError(
+            f"`{name}` is an address and not the name of a model.",
+            "Write PROVIDER/MODEL, and the address into the provider's variable (such as OPENAI_BASE_URL).",
+        )
+    return _provided(name, library, prices, env, trusted)
 
 
-def _provided(name: str, library: Library, prices: Mapping[str, Price], env: Mapping[str, str]) -> ModelSpec:
+def _provided(
+    name: str, library: Library, prices: Mapping[str, Price], env: Mapping[str, str], trusted: Trusted
+) -> ModelSpec:
     """A model that a provider offers."""
-    providers = table(library)
+    providers = table(library, trusted)
     prefix, slash, model = name.partition("/")
     if slash:
         known = _entry(name) or _entry(model, prefix) or {}
@@ -226,7 +243,7 @@ def agent(name: str, library: Library, trusted: Trusted = refuse) -> CommandAgen
 
     Raises `ConfigError` when its file lies in the project and is not trusted: it names a program to start.
     """
-    if not _allowed(name, library, trusted):
+    if not _allowed("agent", f"{AGENTS}/{name}", library, trusted):
         path = library.find(f"{AGENTS}/{name}")[1]
         raise ConfigError(
             f"The command-line agent `{name}` is this project's ({path}), which is not trusted to start programs.",
@@ -235,12 +252,13 @@ def agent(name: str, library: Library, trusted: Trusted = refuse) -> CommandAgen
     return library.read(f"{AGENTS}/{name}", CommandAgent)[0]
 
 
-def _allowed(name: str, library: Library, trusted: Trusted) -> bool:
-    source, path = library.find(f"{AGENTS}/{name}")
+def _allowed(kind: str, name: str, library: Library, trusted: Trusted) -> bool:
+    """Whether a document is not the project's, or trusted as a `kind` as it is now."""
+    source, path = library.find(name)
     if source != "project":
         return True
     try:
-        return trusted("agent", path, hashlib.sha256(path.read_bytes()).hexdigest())
+        return trusted(kind, path, hashlib.sha256(path.read_bytes()).hexdigest())
     except OSError:
         return False
 
@@ -273,24 +291,24 @@ def _command(
 def _agents(library: Library, env: Mapping[str, str], trusted: Trusted) -> Iterator[tuple[str, str]]:
     """(name, why) of each command-line agent that can be started here."""
     for name in library.names(AGENTS):
-        if _allowed(name, library, trusted) and (program := _program(agent(name, library, trusted).program, env)):
+        allowed = _allowed("agent", f"{AGENTS}/{name}", library, trusted)
+        if allowed and (program := _program(agent(name, library, trusted).program, env)):
             yield name, f"{program} is on PATH"
 
 
 # -- what this machine offers ----------------------------------------------------------------------
 
 
-def _keyed(library: Library, env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _keyed(providers: Mapping[str, Provider], env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """(name, why) of the default model of each provider whose key is set."""
-    for prefix, provider in table(library).items():
+    for prefix, provider in providers.items():
         key = _first(provider.key_env, env)
         if key and provider.model:
             yield f"{prefix}/{provider.model}", f"{key} is set"
 
 
-def _served(library: Library, env: Mapping[str, str], ollama: Any) -> Iterator[tuple[str, str]]:
+def _served(providers: Mapping[str, Provider], env: Mapping[str, str], ollama: Any) -> Iterator[tuple[str, str]]:
     """(name, why) of the model that a running Ollama offers first."""
-    providers = table(library)
     if "ollama" in providers:
         override = _first(providers["ollama"].url_env, env)
         default = providers["ollama"].url
@@ -303,22 +321,26 @@ def available(
 ) -> list[tuple[str, str]]:
     """Every seat that can be filled from here, as (model name, why): agents, keys that are set, Ollama.
 
-    `ollama` is a function from a base address to the first model a running Ollama offers, or None.
+    `ollama` is a function from a base address to the first model a running Ollama offers, or None. Raises
+    `ConfigError` as `table` does.
     """
-    return [*_agents(library, env, trusted), *_keyed(library, env), *_served(library, env, ollama)]
+    providers = table(library, trusted)
+    return [*_agents(library, env, trusted), *_keyed(providers, env), *_served(providers, env, ollama)]
 
 
 def choose(library: Library, env: Mapping[str, str], ollama: Any, trusted: Trusted = refuse) -> tuple[str, str]:
     """Return (model name, why) when none was configured; raise `NoModel` naming everything that was tried.
 
-    `ollama` is a function from a base address to the first model a running Ollama offers, or None.
+    `ollama` is a function from a base address to the first model a running Ollama offers, or None. Raises
+    `ConfigError` as `table` does.
     """
-    ways = _keyed(library, env), _served(library, env, ollama), _agents(library, env, trusted)
+    providers = table(library, trusted)
+    ways = _keyed(providers, env), _served(providers, env, ollama), _agents(library, env, trusted)
     if found := next(chain.from_iterable(ways), None):
         return found
     if importlib.util.find_spec("xllamacpp"):
         return "local", "the embedded model needs no key and no network"
-    keys = ", ".join(provider.key_env[0] for provider in table(library).values() if provider.key_env)
+    keys = ", ".join(provider.key_env[0] for provider in providers.values() if provider.key_env)
     raise NoModel(
         "No model can be used: none is configured, no provider key is set, no Ollama is running, no command-line "
         "agent is on PATH and the embedded model is not installed.",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from cdo.content import MEND, Library
 from cdo.debug import DebugMode, debug
+from cdo.debug import outline as debugging
 from cdo.deliberate import deliberate
 from cdo.ending import Outcome
 from cdo.errors import ContentError
 from cdo.parliament import ParliamentMode, parliament
+from cdo.parliament import outline as sitting
 from cdo.plan import Plan
 from cdo.types import Batch, Collect, Program, Review
 
@@ -24,6 +26,21 @@ def program(plan: Plan, library: Library) -> Program[Outcome]:
             return parliament(plan, library.read(name, ParliamentMode)[0])
     path = library.find(name)[1]
     raise ContentError(f"{path}: `program` must be phases or parliament.", MEND)
+
+
+def outline(plan: Plan, library: Library) -> tuple[tuple[tuple[str, int], ...], str]:
+    """How a mode goes on after the first turn (name and voices of each phase), and when it ends, in words.
+
+    Nothing for plain deliberation: there every turn is shaped by the one before.
+    """
+    if plan.mode is None:
+        return (), ""
+    name = f"modes/{plan.mode}"
+    if library.load(name).meta.get("program") == "phases":
+        phases = library.read(name, DebugMode)[0]
+        return debugging(plan, phases), phases.ends
+    house = library.read(name, ParliamentMode)[0]
+    return sitting(house), house.ends
 
 
 def first_turn(plan: Plan, library: Library) -> Batch:

@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field
 
 from cdo.blocks import Line, Text, Tolerant, as_list
 from cdo.protocol import AgentData
+from cdo.reports import folded
 
 Stage = Literal["opening", "debate", "answer", "vote"]
 Vote = Literal["yes", "no", "abstain", "absent"]
@@ -202,7 +203,7 @@ class House:
         return house
 
     def _moved(self, turn: int, seat: str, wish: MotionWish) -> House:
-        same = next((item for item in self.motions if _folded(item.text) == _folded(wish.text)), None)
+        same = next((item for item in self.motions if folded(item.text) == folded(wish.text)), None)
         if same:
             return self._seconded(seat, same.id)
         motion = Motion(f"M{len(self.motions) + 1}", wish.text, seat, turn)
@@ -217,7 +218,7 @@ class House:
     def _amended(self, turn: int, seat: str, wish: AmendmentWish) -> House:
         motion = self.motion(wish.motion)
         texts = [item.text for item in self.amendments if item.motion == wish.motion]
-        if not motion or motion.fate == "carried" or _folded(wish.text) in map(_folded, (motion.text, *texts)):
+        if not motion or motion.fate == "carried" or folded(wish.text) in map(folded, (motion.text, *texts)):
             return self
         amendment = Amendment(f"A{len(self.amendments) + 1}", wish.motion, wish.text, seat, turn)
         return replace(self, amendments=(*self.amendments, amendment))
@@ -323,7 +324,3 @@ class House:
                 for tally in self.tallies
             ],
         }
-
-
-def _folded(text: str) -> str:
-    return " ".join(text.casefold().split()).rstrip(".")

@@ -1,7 +1,8 @@
 """The program `parliament`: seats of different models with stances on record, motions and recorded votes. Pure.
 
 opening → debate → (answers to amendments) → vote; where nothing carries, another debate while turns are left. Every
-seat keeps its name, stance and model over the whole run, and code counts the votes.
+seat keeps its name, stance and model over the whole run, and code counts the votes. After a conflict, or agreement
+that is suspiciously high, one seat has a further charge for a turn: nobody joins a house that sits.
 """
 
 from __future__ import annotations
@@ -9,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, Self, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field, model_validator
 
-from cdo.alarms import finished, raised
+from cdo.alarms import Alarms, finished, raised
 from cdo.blocks import Line, RoleName
 from cdo.convergence import Verdict
-from cdo.ending import FinalShape, Outcome, conclude
-from cdo.final import FinalFormat
+from cdo.ending import FinalShape, Outcome, conclude, final_form
 from cdo.minutes import MinutesFormat, SpeechFormat
 from cdo.motions import House, Item, SpeechData, Stage
 from cdo.plan import Plan
+from cdo.schemas import Schema
 from cdo.turn import Course, Heard, Shape, Voice
 from cdo.types import Program
 
@@ -28,13 +29,12 @@ MODE = "modes/parliament"  # its body is worded into briefs and syntheses
 FINAL = "engine/minutes-protocol"
 GO_ON = "go on with the debate"
 EVERYTHING = 10_000  # items, more than a house can have
+CHARGE = 2000  # characters of a charge
+UNKNOWN = "unknown maker"  # all models whose maker is not known count as of one vendor
+Duty = Literal["referee", "refuter"]
 
 
-class _File(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Stance(_File):
+class Stance(Schema):
     """What a seat stands for: `name` is how it is put on record, `role` its method, `charge` its brief."""
 
     name: Line
@@ -42,23 +42,36 @@ class Stance(_File):
     charge: Line
 
 
-class ParliamentMode(_File):
+class ParliamentMode(Schema):
     """`modes/parliament.md`: how the house works; the body words it for seats and synthesisers.
 
     `least_turns` are needed for one vote; `stages` tells each stage's task; `majority` is the share of the votes cast
     that must be exceeded; `motions` and `ballot` bound what a seat may move in a turn and what goes to one vote.
+    `ends` says in a line when it is over; the seat for the stance `challenger`, else the last one, takes on the
+    charge of `duties` after a conflict (referee) or flagged agreement (refuter).
     """
 
     purpose: str
     load_when: str
     about: str
     program: Literal["parliament"]
+    ends: Line
     least_turns: Annotated[int, Field(ge=1)]
     stages: dict[Stage, str]
     majority: Annotated[float, Field(ge=0.5, lt=1)]
     motions: Annotated[int, Field(ge=1, le=8)]
     ballot: Annotated[int, Field(ge=1, le=40)]
+    challenger: Line
+    duties: dict[Duty, Line]
     stances: Annotated[tuple[Stance, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if missing := [key for key in get_args(Stage) if key not in self.stages]:
+            raise ValueError(f"`stages` lacks {', '.join(missing)}")
+        if missing := [key for key in get_args(Duty) if key not in self.duties]:
+            raise ValueError(f"`duties` lacks {', '.join(missing)}")
+        return self
 
 
 @dataclass(frozen=True)
@@ -87,13 +100,16 @@ def parliament(plan: Plan, mode: ParliamentMode) -> Program[Outcome]:
     course = Course(plan.model_copy(update={"adaptive": False, "start": len(hall.seats)}))
     stage: Stage | None = "opening"
     heard: Heard | None = None
-    stopped = ""
+    stopped, alarms = "", Alarms()
     while stage:
-        voices = yield from course.prepare([seat.voice for seat in hall.seats])
+        proposed, name, duties = _charged(hall, alarms)
+        voices = yield from course.prepare(proposed)
         if course.stop and heard:
             stopped = "you said that it is done"
             break
-        voices = _seated(course, hall, voices)
+        voices = _seated(course, hall, voices, proposed)
+        if any(voice.name == name for voice in voices):
+            course.flags += [f"turn {course.turn}: {name} also sits as {duty}" for duty in duties]
         hall.ballot = hall.house.ballot(mode.ballot) if stage == "vote" else ()
         heard = yield from course.hear(voices, _shape(stage, hall, voices))
         _learn(course, hall, stage, heard)
@@ -108,21 +124,43 @@ def parliament(plan: Plan, mode: ParliamentMode) -> Program[Outcome]:
 
 
 def seats(plan: Plan, mode: ParliamentMode) -> list[Seat]:
-    """The seats: one for each model, those of different vendors first, then filled up to the plan's first width."""
+    """The seats: one for each model, those of different vendors first, then filled up to the plan's first width.
+
+    Stances are assigned in turn. A domain's team, the first `start` of the plan's roles, takes the seats in order;
+    the method of any other seat is that of its stance.
+    """
     by_vendor: dict[str, list[str]] = {}
     for model in plan.models:
-        by_vendor.setdefault(plan.vendors.get(model, model), []).append(model)
+        by_vendor.setdefault(_vendor(plan, model), []).append(model)
     models = [model for model in chain.from_iterable(zip_longest(*by_vendor.values())) if model]
     count = min(max(plan.start, len(models)), plan.width[1])
-    found: list[Seat] = []
+    team = plan.roles[: plan.start] if plan.domain else ()
+    found: dict[str, Seat] = {}
     for index in range(count):
         stance, model = mode.stances[index % len(mode.stances)], models[index % len(models)]
-        nth = sum(seat.voice.role == stance.role for seat in found) + 1
-        name = stance.role if nth == 1 else f"{stance.role[: 31 - len(str(nth))]}-{nth}"
-        charge = f"You sit for {stance.name}. {stance.charge}"
-        voice = Voice(name, stance.role, nth, charge, model=model)
-        found.append(Seat(voice, stance.name, plan.vendors.get(model, model)))
-    return found
+        role = team[index] if index < len(team) else stance.role
+        nth = sum(seat.voice.role == role for seat in found.values()) + 1
+        name, tried = _named(role, nth), nth
+        while name in found:  # another role may be called "critic-2"
+            tried += 1
+            name = _named(role, tried)
+        charge = " ".join(filter(None, (f"You sit for {stance.name}.", stance.charge, plan.charges.get(role))))
+        found[name] = Seat(Voice(name, role, nth, charge, model=model), stance.name, _vendor(plan, model))
+    return list(found.values())
+
+
+def _named(role: str, nth: int) -> str:
+    return role if nth == 1 else f"{role[: 31 - len(str(nth))]}-{nth}"
+
+
+def _vendor(plan: Plan, model: str) -> str:
+    return plan.vendors.get(model) or UNKNOWN
+
+
+def outline(mode: ParliamentMode) -> tuple[tuple[str, int], ...]:
+    """The turns as the dashboard shows them: the opening, then what each later one may be; 0 stands for its seats."""
+    *most, last = [stage for stage in mode.stages if stage != "opening"]
+    return (("opening", 0), (f"{', '.join(most)} or {last} of the same seats, as motions stand", 0))
 
 
 def following(stage: Stage, house: House, turn: int, cap: int) -> Stage | None:
@@ -158,31 +196,52 @@ def ruling(house: House, cap: int, stopped: str = "") -> Verdict:
 # -- one turn --------------------------------------------------------------------------------------
 
 
-def _seated(course: Course, hall: _Hall, voices: Sequence[Voice]) -> list[Voice]:
-    """The voices of a turn as seats of the house. Before the first turn a person may have changed who sits; later
-    every seat keeps what it stands for, and nobody joins."""
+def _charged(hall: _Hall, alarms: Alarms) -> tuple[list[Voice], str, list[Duty]]:
+    """The seats of the next turn, with the name and the duties of the one that has a further charge in it."""
+    voices = [seat.voice for seat in hall.seats]
+    wanted: dict[Duty, bool] = {"referee": bool(alarms.conflict), "refuter": alarms.suspicious}
+    duties: list[Duty] = [duty for duty in get_args(Duty) if wanted[duty]]
+    if not duties:
+        return voices, "", []
+    stances = [seat.stance for seat in hall.seats]
+    index = stances.index(hall.mode.challenger) if hall.mode.challenger in stances else -1
+    more = [hall.mode.duties[duty] for duty in duties]
+    more += [f"The conflict: {alarms.conflict}."] if alarms.conflict else []
+    voices[index] = replace(voices[index], charge=" ".join([voices[index].charge, *more])[:CHARGE])
+    return voices, voices[index].name, duties
+
+
+def _seated(course: Course, hall: _Hall, voices: Sequence[Voice], proposed: Sequence[Voice]) -> list[Voice]:
+    """The voices of a turn as seats of the house, which were `proposed` to a person. Before the first turn they may
+    change who sits; later every seat keeps what it stands for, and nobody joins."""
     turn, plan = course.turn, course.plan
-    known = {seat.voice.name: seat for seat in hall.seats}
     if turn == 1:
+        stances = {seat.voice.name: seat.stance for seat in hall.seats}
         hall.seats = []
         for index, voice in enumerate(voices):
             model = voice.model or plan.models[index % len(plan.models)]
-            old = known.get(voice.name)
-            stance = old.stance if old else voice.role.replace("-", " ")
-            hall.seats.append(Seat(replace(voice, model=model), stance, plan.vendors.get(model, model)))
-        vendors = {seat.vendor for seat in hall.seats}
-        if len(vendors) == 1:
-            course.flags.append(
-                "all seats are models of one vendor: agreement inside one family is weak evidence, however many agree"
-            )
+            stance = stances.get(voice.name) or voice.role.replace("-", " ")
+            hall.seats.append(Seat(replace(voice, model=model), stance, _vendor(plan, model)))
+        course.flags += _family(hall.seats)
         return [seat.voice for seat in hall.seats]
+    known = {voice.name: voice for voice in proposed}
     strangers = [voice.name for voice in voices if voice.name not in known]
     course.flags += [f"turn {turn}: {name} was left out: nobody joins a parliament that sits" for name in strangers]
-    sitting = [(voice, known[voice.name].voice) for voice in voices if voice.name in known]
+    sitting = [(voice, known[voice.name]) for voice in voices if voice.name in known]
     return [
         replace(voice, role=seat.role, seat=seat.seat, charge=seat.charge, model=seat.model)
         for voice, seat in sitting
     ]
+
+
+def _family(seats: Sequence[Seat]) -> list[str]:
+    """What a reader should know about a house whose seats may all think alike."""
+    vendors = {seat.vendor for seat in seats}
+    if len(vendors) > 1:
+        return [f"the models of an {UNKNOWN} count as of one vendor"] if UNKNOWN in vendors else []
+    one = f"an {UNKNOWN}" if UNKNOWN in vendors else "one vendor"
+    same = "all seats are one model" if len({seat.voice.model for seat in seats}) == 1 else "all seats are models"
+    return [f"{same} of {one}: agreement inside one family is weak evidence, however many agree"]
 
 
 def _shape(stage: Stage, hall: _Hall, voices: Sequence[Voice]) -> Shape:
@@ -235,16 +294,15 @@ def _learn(course: Course, hall: _Hall, stage: Stage, heard: Heard) -> None:
 def _final(course: Course, hall: _Hall) -> FinalShape:
     """How the minutes are worded and checked."""
     record, house = course.record, hall.house
-    inner = FinalFormat(
-        tuple((item.id, item.title, item.status) for item in record.ledger), record.turns[-1].objections
-    )
+    inner = final_form(record)
     form = MinutesFormat(inner, house)
-    vendors = len({seat.vendor for seat in hall.seats})
+    vendors = {seat.vendor for seat in hall.seats}
     data: dict[str, Any] = {
         **house.data(),
         "seats": [{"name": seat.voice.name, "stance": seat.stance, "said": seat.said} for seat in hall.seats],
         "carried": [{"id": motion.id, "text": motion.text} for motion in house.carried],
         "against": [{"role": seat, "motion": motion.id, "reason": why} for seat, motion, why in form.against],
-        "vendors": vendors,
+        "vendors": len(vendors),
+        "unknown": UNKNOWN in vendors,
     }
     return FinalShape(template=FINAL, form=form, data=data, votes=tuple(tally.words for tally in house.tallies))

@@ -36,13 +36,12 @@ class Human:
     """How the person is asked; each is None where nobody can be asked.
 
     `answer` takes a pause and returns an option; `consent` takes stale and kept names and says yes or no; `review`
-    lets a document be edited and returns its text. With `accept` proposals are taken as they are.
+    lets a document be edited and returns its text.
     """
 
     answer: Callable[[Pause], Awaitable[str]] | None = None
     consent: Callable[[Sequence[str], Sequence[str]], Awaitable[bool]] | None = None
     review: Callable[[Editing], Awaitable[str]] | None = None
-    accept: bool = False
 
 
 @dataclass
@@ -53,6 +52,7 @@ class People:
     library: Library
     human: Human
     observe: Observe
+    moved: bool = False  # this process asked models something: what waits was not yet seen as it is now
     _drafts: dict[str, str] = field(default_factory=dict)
 
     async def pause(self, pause: Pause) -> str:
@@ -89,7 +89,8 @@ class People:
         text = self.session.read(review.file)
         if left is not None and text in (None, left):
             return review.format.parse(left)
-        if left is not None or (asked and text is not None and not self.human.review):
+        taken = asked and text is not None and not self.human.review and not self.moved
+        if left is not None or taken:
             data, text = self._parsed(review, text or ""), text or ""
         else:
             text, data = await self._edited(review, identity, proposed, text if asked else None)
@@ -112,14 +113,13 @@ class People:
         """Put a document before the person, and return what they made of it."""
         if text is None:
             if self.session.read(review.file) is not None:
-                self.session.move(review.file, "superseded/plans")  # of an earlier proposal, perhaps edited
+                self.session.move(review.file, "superseded/plans")
+                told = f"{review.file} was the plan of another proposal; it is kept in superseded/plans"
+                self.observe(Event("note", "", {"text": told}))
             self.session.put_now(review.file, proposed)
             await self.session.commit({"kind": "proposed", "file": review.file, "proposed": identity})
         self.show()
         path = self.session.path / review.file
-        if self.human.accept:
-            text = self.session.read(review.file) or proposed
-            return text, self._parsed(review, text)
         if self.human.review is None:
             raise NeedsHuman(
                 f"The plan of the next turn waits for you: {path}.",

@@ -6,7 +6,7 @@ turn is ever planned (seed 004, section 8).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,8 +20,8 @@ from cdo.errors import ContentError, UsageError
 from cdo.gauge import gauge
 from cdo.models import ModelSpec
 from cdo.proposal import Combo, Combos
-from cdo.schemas import Band, Convergence, Count, Criteria, Preset
-from cdo.settings import Resolved
+from cdo.schemas import Band, Bounds, Convergence, Count, Criteria, Preset
+from cdo.settings import Resolved, Settings
 from cdo.skills import SkillCard, SkillInjection, rank, references, resolve
 from cdo.types import Usage
 from cdo.words import Invocation
@@ -46,7 +46,8 @@ class Plan(BaseModel):
     model; `skills` is the catalogue as it was when the run began, of which each voice gets `per_agent`;
     `skill_words` is what is asked of it for everybody and `topic` what all are about; `combos` are offered to the
     human; `domain_file` is the content document of the domain, `documents` what it wants beside FINAL.md; with
-    `tools` [requests, rounds] the voices may look into the repository.
+    `tools` [requests, rounds] the voices may look into the repository, which is at `root` as seen from the session's
+    folder. `integration` is where a domain's results are meant to go; `remarks` what a person should know.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -66,6 +67,7 @@ class Plan(BaseModel):
     models: tuple[str, ...]
     vendors: dict[str, str] = {}
     criteria: Criteria
+    bounds: Bounds = Bounds()
     hitl: bool = False
     team: bool = False
     bd: bool = False
@@ -80,19 +82,23 @@ class Plan(BaseModel):
     combos: dict[str, Combo] = {}
     domain_file: str = ""
     documents: dict[str, DocumentPrompt] = {}
+    integration: tuple[str, ...] = ()
+    root: str = ""
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the shell found around a run: the skills there are, who is behind each model, and how often voices may
-    look into the repository ([requests, rounds]; None without one). `asked` tells that skills were asked for on the
-    command line.
+    """What the shell found around a run: the skills there are (`asked` for on the command line or not), who is behind
+    each model, and how often voices may look into the repository ([requests, rounds]; None without one), which is at
+    `root` as seen from a session's folder.
     """
 
     skills: tuple[SkillCard, ...] = ()
     asked: bool = False
     vendors: Mapping[str, str] = field(default_factory=dict)
     looks: tuple[int, int] | None = None
+    root: str = ""
 
 
 def make(
@@ -118,13 +124,17 @@ def make(
         path = library.find(f"presets/{name}")[1]
         raise ContentError(f"{path}: `roles`: there is no role called {unknown[0]}.", f"Roles: {', '.join(known)}.")
     modifiers = invocation.modifiers
-    with_skills = preset.skills == "yes" or around.asked
-    injection = library.read("dispatch/skill-injection", SkillInjection)[0] if with_skills else None
-    cards = _catalogue(problem, around) if injection else ()
+    named = references(problem)
+    tag = invocation.domain if invocation.domain not in library.names("domains") else None
+    given = preset.skills == "yes" or around.asked or bool(named) or tag is not None
+    offered = given or "hitl" in modifiers
+    injection = library.read("dispatch/skill-injection", SkillInjection)[0] if offered else None
+    cards = _catalogue(problem, tag, around) if injection else ()
     team = _team(invocation.domain, library, cards, known, preset)
     width = settings.width or preset.width
-    start = min(max(len(team.roles) or preset.start, width[0]), width[1])
-    criteria = library.read("engine/convergence", Convergence)[0].model_dump(include=set(Criteria.model_fields))
+    start = max(len(team.roles) or preset.start, len(models) if "lev-exec" in modifiers else 1)
+    start = min(max(start, width[0]), width[1])
+    convergence = library.read("engine/convergence", Convergence)[0]
     has_team = "team" in modifiers or preset.team_mode == "team"
     if has_team:
         library.load("dispatch/team-mode")
@@ -143,22 +153,38 @@ def make(
         known_roles=known,
         models=tuple(models),
         vendors=dict(around.vendors),
-        criteria=Criteria(**criteria),
+        criteria=Criteria(**convergence.model_dump(include=set(Criteria.model_fields))),
+        bounds=convergence.bounds,
         hitl="hitl" in modifiers,
         team=has_team,
         bd=preset.bd or "bd" in modifiers,
         dashboard=preset.dashboard or "hitl" in modifiers,
         tools=around.looks,
         skills=cards,
-        per_agent=injection.per_agent if injection else (0, 0),
-        skill_words=tuple(references(problem)),
+        per_agent=injection.per_agent if injection and given else (0, 0),
+        skill_words=(*named, *(word for word in team.words if resolve(word, cards))),
         topic=" ".join([*team.words, *problem.split()])[:TOPIC] if cards else "",
         charges=team.charges,
         wishes=team.wishes,
         combos=library.read("templates/combos", Combos)[0].combos if "hitl" in modifiers else {},
         domain_file=team.file,
         documents=team.documents,
+        integration=team.integration,
+        root=around.root,
+        remarks=tuple(_remarks(named, cards, models[start:], settings, team)),
     )
+
+
+def _remarks(
+    named: Sequence[str], cards: Sequence[SkillCard], unseated: Sequence[str], settings: Settings, team: _Team
+) -> Iterator[str]:
+    """What a person should know of a plan that does not do all that was asked."""
+    if unknown := [name for name in named if not resolve(name, cards)]:
+        yield f"There is no skill called {', '.join(unknown)} here, or it is not trusted: it is left out."
+    if unseated:
+        yield f"{', '.join(unseated)}: no seat in the first turn; a wider preset or --width has more."
+    if settings.adr_dir and not any(prompt.target for prompt in team.documents.values()):
+        yield "--adr-dir does nothing here: only a domain such as `exec arch` ends with a decision record."
 
 
 def _least(mode: str | None, cap: int, library: Library) -> int:
@@ -189,10 +215,10 @@ def _preset(invocation: Invocation, problem: str) -> tuple[str, str]:
     return measured.preset, measured.why
 
 
-def _catalogue(problem: str, around: Surroundings) -> tuple[SkillCard, ...]:
-    """The skills that a run may choose from, those nearest to the problem first."""
+def _catalogue(problem: str, tag: str | None, around: Surroundings) -> tuple[SkillCard, ...]:
+    """The skills that a run may choose from: those named, those with the tag, then those nearest to the problem."""
     named = [card for word in references(problem) if (card := resolve(word, around.skills))]
-    near = [*named, *rank(around.skills, problem)]
+    near = [*named, *rank(around.skills, problem, (tag,) if tag else ())]
     order = list(dict.fromkeys([*near, *around.skills]))
     return tuple(order[:CATALOGUE])
 
@@ -207,6 +233,7 @@ class _Team:
     words: tuple[str, ...] = ()
     file: str = ""
     documents: dict[str, DocumentPrompt] = field(default_factory=dict)
+    integration: tuple[str, ...] = ()
 
 
 def _team(
@@ -220,9 +247,9 @@ def _team(
     domain = library.read(file, Domain)[0]
     documents = {name: library.read(f"templates/documents/{name}", DocumentPrompt)[0] for name in domain.documents}
     if own:
-        return _Team(domain.team, {}, {}, (*domain.skills, *domain.tags), file, documents)
+        return _Team(domain.team, {}, {}, (*domain.skills, *domain.tags), file, documents, domain.integration)
     usable = [card for card in cards if card.name not in SPECIAL_ROLES]
-    members = team_from_skills(tag, usable, known, preset.roles, preset.start)
+    members = team_from_skills(tag, usable, known, preset.roles, preset.start, (*domain.skills, *domain.tags))
     if not any(card for card in cards if tag in card.tags):
         domains = ", ".join(name for name in library.names("domains") if name != GENERIC)
         tags = ", ".join(sorted({tag for card in cards for tag in card.tags})[:20]) or "none of your skills has tags"
@@ -237,6 +264,7 @@ def _team(
         (tag, *domain.skills),
         file,
         documents,
+        domain.integration,
     )
 
 

@@ -8,22 +8,28 @@ from dataclasses import dataclass, replace
 from cdo.content import Library
 from cdo.dashboard import Model, Past, Sketch, Span, Voice
 from cdo.models import ModelSpec
-from cdo.modes import first_turn
-from cdo.plan import Plan, Range
+from cdo.modes import first_turn, outline
+from cdo.plan import Plan, Range, estimate
 from cdo.proposal import Proposal
 from cdo.schemas import Role
+from cdo.wording import counted
 
 
 @dataclass(frozen=True)
 class Preview:
-    """What is known before a turn: the plan, its models, and the range of what it may take."""
+    """What is known before a turn: the plan, its models, and the range of what it may take.
+
+    `given` counts the tokens of question and context; `tracked` tells whether bd is there.
+    """
 
     plan: Plan
     specs: Sequence[ModelSpec]
     span: Range
+    given: int
     problem: str
     library: Library
     session: str = ""
+    tracked: bool = True
 
     def first(self) -> Sketch:
         """The dashboard before the first turn: what the program itself asks for."""
@@ -48,7 +54,9 @@ class Preview:
         )
         plan = self.plan.model_copy(update={"criteria": proposal.criteria})
         said = [f"to {item.to}: {item.text}" for item in proposal.messages]
-        planned = replace(self, plan=plan)
+        left = max(1, proposal.turns[1] - proposal.turn + 1)
+        rest = plan.model_copy(update={"start": len(voices), "turns": (1, left), "least": min(plan.least, left)})
+        planned = replace(self, plan=plan, span=estimate(rest, self.specs, self.given))
         sketch = planned._sketch(voices, proposal.turns, proposal.turn, proposal.focus, past, tensions)
         told = [*([f"to all: {proposal.note}"] if proposal.note else []), *said]
         return replace(sketch, notes=(*(f"you say {text}" for text in told), *sketch.notes))
@@ -63,7 +71,10 @@ class Preview:
         tensions: Sequence[str] = (),
     ) -> Sketch:
         plan, span = self.plan, self.span
+        phases, ends = outline(plan, self.library)
         return Sketch(
+            phases=phases,
+            ends=ends,
             preset=plan.preset,
             why=plan.why,
             problem=self.problem,
@@ -98,14 +109,15 @@ class Preview:
         notes = [
             "human in the loop: each turn waits for you" if plan.hitl else "",
             "team: voices live on between turns, with a memory of their own" if plan.team else "",
-            "bd: an epic for the run, a task for each turn" if plan.bd else "",
+            "bd: an epic for the run, a task for each turn" if plan.bd and self.tracked else "",
+            "bd is not installed: the run is not tracked" if plan.bd and not self.tracked else "",
             f"skills: {len(plan.skills)} to choose from" if plan.skills else "",
             f"repository: up to {plan.tools[0]} looks a voice" if plan.tools else "",
             f"at the end also: {', '.join(f'{item.file}.md' for item in plan.documents.values())}"
             if plan.documents
             else "",
-            f"{count} models of one vendor ({vendors[0]}): agreement among them counts once"
-            if count > 1 and len(vendors) == 1
+            f"{counted(count, 'model')} of one vendor ({vendors[0] or 'not known'}): agreement counts once"
+            if len(vendors) == 1 and (count > 1 or plan.mode)
             else "",
         ]
         return [note for note in notes if note]

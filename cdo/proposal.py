@@ -1,8 +1,7 @@
-"""The plan of the next turn as a person may change it: its file, and the commands that change it. Pure.
+"""The plan of the next turn as a person may change it, and its file. Pure.
 
-`dump` writes a `Proposal` as short YAML with comments, `PlanFormat.parse` reads what the person made of it, and
-`applied` does what one command at the prompt says. Everything that is wrong is told in sentences, in a file with
-line and column.
+`dump` writes a `Proposal` as short YAML with comments, `PlanFormat.parse` reads what the person made of it.
+Everything that is wrong is told in sentences, with line and column.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from itertools import chain, cycle, islice
 from typing import Annotated, Any, Literal, TypeAlias
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from cdo import strict_yaml
-from cdo.blocks import Block, Line, RoleName, Text, as_list, keys_at, load, number, role_problem, validate, worded
-from cdo.schemas import Band, Count, Criteria
+from cdo.blocks import Block, Line, RoleName, Text, as_list, keys_at, load, number, worded
+from cdo.schemas import Band, Count, Criteria, Schema
 from cdo.types import InvalidReply
 from cdo.wording import flat
 
@@ -126,19 +125,15 @@ class _File(Proposal):
     width: Annotated[Count | None, BeforeValidator(_amount)] = None
 
 
-class Combo(BaseModel):
+class Combo(Schema):
     """Roles that work well together, and what for."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     about: str
     roles: Annotated[tuple[RoleName, ...], Field(min_length=1, max_length=MOST)]
 
 
-class Combos(BaseModel):
+class Combos(Schema):
     """`templates/combos.yaml`: power combos by name."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     purpose: str
     load_when: str
@@ -228,7 +223,7 @@ class PlanFormat:
                 roles[part] = None
             else:
                 known = [*self.combos, *(self.known_roles if "+" in typed else ())]
-                raise InvalidReply([_unknown("combo or role" if "+" in typed else "combo", part, known)])
+                raise InvalidReply([unknown("combo or role" if "+" in typed else "combo", part, known)])
         if len(roles) > MOST:
             raise InvalidReply([f"These are {len(roles)} roles; a turn has at most {MOST} voices."])
         chosen = [sitting.get(role) or Seat(role=role) for role in roles]
@@ -251,13 +246,13 @@ class PlanFormat:
         for index, voice in enumerate(plan.voices):
             for number_, skill in enumerate(voice.skills):
                 if skill not in skills:
-                    yield ("voices", index, "skills", number_), _unknown("skill", skill, self.skills)
+                    yield ("voices", index, "skills", number_), unknown("skill", skill, self.skills)
             if voice.model not in models:
-                yield ("voices", index, "model"), _unknown("model", voice.model, self.models)
+                yield ("voices", index, "model"), unknown("model", voice.model, self.models)
         heard = {*names, ALL, *(message.to for message in self.proposed.messages)}
         for index, message in enumerate(plan.messages):
             if message.to not in heard:
-                yield ("messages", index, "to"), _unknown("voice", message.to, [*names, ALL])
+                yield ("messages", index, "to"), unknown("voice", message.to, [*names, ALL])
 
     def remarks(self, plan: Proposal) -> list[str]:
         """What a person may want to know of a plan that is in order: roles that have no method of their own."""
@@ -339,111 +334,11 @@ def _near(name: str, known: Sequence[str]) -> list[str]:
     return difflib.get_close_matches(name[:80].lower(), [flat(item, 100) for item in known], n=2)
 
 
-def _unknown(what: str, name: str, known: Sequence[str]) -> str:
+def unknown(what: str, name: str, known: Sequence[str]) -> str:
+    """The sentence for a name of which there is no such thing (`what`): it suggests one of those that are `known`."""
     near = _near(name, known)
     hint = f"Did you mean {' or '.join(near)}?" if near else ""
     if not hint:
         listed = ", ".join(flat(item, 60) for item in known[:_SHORT]) + (", …" if len(known) > _SHORT else "")
         hint = f"There are: {listed}." if known else "There is none."
     return f"There is no {what} called `{strict_yaml.shown(name)}`. {hint}"
-
-
-# -- commands --------------------------------------------------------------------------------------
-
-Changes: TypeAlias = dict[str, Any]
-# What each takes, and what it does.
-COMMANDS: Mapping[str, tuple[str, str]] = {
-    "go": ("", "hold this turn"),
-    "done": ("", "no further turn: write the result from what there is"),
-    "combo": ("NAME", "seat a power combo, or roles such as architect + critic"),
-    "add": ("ROLE [CHARGE]", "seat one more voice"),
-    "remove": ("VOICE", "take a voice out"),
-    "rename": ("VOICE ROLE", "give a voice another role; its charge stays"),
-    "charge": ("VOICE [TEXT]", "say what a voice is to do"),
-    "skills": ("VOICE [A,B]", "give a voice these skills, or none"),
-    "model": ("VOICE [MODEL]", "ask a voice of this model, or of the next in turn"),
-    "width": ("N", "fill up or cut to so many voices"),
-    "turns": ("N|A-B", "most turns, or after which they must be earned, and most"),
-    "set": ("KEY NUMBER", "change a criterion, such as exit_confidence 0.9"),
-    "focus": ("[TEXT]", "say what the turn is to settle"),
-    "note": ("[TEXT]", "tell every voice something"),
-}
-
-
-def applied(command: str, plan: Proposal, format: PlanFormat) -> Proposal:
-    """The plan after a command of `COMMANDS`; raise `InvalidReply` with what is wrong with it."""
-    verb, *rest = command.strip().split(None, 1) or [""]
-    verb, rest_ = verb.lower(), rest[0] if rest else ""
-    if verb not in COMMANDS:
-        raise InvalidReply([_unknown("command", verb, list(COMMANDS))])
-    takes = COMMANDS[verb][0]
-    needed = len([word for word in takes.split() if not word.startswith("[")])
-    if len(rest_.split()) < needed or (rest_ and not takes):
-        raise InvalidReply([f"`{verb}` takes {takes or 'nothing'}."])
-    changes = _changes(verb, rest_, plan, format)
-    after = validate(Proposal, {**plan.model_dump(mode="json"), **changes}, "The plan")
-    if problems := [problem for _, problem in format.objections(after)]:
-        raise InvalidReply(problems)
-    return after
-
-
-def _changes(verb: str, rest: str, plan: Proposal, format: PlanFormat) -> Changes:
-    match verb:
-        case "go" | "done":
-            return {"decision": verb}
-        case "focus" | "note":
-            return {verb: rest}
-        case "combo":
-            return {"voices": format.combined(rest, plan.voices)}
-        case "width":
-            return {"voices": filled(plan.voices, format.known_roles, _count(rest))}
-        case "turns":
-            return {"turns": rest}
-        case "set":
-            return {"criteria": _criterion(rest, plan)}
-        case "add":
-            role, *charge = rest.split(None, 1)
-            return {"voices": (*plan.voices, {"role": _role(role), "charge": "".join(charge)})}
-    return _reseated(verb, rest, plan)
-
-
-def _reseated(verb: str, rest: str, plan: Proposal) -> Changes:
-    """The commands that begin with a voice's name."""
-    name, *words = rest.split(None, 1)
-    value = words[0] if words else ""
-    if name.lower() not in plan.names:
-        raise InvalidReply([_unknown("voice", name, plan.names)])
-    index = plan.names.index(name.lower())
-    seats: list[Any] = [voice.model_dump() for voice in plan.voices]
-    if verb == "remove":
-        if value or len(seats) == 1:
-            raise InvalidReply(["One voice has to stay." if not value else "`remove` takes VOICE."])
-        return {"voices": [*seats[:index], *seats[index + 1 :]]}
-    key = "role" if verb == "rename" else verb
-    seats[index][key] = _role(value) if key == "role" else value
-    if verb != "rename":
-        return {"voices": seats}
-    renamed = validate(Proposal, {**plan.model_dump(mode="json"), "voices": seats}, "The plan")
-    now = dict(zip(plan.names, renamed.names, strict=True))
-    return {"voices": seats, "messages": [{"to": now.get(m.to, m.to), "text": m.text} for m in plan.messages]}
-
-
-def _role(name: str) -> str:
-    if problem := role_problem(name.lower()):
-        raise InvalidReply([f"{problem}."])
-    return name.lower()
-
-
-def _count(text: str) -> int:
-    if not re.fullmatch("[0-9]{1,3}", text) or not 1 <= int(text) <= MOST:
-        raise InvalidReply([f"`width` takes a number from 1 to {MOST}."])
-    return int(text)
-
-
-def _criterion(rest: str, plan: Proposal) -> Changes:
-    key, _, value = (part.strip() for part in rest.partition(" "))
-    if key not in Criteria.model_fields:
-        raise InvalidReply([_unknown("criterion", key, list(Criteria.model_fields))])
-    if not re.fullmatch(r"[0-9]{0,6}\.?[0-9]{1,9}", value):
-        raise InvalidReply([f"`set {key}` takes a number."])
-    return {**plan.criteria.model_dump(), key: float(value) if "." in value else int(value)}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
-from cdo.markup import headings, sections
+from cdo.markup import front_matter, headings, sections, unwrap
+from cdo.types import InvalidReply, ReplyFormat
 
 ADDED = "*(added by cdo)*"
 _LONGEST = 300
@@ -23,6 +24,20 @@ def add_under(body: str, names: Collection[str], added: str) -> str:
     end = next(end for _, end, key in headings(lines) if key in names)
     above = "\n".join(lines[:end]).rstrip("\n")
     return "\n".join([above, "", added, *(["", *lines[end:]] if end < len(lines) else [])])
+
+
+def lacking(inner: ReplyFormat, text: str, wanted: Mapping[str, Collection[str]]) -> tuple[str, list[str]]:
+    """The body of a report, and its problems: what `inner` finds, and each of `wanted` (title → names) missing."""
+    problems: list[str] = []
+    try:
+        inner.parse(text)
+    except InvalidReply as invalid:
+        problems += invalid.problems
+    body = front_matter(unwrap(text))[1]
+    problems += [
+        f"The section `## {title}` is missing." for title, names in wanted.items() if section(body, names) is None
+    ]
+    return body, problems
 
 
 def completed(body: str, wanted: Mapping[str, Collection[str]]) -> tuple[str, list[str]]:
@@ -43,6 +58,11 @@ def speaks_of(place: str, ident: str) -> bool:
 def one_line(text: str) -> str:
     """Recorded text as it stands in a list: on one line, so that it begins neither heading nor fence."""
     return " ".join(text.split())[:_LONGEST]
+
+
+def folded(text: str) -> str:
+    """Text as it is compared with what is on record: case, white space and a last full stop do not count."""
+    return " ".join(text.casefold().split()).rstrip(".")
 
 
 def plain(text: str) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import subprocess
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from cdo.context import (
     section,
     share,
 )
+from cdo.git import Git
 from cdo.ranking import MAX_CHARS, Ranked, Ranking, kind
 from cdo.tree import (
     BINARY,
@@ -46,6 +46,7 @@ from cdo.tree import (
     derived,
     forbidden,
     generated,
+    is_session,
     printable,
     readable,
     unreadable,
@@ -56,7 +57,6 @@ from cdo.wording import counted
 
 COMMITS = 15  # subjects that are shown
 CHANGES = 100  # commits over which changes of a file are counted
-GIT_SECONDS = 5.0  # for one question to git
 MAX_READ = 10_000  # files whose content is ranked; the others are ranked by their path
 MAX_RANKED_BYTES = 150_000_000
 
@@ -68,13 +68,6 @@ _MANIFESTS = (
     "pyproject.toml setup.cfg setup.py requirements.txt package.json deno.json tsconfig.json go.mod Cargo.toml "
     "pom.xml build.gradle build.gradle.kts Gemfile composer.json mix.exs Package.swift CMakeLists.txt Makefile "
     "Dockerfile docker-compose.yml compose.yaml flake.nix pubspec.yaml stack.yaml dune-project"
-)
-
-# What a repository's own configuration could make git run, turned off; the rest of it is not asked for.
-_HARMLESS = (
-    *("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.untrackedCache=false"),
-    *("-c", "log.showSignature=false", "-c", "protocol.allow=never", "-c", "credential.helper="),
-    *("-c", "core.sshCommand=false", "-c", "i18n.logOutputEncoding=UTF-8", "--no-pager", "--literal-pathspecs"),
 )
 
 
@@ -108,62 +101,6 @@ def survey(root: Path, problem: str, budget: int, given: Context | None = None) 
     return _Survey(root, problem, budget, given).text()
 
 
-# -- git ------------------------------------------------------------------------------------------
-
-
-class _Git:
-    """Questions to git about one work tree. After one that failed, no other is asked."""
-
-    def __init__(self, root: str) -> None:
-        self._root = root
-        self._program = _program(root)
-
-    def ask(self, *args: str) -> list[str] | None:
-        """What git prints, split at NUL bytes; None where it fails, is not there, or takes too long."""
-        if not self._program:
-            return None
-        places = [place for place in os.environ.get("PATH", "").split(os.pathsep) if place.startswith("/")]
-        env = {
-            "PATH": os.pathsep.join(places),
-            "LC_ALL": "C",
-            "HOME": "/nonexistent",
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_CONFIG_GLOBAL": os.devnull,
-            "GIT_CONFIG_SYSTEM": os.devnull,
-            "GIT_OPTIONAL_LOCKS": "0",
-            "GIT_TERMINAL_PROMPT": "0",
-            "GIT_NO_LAZY_FETCH": "1",  # a repository may name a program to fetch with
-            "GIT_ALLOW_PROTOCOL": "none",
-            # Named outright: the configuration may claim that the work tree is somewhere else.
-            "GIT_DIR": f"{self._root}/.git",
-            "GIT_WORK_TREE": self._root,
-        }
-        try:
-            done = subprocess.run(
-                [self._program, *_HARMLESS, *args],
-                cwd=self._root,
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                timeout=GIT_SECONDS,
-                check=True,
-            )
-        except (OSError, ValueError, subprocess.SubprocessError):
-            self._program = None
-            return None
-        return [os.fsdecode(item) for item in done.stdout.split(b"\0") if item]
-
-
-def _program(root: str) -> str | None:
-    """The git of this machine: never one that lies in the repository itself."""
-    for place in os.environ.get("PATH", "").split(os.pathsep):
-        path = os.path.realpath(f"{place}/git")
-        if place.startswith("/") and not path.startswith(f"{root}/") and os.access(path, os.X_OK):
-            return path
-    return None
-
-
 # -- what there is --------------------------------------------------------------------------------
 
 
@@ -178,7 +115,7 @@ class _Found:
 
 
 def _look_around(tree: Tree) -> _Found:
-    git = _Git(tree.root)
+    git = Git(tree.root)
     names = git.ask("ls-files", "-z", "--cached", "--others", "--exclude-standard")
     if names is None:
         return _walked(tree)
@@ -231,7 +168,7 @@ def _folder_why(tree: Tree, folder: str, name: str) -> str:
     here = f"{tree.root}/{folder}"
     if Path(here).is_symlink():
         return LINK
-    if os.path.lexists(f"{here}session.yaml") and os.path.lexists(f"{here}journal.jsonl"):
+    if is_session(here):
         return SESSION
     return forbidden(name, folder=True) or derived(name, folder=True)
 

@@ -295,6 +295,7 @@ class Runner:
         self.allowance.call()
         reply = Reply(work.call.name, reason="no model")
         self._people.show()
+        self._people.moved = True
         for name in dict.fromkeys(work.call.models):
             reply = await self._attempts.ask(work, self.seats[name])
             if work.last and not reply.missing:

@@ -19,11 +19,13 @@ def _band(value: tuple[int, int]) -> tuple[int, int]:
 Band = Annotated[tuple[Count, Count], AfterValidator(_band)]
 
 
-class _File(BaseModel):
+class Schema(BaseModel):
+    """What a file may hold, or a part of one: these keys and no others. It does not change."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Preset(_File):
+class Preset(Schema):
     """`presets/*.yaml`: a row of the presets table (seed 004, section 2), and the roles to start from.
 
     `width` is [fewest, most] voices a turn; `max_turns` is [after which a further turn must be earned, the
@@ -43,7 +45,7 @@ class Preset(_File):
     mode: str | None = None
 
 
-class Role(_File):
+class Role(Schema):
     """`templates/roles/*.md`: a method and an evidence duty; the body is the charge."""
 
     title: str
@@ -52,7 +54,7 @@ class Role(_File):
     tags: tuple[str, ...]
 
 
-class Prompt(_File):
+class Prompt(Schema):
     """A document that words a call: blocks `system`, `shared` (the same for a whole batch) and `own`."""
 
     purpose: str
@@ -60,7 +62,7 @@ class Prompt(_File):
     kind: Literal["agent", "synthesis", "final"]
 
 
-class Criteria(_File):
+class Criteria(Schema):
     """The thresholds by which a deliberation ends, pauses or is tested."""
 
     exit_confidence: Share
@@ -70,14 +72,23 @@ class Criteria(_File):
     severe: Annotated[int, Field(ge=1, le=10)]
 
 
+class Bounds(Schema):
+    """What facts on record leave of a stated confidence (see `convergence.bounded`)."""
+
+    open_tension: Share = 0.79
+    missing_voice: Share = 0.9
+    unverified: Share = 0.5
+
+
 class Convergence(Criteria):
     """`engine/convergence.md`: the criteria that code applies; the body tells the synthesiser about them."""
 
     purpose: str
     load_when: str
+    bounds: Bounds
 
 
-class Price(_File):
+class Price(Schema):
     """US dollars for a million tokens."""
 
     input: Annotated[float, Field(ge=0)]
@@ -85,7 +96,7 @@ class Price(_File):
     cached: Annotated[float, Field(ge=0)] | None = None
 
 
-class Provider(_File):
+class Provider(Schema):
     """One provider, under its litellm prefix.
 
     With a `url` it speaks the Chat Completions protocol and is called directly; without one it is reached
@@ -104,7 +115,7 @@ class Provider(_File):
     price: Price | None = None
 
 
-class Providers(_File):
+class Providers(Schema):
     """`dispatch/providers.yaml`: the table of providers, in order of preference."""
 
     purpose: str

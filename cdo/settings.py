@@ -135,6 +135,17 @@ def resolve(flags: Mapping[str, Any], library: Library, env: Mapping[str, str] |
     return Resolved(Settings.model_validate(values), sources)
 
 
+def skill_folders(resolved: Resolved, library: Library) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """The folders of skills that are set: (those that the person named, those that the project's own file names).
+
+    One of them is empty. Whoever can write into a project can write its file too, so that what it names is not
+    trusted for that.
+    """
+    folders = tuple(Path(folder).expanduser() for folder in resolved.values.skills)
+    files = [str(root / "config.yaml") for source, root in library.roots if source == "project"]
+    return ((), folders) if resolved.sources["skills"] in files else (folders, ())
+
+
 def _file(path: Path) -> Mapping[str, Any]:
     """The keys of one file that have a value; {} where there is no file."""
     from cdo import strict_yaml

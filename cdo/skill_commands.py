@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cdo.console import JSON, VERBOSE, dumps, library_here, print_table, print_text
-from cdo.errors import ConfigError, UsageError
+from cdo.errors import CdoError, ConfigError, UsageError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -77,9 +77,10 @@ def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[C
     """The names of skills that begin with `incomplete`, for a shell's completion."""
     from click.shell_completion import CompletionItem
 
-    from cdo.skill_files import discover
-
-    names = [card.name for card in discover(Path.cwd(), Path.home()).skills]
+    try:
+        names = [card.name for card in _found(())[0].skills]
+    except CdoError:  # the command itself will say what is wrong
+        return []
     return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
 
 
@@ -140,10 +141,13 @@ def install_cdo(user: bool, force: bool) -> None:
 
     Writes the skill `cdo` (in some agents: the command /cdo) below .agents/skills and .claude/skills of the project.
     """
+    from cdo.content import Library
     from cdo.skill_files import project_root
 
     base = Path.home() if user else project_root(Path.cwd(), Path.home()) or Path.cwd()
-    data = (library_here().render(TEMPLATE, {}) + "\n").encode()
+    # For all projects: then no project may say what it holds.
+    roots = [root for root in library_here().roots if not (user and root[0] == "project")]
+    data = (Library(tuple(roots)).render(TEMPLATE, {}) + "\n").encode()
     folders = [base / host for host in HOSTS]
     if not user and (astray := next((folder for folder in folders if _leads_out(folder, base)), None)):
         raise UsageError(f"{astray} leads out of {base} through a link.", "Remove the link, or use --user.")
@@ -160,11 +164,14 @@ def install_cdo(user: bool, force: bool) -> None:
 
 
 def _found(extra: Sequence[str]) -> tuple[Found, Trust]:
-    """The skills seen from here, and what is trusted."""
+    """The skills seen from here, as a run sees them (`extra` are the folders of --skills), and what is trusted."""
+    from cdo import settings
     from cdo.skill_files import discover
     from cdo.trust import Trust
 
-    return discover(Path.cwd(), Path.home(), [Path(folder) for folder in extra]), Trust.load()
+    library = library_here()
+    folders = settings.skill_folders(settings.resolve({"skills": tuple(extra)}, library), library)
+    return discover(Path.cwd(), Path.home(), *folders), Trust.load()
 
 
 def _print_cards(cards: Sequence[SkillCard], found: Found, trust: Trust, as_json: bool) -> None:
@@ -215,7 +222,7 @@ def _state(file: Path, data: bytes) -> str:
 
 def _write(folder: Path, data: bytes) -> None:
     """Make SKILL.md in `folder` hold `data`, whole or not at all; raise `ConfigError`."""
-    from cdo.store import write_file
+    from cdo.durable import write_file
 
     try:
         folder.mkdir(parents=True, exist_ok=True)

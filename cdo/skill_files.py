@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from cdo import strict_yaml
 from cdo.content import line, user_folder
-from cdo.errors import SessionError, UsageError
+from cdo.errors import ConfigError, SessionError, UsageError
 from cdo.ignore import read_regular
 from cdo.markup import line_breaks, split_front_matter
 from cdo.skills import SkillCard, slug
@@ -81,17 +81,25 @@ class Found:
         return Found(left, (note, *self.notes))
 
 
-def discover(start: Path, home: Path, extra: Sequence[Path] = ()) -> Found:
+def discover(start: Path, home: Path, extra: Sequence[Path] = (), project: Sequence[Path] = ()) -> Found:
     """Find the skills visible from the folder `start`: given (`extra`) before the project's before the user's.
 
-    The project's folders are the nearest at or above `start`, up to its git root and below `home`. Raises
-    `UsageError` where a given folder is none.
+    `extra` are folders that the person named. `project` are those that the project's own configuration names: they
+    come before its usual ones and need trust like these, since whoever can write into a project can write that too.
+    Its usual ones are the nearest at or above `start`, up to its git root and below `home`. Raises `UsageError`
+    where a given folder is none, `ConfigError` where one of `project` is none.
     """
     search = _Search()
     for folder in extra:
-        if not folder.is_dir():
+        if not _is_folder(folder):
             raise UsageError(f"There is no folder {folder} with skills.", "Check the path given with --skills.")
-        search.folder("given", folder, (folder,))
+        search.folder("given", folder, (folder,), itself=True)
+    for folder in project:
+        if not _is_folder(folder):
+            raise ConfigError(
+                f"There is no folder {folder} with skills.", "Mend `skills` in the project's .cdo/config.yaml."
+            )
+        search.folder("project", folder, (folder,), itself=True)
     for folder, root in _project_folders(start, home):
         search.folder("project", folder, (root,))
     own = user_folder()
@@ -167,10 +175,12 @@ class _Search:
     cards: dict[str, SkillCard] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def folder(self, place: Literal["given", "project", "user"], top: Path, roots: Sequence[Path]) -> None:
-        """Take in the skills below `top`; what leads out of `roots` is passed over."""
+    def folder(
+        self, place: Literal["given", "project", "user"], top: Path, roots: Sequence[Path], *, itself: bool = False
+    ) -> None:
+        """Take in the skills below `top`, or `top` `itself`; what leads out of `roots` is passed over."""
         inside = tuple(os.path.realpath(root) for root in roots)
-        for folder in self._skill_folders(top, inside, itself=place == "given"):
+        for folder in self._skill_folders(top, inside, itself=itself):
             path = os.path.realpath(folder / FILE)
             if path in self.cards:
                 continue
@@ -185,7 +195,7 @@ class _Search:
         self.notes.append(f"{flat(path, 300)}: {text}.")
 
     def _skill_folders(self, top: Path, roots: Sequence[str], *, itself: bool) -> Iterator[Path]:
-        """The folders below `top` that hold a SKILL.md (a given one may be such a folder `itself`), nearest first."""
+        """The folders below `top` that hold a SKILL.md (one that was named may be such `itself`), nearest first."""
         queue = deque([(top, 0)])
         seen: set[str] = set()
         while queue:

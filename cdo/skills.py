@@ -14,9 +14,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from cdo.schemas import Band
+from cdo.schemas import Band, Schema
 
 NAME = r"[a-z0-9]+(?:-[a-z0-9]+)*"
 MAX_NAME = 64
@@ -42,13 +42,11 @@ _STOP = frozenset(
 _REFERENCE = re.compile(r"skill://([A-Za-z0-9]+(?:[-_][A-Za-z0-9]+)*)")
 
 
-class SkillCard(BaseModel):
+class SkillCard(Schema):
     """What the catalogue holds of a skill, and what a session freezes: enough to choose it and to find it unchanged.
 
     `path` is that of its SKILL.md, links resolved; `sha256` is of all bytes of that file; `place` says whose it is.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Annotated[str, Field(pattern=f"^{NAME}$", max_length=MAX_NAME)]
     description: Annotated[str, Field(min_length=1)]
@@ -58,13 +56,11 @@ class SkillCard(BaseModel):
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-class SkillInjection(BaseModel):
+class SkillInjection(Schema):
     """`dispatch/skill-injection.md`: how many skills a voice gets ([fewest, most]), and how much of each.
 
     `max_chars` bounds the body of one skill in a brief; the file's body words the chosen ones.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     purpose: str
     load_when: str
@@ -183,11 +179,18 @@ def assign(
     shared: Sequence[str] = (),
     per_agent: tuple[int, int] = (2, 3),
 ) -> dict[str, tuple[SkillCard, ...]]:
-    """Choose the skills of each voice, by its name.
+    """Choose the skills of each voice, by its name; `per_agent` is [fewest, most].
 
     A voice gets its wishes, then what is `shared` (names or free words, in turn where there are more than fit beside
-    one of its own), then what ranks best for its query and others have less often: `per_agent` is [fewest, most],
-    where that many fit. Two or more voices never all get the same set, save none at all, if there are two skills.
+    one of its own), then what ranks best for its query and others have less often: up to the fewest whatever matches
+    at all (first what scores at least `FITS` of its best match), up to the most only what scores at least `STRONG`
+    of it. What matches none of its words is never added to reach a number: with few skills that match, a voice has
+    few.
+
+    Two or more voices never all get the same set, save none at all. Where they would, it is one voice that differs:
+    the one with the fewest wishes and shared skills, of these the one whom the set fits least, of equals the last.
+    It gets its next match beside the set if there is room, else in the place of the set's last, and where nothing
+    else matches, one less. So a single skill goes to all whom it matches but one.
     """
     most = per_agent[1]
     texts = list(dict.fromkeys([*(wish for voice in voices for wish in voice.wishes), *shared]))
@@ -206,8 +209,7 @@ def assign(
         _fill(mine, scores[voice.name], skills, used, per_agent)
         used.update(mine)
         chosen[voice.name] = mine
-    if len(skills) > 1:
-        _spread(chosen, scores, skills, asked, most)
+    _spread(chosen, scores, skills, asked, most)
     return {name: tuple(skills[place] for place in places) for name, places in chosen.items()}
 
 
@@ -230,19 +232,19 @@ def _best(scores: _Scores, skills: Sequence[SkillCard]) -> list[int]:
 def _fill(
     mine: list[int], scores: _Scores, skills: Sequence[SkillCard], used: Mapping[int, int], per_agent: tuple[int, int]
 ) -> None:
-    """Add to `mine` what fits: up to the fewest whatever does, up to the most only what fits well."""
+    """Add to `mine` what matches: up to the fewest what fits before what does not, up to the most what fits well."""
     fewest, most = per_agent
     top = max(scores.values(), default=0.0)
-    while len(mine) < most:
-        least = (FITS if len(mine) < fewest else STRONG) * top
-        left = {
-            place: score / (1 + used.get(place, 0))
-            for place, score in scores.items()
-            if score >= least and place not in mine
-        }
-        if not left:
-            return
-        mine.append(_best(left, skills)[0])
+    for share, number in ((FITS, fewest), (0.0, fewest), (STRONG, most)):
+        while len(mine) < number:
+            left = {
+                place: score / (1 + used.get(place, 0))
+                for place, score in scores.items()
+                if score >= share * top and place not in mine
+            }
+            if not left:
+                break
+            mine.append(_best(left, skills)[0])
 
 
 def _spread(
@@ -252,11 +254,15 @@ def _spread(
     asked: Mapping[str, int],
     most: int,
 ) -> None:
-    """Where all voices have the same set, give the one that asked for least another skill, or one less."""
+    """Where all voices have the same set, give the one that needs it least another skill, or one less."""
     sets = {frozenset(places) for places in chosen.values()}
     if len(chosen) < 2 or len(sets) > 1 or not next(iter(sets)):
         return
-    name = min(reversed(list(chosen)), key=asked.__getitem__)
+
+    def need(name: str) -> tuple[int, float]:
+        return asked[name], sum(scores[name].get(place, 0.0) for place in sorted(chosen[name]))
+
+    name = min(reversed(list(chosen)), key=need)
     mine = chosen[name]
     others = [place for place in _best(scores[name], skills) if place not in mine]
     if len(mine) >= most or not others:

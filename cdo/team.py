@@ -19,6 +19,7 @@ from cdo.types import InvalidReply
 
 State = Literal["spawned", "working", "idle", "woken", "stopped", "failed"]
 INBOX, FOLDER = "team/inbox", "team"
+ALL = "all"  # whom a message to every mate is for
 MEMORIES = 3  # earlier turns that a teammate is reminded of, one line each
 SENDINGS = 2  # how often a message is put before a mate that does not acknowledge it
 
@@ -98,14 +99,15 @@ class Team:
 
     def told(self, turn: int, sender: Literal["lead", "human"], notes: Sequence[Note]) -> Team:
         """The team with messages written after turn `turn - 1`; those to nobody on the roster are left out."""
-        known = [note for note in notes if note.to in self.mates]
+        each = [Note(to=name, text=note.text) for note in notes if note.to == ALL for name in self.mates]
+        known = [*(note for note in notes if note.to in self.mates), *each]
         start = len(self.messages) + 1
         fresh = [Message(f"m{start + n}", note.to, sender, note.text, turn) for n, note in enumerate(known)]
         return replace(self, messages=(*self.messages, *fresh))
 
     def strangers(self, notes: Sequence[Note]) -> tuple[str, ...]:
         """Whom messages were written to that are not on the roster."""
-        return tuple(dict.fromkeys(note.to for note in notes if note.to not in self.mates))
+        return tuple(dict.fromkeys(note.to for note in notes if note.to not in (*self.mates, ALL)))
 
     def called(self) -> tuple[str, ...]:
         """The mates that a message waits for: it wakes them."""

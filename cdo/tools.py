@@ -15,12 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from cdo.blocks import Block, validate
 from cdo.content import MEND, Library
 from cdo.errors import ContentError
 from cdo.ignore import read_regular
+from cdo.schemas import Schema
 from cdo.tree import (
     IGNORED,
     MAX_BYTES,
@@ -54,19 +55,15 @@ Number = Annotated[int, Field(ge=1, le=10_000_000)]
 Path_ = Annotated[str, Field(max_length=4096)]
 
 
-class Tool(BaseModel):
+class Tool(Schema):
     """One tool as models are told of it: what it does, and what each parameter is."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     description: str
     parameters: dict[str, str]
 
 
-class ToolBox(BaseModel):
+class ToolBox(Schema):
     """`dispatch/tools.yaml`: the wording of the tools, and how many uses and rounds of uses one reply may have."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     purpose: str
     load_when: str

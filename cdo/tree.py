@@ -1,7 +1,8 @@
 """The files below a folder, judged: which of them may be shown to a model, why the others not, and their text.
 
-Version control data and what looks like a secret is never shown; ignored and binary files are not either. No
-symbolic link is followed out of a root. Paths are relative, with `/`, and printable whatever bytes a name has.
+Version control data, sessions of cdo and what looks like a secret are never shown; ignored and binary files are not
+either. No symbolic link is followed out of a root. Paths are relative, with `/`, and printable whatever bytes a
+name has.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _DERIVED_NAMES = (
     "*_pb2.py *_pb2.pyi *_pb2_grpc.py *.pb.go *.generated.* *.g.dart"
 )
 _DERIVED_MARK = re.compile(r"^\W{0,8}(?:Code generated .*DO NOT EDIT|@generated\b)", re.MULTILINE)
-_SESSION_MARKS = ("session.yaml", "journal.jsonl")
+_SESSION_MARKS = ("calls", "journal.jsonl")  # one of them, beside session.yaml
 _LINKS = 16  # symbolic links on the way to one file
 
 # Control characters, and those that reorder or hide text (bidi marks, tags): what a reader would not see.
@@ -98,6 +99,14 @@ def generated(text: str) -> bool:
     return _DERIVED_MARK.search(text, 0, 1000) is not None
 
 
+def is_session(folder: str) -> bool:
+    """Whether a folder holds a session of cdo, by its marks: voices must not be fed what voices said."""
+    base = folder.rstrip("/")
+    return os.path.lexists(f"{base}/session.yaml") and any(
+        os.path.lexists(f"{base}/{mark}") for mark in _SESSION_MARKS
+    )
+
+
 def walk(top: str, prefix: str, rules: Rules, depth: int = 0) -> Iterator[File | Skipped]:
     """What is below a folder, in order: its files, then its subfolders, each by name; paths start with `prefix`.
 
@@ -144,8 +153,8 @@ def _look(entry: os.DirEntry[str], path: str, rules: Rules) -> File | Skipped | 
         why = IGNORED
     if why:
         return Skipped(path, why)
-    if folder and all(os.path.lexists(f"{entry.path}/{mark}") for mark in _SESSION_MARKS):
-        return Skipped(path, SESSION)  # voices must not be fed what voices said
+    if folder and is_session(entry.path):
+        return Skipped(path, SESSION)
     if not folder and not entry.is_file(follow_symlinks=False):
         return Skipped(path, "not a regular file")
     if why := derived(entry.name, folder=folder):
@@ -288,8 +297,9 @@ class Tree:
                 todo, done = [*self._behind(here, name, links), *todo], []
                 continue
             folder = stat.S_ISDIR(mode)
-            if why := forbidden(name, folder=folder) or IGNORED * rules.ignored(here, folder=folder):
-                raise Unfit(why, "It is not shown to models.")
+            why = forbidden(name, folder=folder) or IGNORED * rules.ignored(here, folder=folder)
+            if why or (folder and is_session(here)):
+                raise Unfit(why or SESSION, "It is not shown to models.")
             if not folder and not stat.S_ISREG(mode):
                 raise Unfit("not a regular file")
             done.append(name)

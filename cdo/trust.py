@@ -1,7 +1,8 @@
 """What of a project a person has trusted: by kind, path and hash, in one file of the user's data folder.
 
-A project's skills steer the voices and its commands run on this machine; whoever can write into a repository could
-place both. So neither is used before a person has said yes once, and not after it changed.
+A project's skills steer the voices, its commands run on this machine, and its table of providers says where keys are
+sent; whoever can write into a repository could place all three. So none is used before a person has said yes once,
+and not after it changed.
 """
 
 from __future__ import annotations
@@ -16,29 +17,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from cdo.errors import ConfigError
 from cdo.ignore import read_regular
+from cdo.schemas import Schema
 
 MAX_BYTES = 4_000_000
 _MEND = "Remove the file (you will be asked to trust again), or put its backup back."
 
 
-class Pin(BaseModel):
+class Pin(Schema):
     """One thing that is trusted as it was: the hash is of the file's bytes."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Annotated[str, Field(min_length=1)]
     path: Annotated[str, Field(min_length=1)]
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-class _File(BaseModel):
+class _File(Schema):
     """`trusted.json`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: Literal[1] = 1
     trusted: tuple[Pin, ...] = ()
@@ -67,7 +65,7 @@ class Trust:
         return cls(file, _read(file))
 
     def holds(self, kind: str, path: Path | str, sha256: str) -> bool:
-        """Whether the file at `path`, with this hash, was trusted as a `kind` ("skill")."""
+        """Whether the file at `path`, with this hash, was trusted as a `kind` ("skill", "agent", "providers")."""
         return self._pins.get((kind, _real(path))) == sha256
 
     def pin(self, kind: str, items: Iterable[tuple[Path | str, str]]) -> None:

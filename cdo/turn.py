@@ -25,11 +25,12 @@ from cdo.types import Batch, Call, Collect, Fault, Program, Publish, Reply, Repl
 INPUT, CONTEXT = "00-input", "00-context"
 CLAIMS = 24  # of a turn that a refuter is given
 GAPS = 24  # named before, that a synthesiser is reminded of
+FRESH = frozenset({"refuter"})  # roles that come without what was found before, and are on no team
 
 
 @dataclass(frozen=True)
 class Voice:
-    """A seat of one turn: `name` is unique in the turn, `role` names the method, `wish` may carry a charge.
+    """A seat of one turn: `name` is unique in the turn, `role` names the method, `charge` what it is to do beyond it.
 
     `wishes` are the skills asked for; `skills` those it was given. `model` is set where a person chose one.
     """
@@ -82,7 +83,7 @@ class Shape:
     own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sums: Mapping[str, Any] = field(default_factory=dict)
     include: Mapping[str, str] = field(default_factory=dict)
-    fresh: frozenset[str] = frozenset({"refuter"})
+    fresh: frozenset[str] = FRESH
 
 
 @dataclass
@@ -142,9 +143,12 @@ class Course:
         if self.plan.hitl:
             chosen = yield from self._reviewed(chosen)
         if self.plan.team and not self.stop:
-            names = {voice.name: voice.role for voice in chosen}
+            names = {voice.name: voice.role for voice in chosen if voice.role not in FRESH}
             self.team = self.team.begin(self.turn, names, retire=self.plan.adaptive)
             self._written("human", [note for name in names for note in self._said(name)])
+            if self.plan.hitl:  # what was left while the plan waited
+                found = yield Collect(f"t{self.turn}-letters", team.INBOX, team.NoteFormat())
+                self._written("human", cast("tuple[Any, ...]", found))
             self.team = self.team.delivered(self.turn, names)
             yield Publish(self.team.files())
         self.last = tuple(voice.role for voice in chosen)
@@ -182,7 +186,7 @@ class Course:
 
     def _skilled(self, voices: Sequence[Voice]) -> list[Voice]:
         """Give each voice skills of its own, from the catalogue of the plan."""
-        if not self.plan.skills:
+        if not self.plan.skills or not self.plan.per_agent[1]:
             return list(voices)
         shared = [*self.plan.skill_words, *(self.directive.skills if self.directive else ())]
         wanted = [
@@ -224,7 +228,7 @@ class Course:
         file = f"t{turn}-plan.yaml"
         word = partial(proposal.dump, proposed, form)
         answer = cast(Proposal, (yield Review(file, "templates/turn-plan", word, form)))
-        self.plan = plan.model_copy(update={"turns": answer.turns, "criteria": answer.criteria})
+        self.plan = plan.model_copy(update={"turns": self._turns(answer.turns), "criteria": answer.criteria})
         self.focus, self.note, self.said = answer.focus, answer.note, answer.messages
         if answer.decision == "done":
             self.stop = True
@@ -241,21 +245,35 @@ class Course:
             for (name, role, number), seat in zip(answer.seats, answer.voices, strict=True)
         ]
 
+    def _turns(self, wanted: tuple[int, int]) -> tuple[int, int]:
+        """The turns that a person wants, as far as the mode can do with them."""
+        plan = self.plan
+        low, cap = (max(number, plan.least) for number in wanted)
+        if plan.mode and plan.least == plan.turns[1]:
+            low, cap = plan.turns
+        if (low, cap) != wanted and wanted != plan.turns:
+            self.flags.append(f"turn {self.turn}: {plan.mode} needs {plan.least} turns: yours were not taken over")
+        return low, cap
+
     # -- the voices ---------------------------------------------------------------------------
 
     def hear(self, voices: Sequence[Voice], shape: Shape | None = None, claims: Sequence[str] = ()) -> Program[Heard]:
         """Ask the voices, then the synthesiser; the record has one more turn afterwards."""
         shape, turn = shape or Shape(), self.turn
-        replies = cast("tuple[Reply, ...]", (yield self._voices(voices, shape, claims)))
+        batch = self._voices(voices, shape, claims)
+        asked = {voice.name: call.models[0] for voice, call in zip(voices, batch.calls, strict=True)}
+        replies = cast("tuple[Reply, ...]", (yield batch))
         pairs = list(zip(voices, replies, strict=True))
         present = [(voice, reply) for voice, reply in pairs if not reply.missing]
         absent = [(voice, reply) for voice, reply in pairs if reply.missing]
         self.missing += [(turn, voice.name, reply.reason) for voice, reply in absent]
         self._count(replies)
         if self.plan.team:
-            self._answered(pairs)
+            self._answered([pair for pair in pairs if pair[0].name in self.team.mates and pair[0].role not in FRESH])
             yield Publish(self.team.files())
-        (synthesis,) = cast("tuple[Reply, ...]", (yield self._synthesis(present, absent, shape)))
+        makers = len({self.plan.vendors.get(asked[voice.name], "") for voice, _ in present} - {""}) or 1
+        (synthesis,) = cast("tuple[Reply, ...]", (yield self._synthesis(present, absent, shape, makers)))
+        self._count([synthesis])
         self.added += [f"turn {turn}: {item}" for item in synthesis.added]
         heard = Heard(tuple(present), cast(Directive, synthesis.data))
         self.record = self.record.after(heard.directive, heard.dissents)
@@ -298,7 +316,7 @@ class Course:
                 tag = self.plan.domain or ""
                 tagged = [card for card in self.plan.skills if tag in card.tags]
                 listed = [{"name": card.name, "description": card.description} for card in tagged]
-                data["domain"] = {"tag": tag, "skills": listed}
+                data["domain"] = {"tag": tag, "skills": listed, "integration": list(self.plan.integration)}
             calls.append(
                 Call(
                     f"t{self.turn}-{voice.name}",
@@ -327,9 +345,16 @@ class Course:
         return (self.plan.models[index % len(self.plan.models)],)
 
     def _synthesis(
-        self, present: Sequence[tuple[Voice, Reply]], absent: Sequence[tuple[Voice, Reply]], shape: Shape
+        self,
+        present: Sequence[tuple[Voice, Reply]],
+        absent: Sequence[tuple[Voice, Reply]],
+        shape: Shape,
+        makers: int,
     ) -> Batch:
-        """The synthesis reads every voice under its role and charge, in an order that changes by turn."""
+        """The synthesis reads every voice under its role and charge, in an order that changes by turn.
+
+        `makers` is how many vendors stand behind the voices; one that nobody knows may be any of the others.
+        """
         plan, turn = self.plan, self.turn
         shown = rotated(sorted(present, key=lambda pair: pair[0].name), turn)
         data = {
@@ -353,16 +378,11 @@ class Course:
             **shape.sums,
         }
         if "lev-exec" in plan.modifiers:
-            used = [self._vendor(index, voice) for index, (voice, _) in enumerate(present)]
             include = {"vendors": "dispatch/multi-model", **data.get("include", {})}
-            data |= {"include": include, "vendors": len(set(used))}
+            data |= {"include": include, "vendors": makers}
         reads = (INPUT, *([self.previous] if self.previous else []), *(reply.call for _, reply in shown))
         form = shape.directive(self.band(), plan.known_roles)
         return Batch((Call(f"t{turn}-synthesis", "synthesis", shape.synthesis, form, plan.models, data, reads),))
-
-    def _vendor(self, index: int, voice: Voice) -> str:
-        model = voice.model or self._seat(index)[0]
-        return self.plan.vendors.get(model, "")  # makers nobody knows count as one
 
     def _count(self, replies: Sequence[Reply]) -> None:
         """Remember which citations held; one that held anywhere holds."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 
-from pydantic import BaseModel, ConfigDict
+from cdo.schemas import Schema
 
 
-class Vendors(BaseModel):
+class Vendors(Schema):
     """`dispatch/vendors.yaml`: makers by the families of their models, and by the names they publish under."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     purpose: str
     load_when: str

@@ -8,22 +8,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from cdo import gbnf, strict_yaml
-from cdo.blocks import Block, Id, Line, Strings, Text, Tolerant, as_list, twice, validate
+from cdo import gbnf
+from cdo.blocks import Block, Id, Line, Strings, Text, Tolerant, as_list, load, twice, validate
 from cdo.types import InvalidReply
 
 MAX_BYTES = 65_536
 MAX_TASKS = 40
 _DEEPEST = 8  # nested lists and mappings: a utility tree has seven
-
-
-def _load(text: str, above: int, what: str) -> Any:
-    """The YAML of a block before which `above` lines stand; problems are told by the reply's lines."""
-    try:
-        return strict_yaml.load(text, max_bytes=MAX_BYTES, max_depth=_DEEPEST)
-    except strict_yaml.YamlProblem as problem:
-        where = f"line {problem.line + above}, column {problem.column}: {problem.why}"
-        raise InvalidReply([f"{what} is not valid YAML: {where}. Put text values between double quotes."]) from None
 
 
 def _filled(value: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -109,7 +100,7 @@ def atam(text: str, above: int = 0) -> UtilityTree:
     touches one is a sensitivity point.
     """
     what = "The utility tree"
-    tree = validate(UtilityTree, _load(text, above, what), what)
+    tree = validate(UtilityTree, load(text, above, what, MAX_BYTES, _DEEPEST), what)
     home = {scenario.id: attribute.name for attribute, scenario in tree.leaves()}
     names = {attribute.name for attribute in tree.attributes}
     points = {key: getattr(tree, key) for key in ("sensitivity_points", "tradeoffs", "risks", "non_risks")}
@@ -175,6 +166,12 @@ class Task(Tolerant):
     depends_on: Ids = ()
     estimate: Annotated[str, AfterValidator(_estimate)]
 
+    @property
+    def minutes(self) -> int:
+        """The estimate in minutes of work: a day has 8 hours, a week 5 days."""
+        hours = {"h": 1, "d": 8, "w": 40}[self.estimate[-1]]
+        return max(1, round(float(self.estimate[:-1]) * hours * 60))
+
 
 class WorkBreakdown(Block):
     """Tasks whose dependencies are known and free of cycles."""
@@ -185,7 +182,7 @@ class WorkBreakdown(Block):
 def wbs(text: str, above: int = 0) -> WorkBreakdown:
     """Parse a work breakdown; raise `InvalidReply` with everything that is wrong, the tasks of a cycle by name."""
     what = "The work breakdown"
-    found = validate(WorkBreakdown, _load(text, above, what), what)
+    found = validate(WorkBreakdown, load(text, above, what, MAX_BYTES, _DEEPEST), what)
     known = {task.id for task in found.tasks}
     problems = twice([task.id for task in found.tasks], f"{what}: the task id")
     for task in found.tasks:

@@ -18,6 +18,8 @@ from tests.guard import sitecustomize as guard
 from tests.harness import KEY, ROOT, Done, finish
 from tests.provider import Provider
 
+A = ("--session", "a")  # the session that `Desk.session` means
+
 guard.install()
 
 
@@ -107,6 +109,10 @@ class Desk:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         return path
+
+    def session(self, name: str = "a") -> Path:
+        """The directory of a session."""
+        return self.path / "tmp" / f"cdo-{name}"
 
     def sessions(self) -> list[Path]:
         """The directories of all sessions."""

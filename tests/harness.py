@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from cdo.store import read_session
+from cdo.sessions import read_session
 from tests.answers import Answer, RequestInfo, agent_text, synthesis_text
 from tests.provider import Provider
 

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdo import strict_yaml
-from cdo.agents import CommandAgent, Ended, Launch, launch, quoted, read, unseen
+from cdo.agent_output import Ended, read
+from cdo.agents import CommandAgent, Launch, launch, quoted, unseen
 from cdo.content import PACKAGED, Library, checked
 from cdo.errors import ContentError
 from cdo.types import BackendError, Fault, Message, Request, Response, Thread, Usage
@@ -166,7 +167,8 @@ def test_only_what_a_conversation_has_not_seen_is_sent() -> None:
     assert sent(codex, rules, first, answer, more, thread=thread) == (more,)
     assert sent(codex, rules, first, thread=thread) == (first,)
     assert sent(codex, rules, first, answer, thread=thread) == (answer,)
-    assert sent(gemini, rules, first, answer, more, thread=thread) == (first, answer, more)  # it keeps none
+    forgetful = gemini.model_copy(update={"resume": ()})
+    assert sent(forgetful, rules, first, answer, more, thread=thread) == (first, answer, more)
     assert sent(made(system="prompt"), rules, first) == (rules, first)
     assert launched(made(system="prompt", argv=["--s={{ system }}"]), request()).argv == ("--s=",)
 

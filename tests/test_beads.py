@@ -19,7 +19,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cdo.beads import Beads, Task, complaint, in_order, issues
+from cdo.bd import complaint, issues
+from cdo.beads import Beads, Task, in_order
 from cdo.content import PACKAGED, Library
 from cdo.errors import ContentError, SessionError
 from cdo.types import Event

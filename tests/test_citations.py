@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cdo import citations
 from cdo.citations import Citation, check, check_all, find, marked
-from cdo.tree import Tree
+from cdo.tree import SESSION, Tree
 from cdo.types import Finding
 from tests.test_context import KEY, write
 
@@ -313,3 +313,19 @@ def test_marking_changes_nothing_else_and_is_idempotent(text: str) -> None:
     mark = re.compile(r" (?:✓|✗ \([^()\n]{0,200}\))")
     assert mark.sub("", once) == mark.sub("", text)
     assert once.count("✓") + once.count("✗") >= len({str(citation) for citation in find(text)})
+
+
+# -- what voices said -----------------------------------------------------------------------------
+
+
+def test_the_files_of_a_session_are_no_evidence(root: Path) -> None:
+    for number, mark in enumerate(("journal.jsonl", "calls/0001.jsonl")):
+        place = f"tmp/cdo-{number}"
+        write(
+            root, {f"{place}/session.yaml": "a: 1\n", f"{place}/t1-critic.md": "Words.\n", f"{place}/{mark}": "{}\n"}
+        )
+        for path, words in (("t1-critic.md", ' "Words."'), ("session.yaml", ""), (mark, "")):
+            assert judged(f"{place}/{path}:1{words}", root) == (False, SESSION)
+    (root / "said.md").symlink_to("tmp/cdo-0/t1-critic.md")
+    assert judged("said.md:1", root) == (False, SESSION)
+    assert judged("README.md:1", root)[0]

@@ -138,7 +138,8 @@ def test_a_plan_is_shown_to_people_too(cdo: Desk) -> None:
     assert re.search(r"preset +\w+ .*words", plan.out)  # gauge's reason
     assert plan.out.endswith("Nothing was sent.\n")
     assert "5 to 20 voices; roles, skills and focus as each synthesis directs" in adaptive.ok().out
-    assert "bd: an epic for the run" in adaptive.out and "team: voices live on" in adaptive.out
+    assert re.search(r"bd: an epic for the run|bd is not installed", adaptive.out)
+    assert "team: voices live on" in adaptive.out
     assert "as each synthesis directs" not in alone.ok().out
 
 
@@ -241,7 +242,7 @@ def test_odd_problems_survive_the_whole_way(cdo: Desk, provider: Provider) -> No
     rows = {row["session"]: row for row in looks[-1].ok().json}
     for (name, problem), run in zip(problems.items(), runs, strict=True):
         assert run.ok().out.startswith(DECISION)
-        assert (cdo.path / f"tmp/cdo-{name}/00-input.md").read_text() == f"{problem.strip()}\n"
+        assert (cdo.session(name) / "00-input.md").read_text() == f"{problem.strip()}\n"
         assert rows[name]["problem"] == " ".join(problem.split())
         sent = [info for info in provider.calls if info.headers["X-Cdo-Session"] == name]
         assert len(sent) == 4
@@ -269,7 +270,7 @@ def test_a_run_prints_its_decision_and_tells_its_progress(cdo: Desk, provider: P
         assert re.search(r"\nCost +\$0\.01\d\d \(1 turn, 4 calls, \d,\d{3} tokens\)\n", done.out)
         assert f"tmp/cdo-{name}" in done.out
         assert not ESCAPE.search(done.out + done.err)
-        assert (cdo.path / f"tmp/cdo-{name}/FINAL.md").is_file()
+        assert (cdo.session(name) / "FINAL.md").is_file()
     assert quiet.err == ""
     lines = plain.err.splitlines()
     assert lines[0] == "session a: quick (you asked for quick) · openai/gpt-4.1 · tmp/cdo-a"
@@ -409,7 +410,7 @@ def test_no_usable_model_or_a_bad_configuration_exits_4(bare: Desk) -> None:
 def test_a_refused_key_exits_4_and_a_higher_price_is_never_zero(cdo: Desk, provider: Provider) -> None:
     provider.faults = [Fault(status=401)]
     explained(cdo("quick", "--session", "a", "Why?"), 4, "refuses access", "Check the key")
-    assert KEY not in (cdo.path / "tmp/cdo-a/journal.jsonl").read_text()
+    assert KEY not in (cdo.session() / "journal.jsonl").read_text()
     provider.faults = []
     explained(
         cdo("quick", "-m", "openai/unheard-of", "--budget", "1", "Why?"),
@@ -449,7 +450,7 @@ def test_files_that_became_stale_exit_6_where_nobody_can_be_asked(cdo: Desk, pro
     for flag in ("--yes", "-y"):
         assert cdo("resume", "a", flag, "-q").ok().out.startswith(DECISION)
         assert len(provider.calls) == 8
-    assert (cdo.path / "tmp/cdo-a/superseded/1/t1-critic.md").is_file()
+    assert (cdo.session() / "superseded/1/t1-critic.md").is_file()
 
 
 def test_models_that_fail_exit_7(cdo: Desk, provider: Provider) -> None:
@@ -502,7 +503,7 @@ def test_a_session_that_cannot_be_used_exits_8(cdo: Desk, provider: Provider) ->
     assert statuses == {"a": "running", "b": "damaged", "c": "damaged"}
     provider.faults = []
     cdo("resume", "a", "-q").ok()
-    (group, *_) = sorted((cdo.path / "tmp/cdo-a/calls").glob("*.jsonl"))
+    (group, *_) = sorted((cdo.session() / "calls").glob("*.jsonl"))
     group.write_bytes(group.read_bytes().replace(b'"exchange"', b'"exchanges"'))
     for done in cdo.several(["resume", "a"], ["show", "a"], ["show", "a", "t1-critic", "--json"]):
         explained(done, 8, group.name, "damaged")

@@ -6,6 +6,7 @@ The programs stand in for the real ones and behave as those are documented (and 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import signal
@@ -15,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from cdo.agents import CommandAgent
 from cdo.backends import command
 from cdo.backends.command import CommandBackend
 from cdo.errors import ConfigError
 from cdo.types import BackendError, Fault, Finish, Message, Request, Response, Thread, Usage
-from tests.agents import StandIn, agent, alive, backend
+from tests.agents import StandIn, agent, alive, backend, drive, members
 from tests.backends import answered, attempt, failed
 from tests.responses import settle
 
@@ -97,6 +99,9 @@ def opencode_error(name: str, **data: Any) -> str:
 
 RECONNECTING = '{"type":"error","message":"Reconnecting... 1/5 (stream disconnected before completion)"}\n'
 RETRYING = "Attempt 1 failed with status 429. Retrying with backoff... _ApiError: {}\n"
+VAGUE = opencode_error("UnknownError", message="Unexpected server error. Check server logs for details.")
+FETCH = 'level=ERROR message="Failed to fetch models.dev" cause="Cause([Fail(Error: Unable to connect.)])"\n'
+LOGGED = 'message=failed ref=err_1 error="ProviderModelNotFoundError: Model not found: x/\\"y\\"." cause="at"\n'
 STREAM = 'level=ERROR message="stream error" modelID=m1 error.error="AI_APICallError: Rate limit reached."\n'
 
 
@@ -257,6 +262,8 @@ def test_conversations_are_kept_only_when_asked(tmp_path: Path) -> None:
 
 def test_an_agent_that_cannot_go_on_begins_anew(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "gemini-cli", ("out", gemini()))
+    env = {"PATH": os.environ["PATH"]}
+    bench.backend = backend(bench.agent.model_copy(update={"resume": ()}), str(bench.program.path), env, bench.folder)
     more = (*request().messages, Message("assistant", "fine"), Message("user", "and now?"))
     reply = answered(bench.ask(Request("m1", more, 256, thread=Thread(SESSION, 100, 7, 40), keep=True)))
     assert reply.thread is None and reply.usage == Usage(100, 10, 40)
@@ -268,6 +275,30 @@ def test_an_id_that_is_no_id_is_never_an_argument(tmp_path: Path) -> None:
     assert answered(bench.ask(request(keep=True))).thread is None
     bench.ask(request(thread=Thread("--dangerously-bypass")))
     assert all("--dangerously-bypass" not in seen["argv"] for seen in bench.program.seen)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("codex", "Error: thread/resume: thread/resume failed: no rollout found for thread id x (code -32600)"),
+        ("claude", "No conversation found with session ID: x"),
+        ("gemini-cli", f'Error resuming session: Invalid session identifier "{SESSION}".'),
+        ("opencode", "\x1b[91m\x1b[1mError: \x1b[0mSession not found"),
+    ],
+)
+def test_a_lost_conversation_is_told_apart(tmp_path: Path, name: str, said: str) -> None:
+    bench = Bench(tmp_path, name, ("err", f"odd chatter\n{said}\n"), ("exit", 1))
+    error = failed(bench.ask(request(thread=Thread(SESSION, 100, 7, 40))))
+    assert error.fault is Fault.REJECTED and error.message.startswith("lost conversation: ")
+    assert error.message.endswith(said.rpartition("\x1b[0m")[2])
+    fresh = failed(bench.ask())  # none was to go on: whatever it means, beginning anew does not help
+    assert fresh.fault is Fault.REJECTED and not fresh.message.startswith("lost")
+
+
+def test_words_of_a_log_need_a_group() -> None:
+    shipped = agent("opencode").model_dump()
+    with pytest.raises(ValidationError, match="needs a group `said`"):
+        CommandAgent.model_validate({**shipped, "read": {**shipped["read"], "log": "error=(.*)"}})
 
 
 # -- what goes wrong ---------------------------------------------------------------------------------
@@ -324,6 +355,10 @@ def claude_error(status: int | None, text: str, subtype: str = "success") -> tup
         ("opencode", [("err", "\x1b[91mError: \x1b[0mSession not found\n"), ("exit", 1)], Fault.REJECTED, "Sess"),
         ("opencode", [("err", STREAM), ("sleep", 60)], Fault.RATE_LIMITED, "Rate limit"),
         ("opencode", [("err", STREAM.replace("Rate", "Odd")), ("out", opencode_error("X"))], Fault.CRASHED, "X"),
+        ("opencode", [("err", FETCH + LOGGED), ("out", VAGUE), ("exit", 1)], Fault.REJECTED, "Model not found: x/"),
+        ("opencode", [("err", LOGGED), ("out", opencode_error("APIError", statusCode=401))], Fault.DENIED, "401"),
+        ("opencode", [("err", FETCH), ("out", VAGUE), ("exit", 1)], Fault.CRASHED, "Unexpected server error"),
+        ("codex", [("err", "env: 'node': No such file or directory\n"), ("exit", 127)], Fault.REJECTED, "node"),
         ("codex", [], Fault.EMPTY, "printed nothing"),
         ("codex", [("close", 0)], Fault.EMPTY, "printed nothing"),
         ("codex", [("exit", 1)], Fault.CRASHED, "exit code 1"),
@@ -394,6 +429,66 @@ def test_what_an_agent_leaves_running_does_not_hold_up_its_answer(tmp_path: Path
     settle(lambda: not alive(child))
 
 
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGQUIT, signal.SIGABRT])
+@pytest.mark.parametrize("steps", [[("child", 60)], [("deaf", 0), ("group", signal.SIGTERM), ("child", 60)]])
+def test_agents_die_with_the_process_that_called_them(
+    tmp_path: Path, end: signal.Signals, steps: list[tuple[str, Any]]
+) -> None:
+    program = StandIn.make(tmp_path / "bin", "codex", [*steps, ("sleep", 60)])
+    driver = drive("codex", program.path, tmp_path / "folder")
+    try:
+        settle(lambda: bool(program.children()), 20.0)
+        group = program.seen[0]["pid"]
+        assert alive(group) and len(members(group)) == 3  # the agent, its child and what guards them
+    finally:
+        driver.send_signal(end)
+        driver.wait()
+    settle(lambda: not members(group), 2.0)
+    assert not alive(program.children()[0])
+
+
+def test_what_killed_runs_left_is_removed(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "codex", ("out", codex()))
+    old, held, fresh = (bench.folder / f"call-{name}" for name in ("old", "held", "fresh"))
+    aged = time.time() - command.STALE - 60
+    for home in (old, held, fresh):
+        home.mkdir(parents=True)
+        (home / "system.md").write_text("rules")
+        os.utime(home, None if home is fresh else (aged, aged))
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    os.utime(kept, (aged, aged))
+    (bench.folder / "call-link").symlink_to(kept)
+    lock = os.open(held, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as the process does whose call is that old
+        assert answered(asyncio.run(attempt(bench.backend, request()))).text == "fine"
+    finally:
+        os.close(lock)
+    assert kept.is_dir() and [path.name for path in sorted(bench.folder.iterdir())] == [
+        "call-fresh", "call-held", "call-link", "work"
+    ]  # fmt: skip
+
+
+def test_the_files_of_a_running_call_are_locked(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "codex", ("sleep", 60))
+
+    async def main() -> None:
+        call = asyncio.create_task(attempt(bench.backend))
+        await asyncio.to_thread(settle, lambda: bool(bench.program.seen))
+        [home] = bench.folder.glob("call-*")
+        os.utime(home, (0, 0))
+        other = backend(bench.agent, str(tmp_path / "gone"), {}, bench.folder)
+        assert failed(await attempt(other)).fault is Fault.REJECTED
+        assert home.is_dir()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    asyncio.run(main())
+    assert bench.left() == [bench.folder / "work"]
+
+
 def test_one_that_does_not_read_its_prompt(tmp_path: Path) -> None:
     program = tmp_path / "codex"
     program.write_text(f"#!/bin/sh\ncat <<'END'\n{codex()}END\n")
@@ -406,6 +501,12 @@ def test_one_that_cannot_be_started(tmp_path: Path) -> None:
     made = backend(agent("codex"), str(tmp_path / "gone"), {}, tmp_path / "folder")
     error = failed(asyncio.run(attempt(made, request())))
     assert error.fault is Fault.REJECTED and "cannot be started" in error.message
+    broken = tmp_path / "broken"
+    broken.write_text("#!/no/such/interpreter\n")
+    broken.chmod(0o755)
+    made = backend(agent("codex"), str(broken), {"PATH": "/bin"}, tmp_path / "folder")
+    error = failed(asyncio.run(attempt(made, request())))
+    assert error.fault is Fault.REJECTED and str(broken) in error.message
     long = Request("m1", (Message("system", "x" * 3_000_000), Message("user", "why?")), 256)
     program = StandIn.make(tmp_path / "bin", "codex", [])
     made = backend(agent("codex"), str(program.path), {"PATH": "/bin"}, tmp_path / "folder")

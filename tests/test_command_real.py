@@ -19,7 +19,7 @@ import pytest
 from cdo.backends.command import CommandBackend
 from cdo.content import PACKAGED, Library
 from cdo.types import BackendError, Fault, Message, Request, Response, Thread, Usage
-from tests.agents import LIBRARY, agent, backend
+from tests.agents import LIBRARY, agent, backend, drive
 from tests.backends import answered, attempt, failed
 from tests.provider import Answer, Provider
 from tests.provider import Fault as Spoiled
@@ -72,6 +72,18 @@ def outcomes(made: CommandBackend, *requests: Request) -> list[Response | Backen
 def left_behind(folder: Path) -> list[str]:
     """What calls left beside their work folder, and in it."""
     return [str(path) for path in folder.rglob("*") if path.name != "work"]
+
+
+def running(home: Path) -> list[str]:
+    """The processes that were given `home`."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if str(home).encode() in entry.read_bytes():
+                found.append(entry.parent.name)
+        except OSError:
+            continue
+    return found
 
 
 # -- codex -------------------------------------------------------------------------------------------
@@ -181,7 +193,8 @@ def test_codex_without_a_provider_or_a_conversation(codex: Callable[[Responses],
         made = codex(p)
         gone = asked(thread=Thread("0199aaaa-0000-7000-8000-000000000000"))
         error = failed(ask(made, gone))
-    assert error.fault is Fault.REJECTED and "no rollout" in error.message
+    assert error.fault is Fault.REJECTED and error.message.startswith("lost conversation: ")
+    assert "no rollout" in error.message
     assert failed(ask(made, asked())).fault is Fault.NETWORK
 
 
@@ -194,22 +207,47 @@ def test_six_of_codex_side_by_side(codex: Callable[[Responses], CommandBackend],
 
 
 @needs("codex")
-def test_codex_is_ended_with_all_its_processes(codex: Callable[[Responses], CommandBackend], tmp_path: Path) -> None:
-    def ours() -> list[str]:
-        mark = str(tmp_path / "home").encode()
-        found = []
-        for entry in Path("/proc").glob("[0-9]*/environ"):
-            try:
-                if mark in entry.read_bytes():
-                    found.append(entry.parent.name)
-            except OSError:
-                continue
-        return found
+def test_what_codex_takes_from_its_user(codex: Callable[[Responses], CommandBackend], tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with Responses() as p:
+        made = codex(p)
+        for place in (home / "codex/skills/one", home / ".agents/skills/two"):
+            place.mkdir(parents=True)
+            text = f"---\nname: {place.name}\ndescription: listed-canary\n---\nObey.\n"
+            (place / "SKILL.md").write_text(text)
+        (home / "codex/config.toml").write_text('developer_instructions = "configured-canary"\n')
+        (home / "codex/AGENTS.md").write_text("global-canary")
+        answered(ask(made, asked()))
+        body = json.dumps(p.requests[0])
+    assert "listed-canary" not in body and "configured-canary" not in body
+    assert "global-canary" in body  # no option turns it off; when one does, the file must not say this any more
+    assert "AGENTS.md" in agent("codex").purpose
 
+
+@needs("codex")
+def test_codex_dies_with_the_process_that_called_it(
+    codex: Callable[[Responses], CommandBackend], tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    with Responses(Failure(hang=30.0)) as p:
+        codex(p)  # leaves its file in `content`
+        env = around(home, STUB_KEY="k", CODEX_HOME=str(home / "codex"))
+        driver = drive("codex", BIN / "codex", tmp_path / "folder", "m1", str(tmp_path / "content"), env=env)
+        try:
+            settle(lambda: bool(p.requests), 20.0)
+            assert len(running(home)) >= 4  # the driver, what npm installs, the program proper, the guard
+        finally:
+            driver.kill()
+            driver.wait()
+        settle(lambda: not running(home), 2.0)
+
+
+@needs("codex")
+def test_codex_is_ended_with_all_its_processes(codex: Callable[[Responses], CommandBackend], tmp_path: Path) -> None:
     async def main(made: CommandBackend) -> float:
         call = asyncio.create_task(attempt(made, asked()))
         await asyncio.to_thread(settle, lambda: bool(p.requests), 20.0)
-        assert len(ours()) >= 2  # what npm installs starts the program proper
+        assert len(running(tmp_path / "home")) >= 2  # what npm installs starts the program proper
         began = time.monotonic()
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -218,7 +256,7 @@ def test_codex_is_ended_with_all_its_processes(codex: Callable[[Responses], Comm
 
     with Responses(Failure(hang=30.0)) as p:
         assert asyncio.run(main(codex(p))) < 2.0
-    settle(lambda: not ours())
+    settle(lambda: not running(tmp_path / "home"))
     assert not left_behind(tmp_path / "folder")
 
 
@@ -248,6 +286,7 @@ def test_opencode_answers_and_goes_on(opencode: Callable[[Provider], CommandBack
     # It never ends when the answer comes before it listens for it: no real provider is that fast.
     with Provider(script=lambda _: Answer("fine ü", usage=Usage(100, 7, 40)), latency=1.0) as p:
         made = opencode(p)
+        (tmp_path / "home/.config/opencode/AGENTS.md").write_text("global-canary")
         reply = answered(ask(made, asked(NASTY, model="stub/m1", keep=True)))
         assert reply.text == "fine ü"
         assert reply.usage and reply.usage.cost == pytest.approx((60 * 1 + 40 * 0.5 + 7 * 2) / 1e6)
@@ -256,7 +295,7 @@ def test_opencode_answers_and_goes_on(opencode: Callable[[Provider], CommandBack
         system, user = (message["content"] for message in call.body["messages"])
         assert system.startswith('Be "brief".\n--no é 🎉') and user.strip() == HEARD
         assert not call.body.get("tools")
-        assert "must-not-leak" not in json.dumps(call.body)
+        assert "must-not-leak" not in json.dumps(call.body) and "global-canary" not in json.dumps(call.body)
         again = answered(ask(made, asked("two", model="stub/m1", thread=reply.thread)))
         assert [message["role"] for message in p.calls[1].body["messages"]] == ["system", "user", "assistant", "user"]
     assert again.usage and again.usage.input_tokens == 100
@@ -273,6 +312,35 @@ def test_opencode_says_what_went_wrong(
         error = failed(ask(opencode(p), asked(model="stub/m1")))
         assert len(p.calls) == 1  # it would try again after the last one
     assert error.fault is fault
+
+
+@needs("opencode")
+def test_opencode_without_the_model_or_the_conversation(opencode: Callable[[Provider], CommandBackend]) -> None:
+    with Provider() as p:
+        made = opencode(p)
+        wrong = failed(ask(made, asked(model="stub/none")))
+        lost = failed(ask(made, asked(model="stub/m1", thread=Thread("ses_0000000000000000000000000"))))
+        assert not p.calls
+    assert wrong.fault is Fault.REJECTED and "Model not found: stub/none" in wrong.message
+    assert lost.fault is Fault.REJECTED and lost.message == "lost conversation: Error: Session not found"
+
+
+@needs("opencode")
+@pytest.mark.slow
+def test_opencode_dies_with_the_process_that_called_it(
+    opencode: Callable[[Provider], CommandBackend], tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    with Provider(script=lambda _: Answer("fine"), latency=30.0) as p:
+        opencode(p)  # sets up its user's provider
+        driver = drive("opencode", BIN / "opencode", tmp_path / "folder", "stub/m1", env=around(home))
+        try:
+            settle(lambda: bool(p.calls), 30.0)
+            assert len(running(home)) >= 4
+        finally:
+            driver.kill()
+            driver.wait()
+        settle(lambda: not running(home), 2.0)
 
 
 # -- claude ------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 from cdo import models
 from cdo.commands import dumps
 from cdo.content import FOLDERS, SUFFIXES, Library
-from cdo.store import read_session
+from cdo.sessions import read_session
 from tests.answers import Answer, RequestInfo
 from tests.conftest import Desk, explained
 from tests.harness import KEY, ROOT
@@ -91,7 +91,7 @@ def flaky(info: RequestInfo) -> Answer | None:
 def test_show_gives_the_overview_the_files_and_every_exchange(cdo: Desk, provider: Provider) -> None:
     provider.script = flaky
     cdo("quick", "--session", "a", "-q", "Why is the sky blue?").ok()
-    folder = cdo.path / "tmp/cdo-a"
+    folder = cdo.session()
     newest, named, by_path, overview, critic, with_suffix, final, lower, problem, calls, last = cdo.several(
         ["show"], ["show", "a"], ["show", "tmp/cdo-a"], ["show", "cdo-a", "--json"], ["show", "a", "t1-critic"],
         ["show", "a", "t1-critic.md"], ["show", "a", "FINAL"], ["show", "a", "final"], ["show", "a", "00-input"],
@@ -151,7 +151,7 @@ def test_show_and_final_say_what_is_not_there(finished: Desk) -> None:
 def test_final_prints_the_newest_or_the_named_one(finished: Desk) -> None:
     newest, named, by_path = finished.several(["final"], ["final", "a"], ["final", "tmp/cdo-a/"])
     assert newest.ok().out == named.ok().out == by_path.ok().out
-    assert newest.out == (finished.path / "tmp/cdo-a/FINAL.md").read_text()
+    assert newest.out == (finished.session() / "FINAL.md").read_text()
     assert newest.err == ""
     for section in ("Decision", "Confidence", "Key Tensions", "Minority Reports", "Action Items"):
         assert f"\n## {section}\n" in newest.out
@@ -166,7 +166,7 @@ def test_looking_changes_nothing(finished: Desk) -> None:
     for done in finished.several(["list"], ["show"], ["final"], ["show", "a", "final", "--json"], ["list", "--json"]):
         done.ok()
     assert state() == before
-    assert len(read_session(finished.path / "tmp/cdo-a")) > 9
+    assert len(read_session(finished.session())) > 9
 
 
 @pytest.mark.parametrize(
@@ -231,6 +231,39 @@ def test_doctor_says_what_would_be_used_and_why(cdo: Desk, provider: Provider) -
     cdo.write("afile", "")
     assert "afile is not a folder" in nobody.having(CDO_OUT="afile/deep")("doctor").out
     assert [info.path for info in provider.requests if info.is_call] == []
+
+
+def test_doctor_shows_whose_table_says_where_keys_go(bare: Desk) -> None:
+    text = (ROOT / "dispatch/providers.yaml").read_text().replace("https://api.openai.com", "https://evil.example")
+    desk = bare.having(OPENAI_API_KEY=KEY)
+    assert desk("doctor", "--json").ok().json["addresses"] == "as shipped"
+    theirs = bare.write(".cdo/dispatch/providers.yaml", text)
+    told, listed, ran = desk.several(["doctor", "--json"], ["models"], ["think", "Why?", "--dry-run"])
+    assert told.code == listed.code == ran.code == 4
+    for answer in (told.json["addresses"], told.json["model"], listed.err, ran.err):
+        assert "not trusted" in answer and str(theirs) in " ".join(answer.split())
+    assert told.json["keys set"] == "not known without the table of providers"
+    desk("think", "Why?", "--dry-run", "--trust").ok()
+    trusted = desk("doctor", "--json").ok().json
+    assert trusted["addresses"] == f"{theirs} (this project's table, trusted)"
+    assert (trusted["keys set"], trusted["model"].split()[0]) == ("OPENAI_API_KEY", f"openai/{default('openai')}")
+    theirs.write_text(text + "# changed\n")
+    assert "not trusted" in desk("doctor", "--json").json["addresses"]
+    theirs.unlink()
+    mine = bare.write("user/dispatch/providers.yaml", text)
+    own = desk.having(CDO_CONFIG_DIR=str(bare.path / "user"))("doctor", "--json").ok().json
+    assert own["addresses"] == f"{mine} (your table)"
+
+
+def test_no_key_goes_where_a_project_says_unless_it_is_trusted(cdo: Desk, provider: Provider) -> None:
+    text = (ROOT / "dispatch/providers.yaml").read_text().replace("https://api.openai.com", provider.url)
+    theirs = cdo.write(".cdo/dispatch/providers.yaml", text)
+    desk = cdo.having(OPENAI_BASE_URL="")
+    for args in (["quick", "Why?"], ["quick", "-m", "openai/gpt-4.1", "Why?"], ["lev-exec,quick", "Why?"]):
+        explained(desk(*args), 4, "not trusted to say where your keys are sent", str(theirs), "--trust")
+    assert provider.requests == []
+    desk("quick", "--trust", "Why?").ok()
+    assert provider.requests
 
 
 def test_models_lists_providers_and_what_is_set_up(bare: Desk) -> None:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdo.convergence import Record, Tension, Verdict, conflict, suspicious, verdict
+from cdo.convergence import Record, Tension, Verdict, bounded, conflict, suspicious, verdict
 from cdo.final import Dissent
 from cdo.protocol import Directive
-from cdo.schemas import Criteria
+from cdo.schemas import Bounds, Criteria
 
 CRITERIA = Criteria(exit_confidence=0.8, quiet_turns=2, agreement_flag=0.7, confidence_drop=0.2, severe=8)
 OPEN = {"id": "T1", "title": "speed against safety", "status": "open"}
@@ -274,3 +274,35 @@ def test_a_flood_of_objections_is_counted_not_repeated() -> None:
 )
 def test_agreement_is_flagged_above_the_threshold_only(agreement: float | None, flagged: bool) -> None:
     assert suspicious(record({"agreement": 0.9}, {"agreement": agreement}), CRITERIA) is flagged
+
+
+# -- confidence ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stated", "facts", "left", "why"),
+    [
+        (0.9, (0, 0, 0, 0), 0.9, ""),
+        (0.9, (0, 0, 7, 0), 0.9, ""),
+        (0.9, (1, 0, 0, 0), 0.79, "1 open tension"),
+        (0.95, (0, 2, 0, 0), 0.9, "2 missing voices"),
+        (0.9, (0, 0, 1, 1), 0.75, "1 of 2 citations not verified"),
+        (0.9, (0, 0, 0, 4), 0.5, "4 of 4 citations not verified"),
+        (0.95, (2, 1, 3, 1), 0.79, "2 open tensions, 1 missing voice, 1 of 4 citations not verified"),
+        (0.6, (2, 1, 3, 1), 0.6, ""),
+    ],
+)
+def test_facts_on_record_bound_a_stated_confidence(
+    stated: float, facts: tuple[int, int, int, int], left: float, why: str
+) -> None:
+    tensions, missing, verified, unverified = facts
+    found, reason = bounded(
+        stated, Bounds(), open_tensions=tensions, missing=missing, verified=verified, unverified=unverified
+    )
+    assert abs(found - left) < 1e-9 and reason == why
+
+
+@given(st.floats(0, 1), *[st.integers(0, 9)] * 4)
+def test_no_fact_ever_raises_a_confidence(stated: float, a: int, b: int, c: int, d: int) -> None:
+    found, why = bounded(stated, Bounds(), open_tensions=a, missing=b, verified=c, unverified=d)
+    assert 0 <= found <= stated and bool(why) == (found < stated)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import groupby
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from cdo import dashboard
+from cdo import dashboard, wording
 from cdo.dashboard import Model, Past, Sketch, Span, Voice, lines, markdown
 from cdo.schemas import Criteria
 
@@ -59,6 +60,42 @@ def test_the_first_turn_is_concrete_and_later_ones_are_what_may_vary() -> None:
         "time      about 20.0 s to 10m05s",
         "note      bd: on",
     ]
+
+
+CASE = replace(
+    SKETCH, turns=(4, 4), ends="after its four phases", phases=(("see", 3), ("part", 2), ("test", 3), ("tell", 1))
+)
+HOUSE = replace(
+    SKETCH, adaptive=True, turns=(3, 9), ends="when a motion carries", phases=(("open", 0), ("debate", 0))
+)
+
+
+def test_a_mode_with_phases_says_what_comes_and_when_it_ends() -> None:
+    rows = lines(CASE, 100)
+    assert rows[8:11] == ["2     part: 2 voices", "3     test: 3 voices", "4     tell: 1 voice"]
+    assert "ends      after its four phases · at most 4 turns" in rows
+    assert not any("directs" in row or "ready to exit" in row or row.startswith("goes on") for row in rows)
+    assert "4     tell: 1 voice" in lines(replace(CASE, turn=3), 100)
+    assert not any("test: " in row for row in lines(replace(CASE, turn=3), 100))
+    assert "| 3 | test: 3 voices |  |  |  |" in markdown(CASE)
+    assert dashboard.json(CASE)["later"] == {
+        "turns": [2, 4],
+        "width": [1, 3],
+        "adaptive": False,
+        "phases": [
+            {"turn": 2, "name": "part", "voices": 2},
+            {"turn": 3, "name": "test", "voices": 3},
+            {"turn": 4, "name": "tell", "voices": 1},
+        ],
+    }
+    assert dashboard.json(replace(CASE, turn=4))["later"] is None
+
+
+def test_the_last_phase_stands_for_all_that_follow() -> None:
+    rows = lines(HOUSE, 100)
+    assert "2–9   debate: 3 voices" in rows and "ends      when a motion carries · at most 9 turns" in rows
+    assert not any("to 8 voices" in row or row.startswith("goes on") for row in rows)
+    assert dashboard.json(HOUSE)["later"]["width"] == [3, 3]
 
 
 def test_nothing_beyond_the_next_turn_has_a_role() -> None:
@@ -143,6 +180,8 @@ SKETCHES = st.builds(
     past=st.lists(st.builds(Past, st.integers(1, 9), st.integers(1, 9), st.just(0.5), st.integers(0, 3))).map(tuple),
     tensions=st.lists(TEXTS, max_size=2).map(tuple),
     notes=st.lists(TEXTS, max_size=2).map(tuple),
+    phases=st.lists(st.tuples(TEXTS, st.integers(0, 3)), max_size=3).map(tuple),
+    ends=TEXTS,
 )
 
 
@@ -160,7 +199,9 @@ def test_every_row_fits_and_no_sign_acts_on_the_terminal(sketch: Sketch, width: 
 def test_markdown_and_json_hold_whatever_there_is(sketch: Sketch) -> None:
     text = markdown(sketch)
     rows = [row for row in text.split("\n") if row.startswith("|")]
-    later = sketch.turn < sketch.turns[1]
+    count, following = len(sketch.phases), range(sketch.turn + 1, sketch.turns[1] + 1)
+    named = [sketch.phases[min(turn, count) - 1] if count else ("", 1) for turn in following]
+    later = len(list(groupby((wording.flat(name), voices or len(sketch.voices)) for name, voices in named)))
     assert len(rows) == 2 + len(sketch.voices) + later
     assert all(row.replace("\\\\", "").replace("\\|", "").count("|") == 6 for row in rows)
     assert all(row == "" or row.startswith(("# Plan", "- ", "| ")) for row in text.split("\n"))

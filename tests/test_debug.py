@@ -6,7 +6,6 @@ import json
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from cdo import artifacts, briefs
 from cdo.alarms import FINISH
 from cdo.content import PACKAGED, Library, checked
-from cdo.debug import FINAL, GO_ON, MODE, PHASES, DebugMode, debug, ruling
+from cdo.debug import FINAL, GO_ON, MODE, PHASES, DebugMode, debug, outline, ruling
 from cdo.ending import Outcome
 from cdo.errors import ContentError
 from cdo.final import FinalData
@@ -24,8 +23,9 @@ from cdo.hypotheses import CaseData, CaseDirective, CaseFormat, CaseSynthesis, H
 from cdo.plan import Plan
 from cdo.rca import RcaFormat
 from cdo.schemas import Criteria, Preset, Prompt
-from cdo.types import Batch, Call, Finding, Pause, Reply, Review
+from cdo.types import Call, Finding, Pause, Reply, Review, Step
 from tests import test_gbnf
+from tests.programs import Run, driven
 
 LIBRARY = Library((("packaged", PACKAGED),))
 CRITERIA = Criteria(exit_confidence=0.8, quiet_turns=2, agreement_flag=0.7, confidence_drop=0.2, severe=8)
@@ -65,25 +65,6 @@ def directive(**keys: Any) -> CaseDirective:
     return CaseDirective.model_validate({**plain, **keys})
 
 
-@dataclass
-class Run:
-    """What the program asked for until it ended, and its outcome."""
-
-    outcome: Outcome
-    batches: list[Batch] = field(default_factory=list)
-    pauses: list[Pause] = field(default_factory=list)
-
-    def turn(self, number: int) -> tuple[Call, ...]:
-        return self.batches[2 * (number - 1)].calls
-
-    def synthesis(self, number: int) -> Call:
-        return self.batches[2 * number - 1].calls[0]
-
-    @property
-    def final(self) -> Call:
-        return self.batches[-1].calls[0]
-
-
 Say = Callable[[Call], CaseData | str]
 
 
@@ -96,39 +77,25 @@ def drive(
     left: Callable[[Review], Any] | None = None,
 ) -> Run:
     """Run a plan by hand; `syntheses` are changes of the directive by turn."""
-    program, run = debug(what or plan(), mode()), Run(Outcome("", "", 0, 0))
-    reply: Any = None
-    while True:
-        try:
-            step = program.send(reply)
-        except StopIteration as stop:
-            run.outcome = stop.value
-            return run
+
+    def reply(call: Call) -> Reply:
+        if call.kind == "agent":
+            said = voices(call)
+            if isinstance(said, str):
+                return Reply(call.name, reason=said)
+            return Reply(call.name, said, findings=tuple(findings))
+        if call.kind == "synthesis":
+            turn = int(call.name[1:].partition("-")[0])
+            return Reply(call.name, directive(**(syntheses or {}).get(turn, {})))
+        return Reply(call.name, FinalData(sections=()))
+
+    def other(step: Step) -> Any:
         if isinstance(step, Pause):
-            run.pauses.append(step)
-            reply = answer
-            continue
-        if isinstance(step, Review):
-            assert left
-            reply = left(step)
-            continue
-        assert isinstance(step, Batch)
-        run.batches.append(step)
-        replies = []
-        for call in step.calls:
-            if call.kind == "agent":
-                said = voices(call)
-                replies.append(
-                    Reply(call.name, reason=said)
-                    if isinstance(said, str)
-                    else Reply(call.name, said, findings=tuple(findings))
-                )
-            elif call.kind == "synthesis":
-                turn = int(call.name[1:].partition("-")[0])
-                replies.append(Reply(call.name, directive(**(syntheses or {}).get(turn, {}))))
-            else:
-                replies.append(Reply(call.name, FinalData(sections=())))
-        reply = tuple(replies)
+            return answer
+        assert isinstance(step, Review) and left
+        return left(step)
+
+    return Run(*driven(debug(what or plan(), mode()), reply, other))
 
 
 # -- the content -----------------------------------------------------------------------------------
@@ -177,6 +144,83 @@ def test_a_run_is_seven_phases_and_the_report() -> None:
     assert (run.final.template, run.final.file) == (FINAL, "FINAL")
     assert isinstance(run.final.format, RcaFormat)
     assert run.outcome.turns == 7
+
+
+@pytest.mark.parametrize("status", ["supported", "ruled-out"])
+def test_what_rests_on_a_report_alone_is_flagged(status: str) -> None:
+    change = {**H1, "status": status, "evidence": [SEEN, "surely"]}
+    run = drive(
+        syntheses={3: {"hypotheses": [{**change, "merges": ["critic/H1"]}]}},
+        voices=lambda call: spoken(hypotheses=[change] if call.name == "t3-critic" else []),
+    )
+    assert run.outcome.flags == (
+        f"H1 is {status} by what was reported alone: no voice can run anything, and nobody checked it",
+    )
+    assert f"Evidence (reported, not checked): {SEEN}" in LIBRARY.render(
+        FINAL, {**run.final.data, "read": dict.fromkeys(run.final.reads, "text")}, "shared"
+    )
+
+
+def test_what_is_refuted_later_is_open_again() -> None:
+    change = {**H1, "status": "supported", "evidence": ["gone.py:7 sets no timeout"], "merges": ["critic/H1"]}
+
+    def reply(call: Call) -> Reply:
+        if call.kind == "synthesis":
+            return Reply(call.name, directive(hypotheses=[change] if call.name.startswith("t3") else []))
+        late = [Finding('gone.py:7 "timeout = 1"', False, "no such file")] if call.name.startswith("t6") else []
+        data = FinalData(sections=()) if call.kind == "final" else spoken()
+        return Reply(call.name, data, findings=tuple(late))
+
+    run = Run(*driven(debug(plan(), mode()), reply, lambda step: GO_ON))
+    assert "turn 6: H1 is open again: none of the evidence that made it supported holds" in run.outcome.flags
+    assert run.outcome.why.endswith("open: H1") and run.final.data["roots"] == []
+
+
+# -- who sits --------------------------------------------------------------------------------------
+
+TEAM = ("dev-lead", "implementer", "reviewer")
+
+
+def roles(run: Run, turn: int) -> list[str]:
+    return [call.data["role"] for call in run.turn(turn)]
+
+
+def test_a_domains_team_sits_before_the_roles_of_the_phase() -> None:
+    run = drive(plan(domain="dev", roles=(*TEAM, "empiricist", "tester"), start=3))
+    assert [roles(run, turn) for turn in range(1, 8)] == [
+        ["dev-lead", "tester"],
+        ["implementer", "systems-thinker"],
+        ["reviewer", "dev-lead", "first-principles"],
+        ["dev-lead", "implementer", "experimenter"],
+        ["reviewer", "implementer"],
+        ["reviewer", "dev-lead", "tester"],
+        ["dev-lead"],
+    ]
+    plain = drive(plan(roles=(*TEAM, "empiricist"), start=3))
+    assert not any(set(roles(plain, turn)) & {"dev-lead", "reviewer"} for turn in range(1, 8))
+
+
+def test_a_role_with_a_charge_sits_after_the_first_of_the_phase() -> None:
+    wish = {"name": "dba", "charge": "look at the locks", "skills": ["sql"]}
+    asked = {turn: {"roles": [wish, "critic"]} for turn in (1, 2, 6)}
+    run = drive(syntheses=asked)
+    assert roles(run, 2) == ["systems-thinker", "dba"]
+    assert roles(run, 3) == ["first-principles", "dba", "systems-thinker"]
+    assert run.turn(3)[1].data["charge"] == "look at the locks"
+    assert roles(run, 4) == ["experimenter", "critic", "empiricist"]  # the third synthesis asked for nobody
+    assert roles(run, 7) == ["maintainer"]  # no seat is left
+    both = drive(plan(domain="dev", roles=(*TEAM, "tester"), start=3), asked)
+    assert roles(both, 2) == ["implementer", "systems-thinker"]
+    assert roles(both, 3) == ["reviewer", "first-principles", "dba"]
+
+
+def test_the_dashboard_is_told_the_phases() -> None:
+    found = outline(plan(), mode())
+    assert found == tuple((name, len(drive().turn(turn))) for turn, name in enumerate(PHASES, 1))
+    assert {width for _, width in outline(plan(width=(2, 2)), mode())} == {2}
+
+
+# -- what does not end it --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -231,15 +275,21 @@ def test_phases_oblige_voices_and_show_them_the_ledger() -> None:
 
 
 def test_a_supported_hypothesis_is_the_root_cause() -> None:
-    change = {"id": "H1", "status": "supported", "evidence": [SEEN]}
+    change = {"id": "H1", "status": "supported", "evidence": [SEEN, "x.py:1 “sets no timeout”"]}
     run = drive(
         syntheses={3: {"hypotheses": [H1, H2]}, 4: {"hypotheses": [change]}},
         voices=lambda call: spoken(hypotheses=[change] if call.name.startswith("t4") else []),
+        findings=[Finding('x.py:1 "sets no timeout"', True, "the words stand there")],
     )
     assert run.outcome.status == "converged"
     assert run.outcome.why == "all seven phases ran; root cause: H1: the pool is empty"
     assert run.final.data["roots"] == ["H1"]
     assert run.outcome.flags == ()
+    kinds = ["reported", "cited ✓"]
+    for call in (run.turn(5)[0], run.final):
+        assert [proof["kind"] for proof in call.data["hypotheses"][0]["evidence"]] == kinds
+    assert isinstance(run.final.format, RcaFormat)
+    assert run.final.format.checks.best([SEEN, change["evidence"][1]]) == "cited ✓"
 
 
 def test_without_one_the_cause_is_not_established() -> None:
@@ -253,12 +303,12 @@ def test_without_one_the_cause_is_not_established() -> None:
 
 
 def test_a_change_that_no_voice_reported_is_flagged() -> None:
-    change = {"id": "H1", "status": "ruled-out", "evidence": [SEEN]}
+    change = {"id": "H1", "status": "ruled-out", "evidence": ["x.py:1"]}
     run = drive(syntheses={3: {"hypotheses": [H1]}, 4: {"hypotheses": [change]}})
     assert run.outcome.flags == (
         "turn 4: H1 became ruled-out by the synthesis's own reading: no voice reported it so",
     )
-    merged = {**H1, "status": "supported", "evidence": [SEEN], "merges": ["Critic/H1"]}
+    merged = {**H1, "status": "supported", "evidence": ["x.py:1"], "merges": ["Critic/H1"]}
     own = {**H1, "text": "an empty pool", "status": "supported", "evidence": [SEEN]}
     backed = drive(
         syntheses={3: {"hypotheses": [merged]}},
@@ -383,29 +433,43 @@ def test_the_human_says_done() -> None:
     assert run.outcome.why.startswith("you said that it is done; unresolved")
 
 
+def test_edited_turns_change_nothing_and_edited_criteria_do() -> None:
+    def left(review: Review) -> Any:
+        text = review.word(lambda values: LIBRARY.render(review.template, values))
+        seen.append(review.format.parse(text).turns)
+        if review.file != "t2-plan.yaml":
+            return review.format.parse(text)
+        return review.format.parse(re.sub(r"severe: 8", "severe: 5", re.sub(r"\nturns: .*", "\nturns: [2, 3]", text)))
+
+    seen: list[Any] = []
+    mild = spoken(objections=[{"id": "o1", "text": "it loses data", "severity": 6}])
+    run = drive(plan(hitl=True), left=left, voices=lambda call: mild if call.name[1] in "13" else spoken())
+    assert run.outcome.turns == 7 and seen == [(7, 7)] * 7
+    assert [flag for flag in run.outcome.flags if "turns are fixed" in flag] == [
+        "turn 2: turns are fixed in debug, so the plan's change was left out"
+    ]
+    assert [pause.name for pause in run.pauses] == ["t3-conflict"]
+
+
 # -- as the runner does it -------------------------------------------------------------------------
 
 
 def converse(program: Any, seed: int) -> tuple[Outcome, dict[str, str]]:
     """Run a program with what grammars let a small model write; replies go through files, as in a session."""
     texts, pick = {"00-input": "Why does the gateway crash?"}, random.Random(seed)
-    reply: Any = None
-    while True:
-        try:
-            step = program.send(reply)
-        except StopIteration as stop:
-            return stop.value, texts
-        if isinstance(step, Pause):
-            reply = step.default
-            continue
-        replies = []
-        for call in step.calls:
-            briefs.messages(call, {name: texts.get(name, "") for name in call.reads}, LIBRARY)
-            tree = re._parser.parse(test_gbnf.as_regex(call.format.grammar()))  # type: ignore[attr-defined]
-            file = artifacts.from_reply(test_gbnf._walk(tree, pick), {"kind": call.kind}).text()
-            texts[call.artifact] = artifacts.from_file(file, call.name).reply
-            replies.append(Reply(call.name, call.format.parse(texts[call.artifact])))
-        reply = tuple(replies)
+
+    def reply(call: Call) -> Reply:
+        briefs.messages(call, {name: texts.get(name, "") for name in call.reads}, LIBRARY)
+        tree = re._parser.parse(test_gbnf.as_regex(call.format.grammar()))  # type: ignore[attr-defined]
+        file = artifacts.from_reply(test_gbnf._walk(tree, pick), {"kind": call.kind}).text()
+        texts[call.artifact] = artifacts.from_file(file, call.name).reply
+        return Reply(call.name, call.format.parse(texts[call.artifact]))
+
+    def other(step: Step) -> Any:
+        assert isinstance(step, Pause)
+        return step.default
+
+    return driven(program, reply, other)[0], texts
 
 
 @pytest.mark.parametrize("seed", range(3))

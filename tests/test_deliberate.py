@@ -6,7 +6,7 @@ import builtins
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from itertools import chain, repeat
 from typing import Any
 
 import pytest
@@ -23,8 +23,9 @@ from cdo.protocol import AgentData, Directive, SynthesisFormat
 from cdo.schemas import Criteria
 from cdo.settings import Resolved, Settings
 from cdo.turn import rotated
-from cdo.types import Batch, Call, Collect, Fault, Pause, Reply, Review, Step
+from cdo.types import Call, Collect, Fault, Pause, Reply, Review, Step
 from cdo.words import Invocation
+from tests import programs
 
 CRITERIA = Criteria(exit_confidence=0.8, quiet_turns=2, agreement_flag=0.7, confidence_drop=0.2, severe=8)
 KNOWN = ("architect", "critic", "economist", "historian", "operator", "pragmatist", "tester")
@@ -70,33 +71,8 @@ Voices = Callable[[Call], AgentData | str]  # what a voice says, or why it is mi
 Syntheses = Callable[[int], dict[str, Any]]
 
 
-@dataclass
-class Run:
-    """What a program asked for until it ended, and its outcome."""
-
-    outcome: Outcome
-    steps: list[Step] = field(default_factory=list)
-
-    @property
-    def batches(self) -> list[Batch]:
-        return [step for step in self.steps if isinstance(step, Batch)]
-
-    @property
-    def pauses(self) -> list[Pause]:
-        return [step for step in self.steps if isinstance(step, Pause)]
-
-    def turn(self, number: int) -> tuple[Call, ...]:
-        """The voices' calls of a turn."""
-        return self.batches[2 * (number - 1)].calls
-
-    def synthesis(self, number: int) -> Call:
-        (call,) = self.batches[2 * number - 1].calls
-        return call
-
-    @property
-    def final(self) -> Call:
-        (call,) = self.batches[-1].calls
-        return call
+class Run(programs.Run):
+    """A run of this program."""
 
     def roles(self, number: int) -> list[str]:
         return [call.data["role"] for call in self.turn(number)]
@@ -117,37 +93,24 @@ def drive(
 ) -> Run:
     """Run a plan by hand; the last directive is given again when more are asked for."""
     given_ = [item if isinstance(item, Directive) else directive(**item) for item in directives] or [directive()]
-    program, steps, turn = deliberate(what), list[Step](), 0
-    reply: Any = None
-    while True:
-        try:
-            step = program.send(reply)
-        except StopIteration as stop:
-            return Run(stop.value, steps)
-        steps.append(step)
+    following = chain(given_, repeat(given_[-1]))
+
+    def reply(call: Call) -> Reply:
+        if call.kind == "agent":
+            said = voices(call)
+            return Reply(call.name, said) if isinstance(said, AgentData) else Reply(call.name, reason=said)
+        if call.kind == "synthesis":
+            return Reply(call.name, next(following), added=tuple(added))
+        return Reply(call.name, FinalData(sections=()), added=tuple(final_added))
+
+    def other(step: Step) -> Any:
         if isinstance(step, Pause):
-            reply = answer
-            continue
-        if not isinstance(step, Batch):
-            reply = () if isinstance(step, Collect) else None
-            if isinstance(step, Review):
-                reply = step.format.parse((edits or {}).get(step.file, "decision: go"))
-            elif isinstance(step, Collect):
-                reply = tuple((letters or {}).get(step.name, ()))
-            continue
-        replies = []
-        for call in step.calls:
-            if call.kind == "agent":
-                said = voices(call)
-                replies.append(
-                    Reply(call.name, said) if isinstance(said, AgentData) else Reply(call.name, reason=said)
-                )
-            elif call.kind == "synthesis":
-                replies.append(Reply(call.name, given_[min(turn, len(given_) - 1)], added=tuple(added)))
-                turn += 1
-            else:
-                replies.append(Reply(call.name, FinalData(sections=()), added=tuple(final_added)))
-        reply = tuple(replies)
+            return answer
+        if isinstance(step, Review):
+            return step.format.parse((edits or {}).get(step.file, "decision: go"))
+        return tuple((letters or {}).get(step.name, ())) if isinstance(step, Collect) else None
+
+    return Run(*programs.driven(deliberate(what), reply, other))
 
 
 # -- the shape of a run ----------------------------------------------------------------------------
@@ -173,6 +136,8 @@ def test_a_run_is_voices_then_synthesis_each_turn_then_the_final() -> None:
         dissents=(),
         added=(),
         flags=(),
+        ledger=(("T1", "open"),),
+        stated=0.6,
     )
     assert not run.outcome.degraded
 
@@ -514,8 +479,13 @@ def test_a_conflict_in_the_last_turn_asks_nothing_and_is_reported() -> None:
 
 
 def test_exit_ready_converges() -> None:
-    run = drive(plan(), {}, {"exit_ready": True, "confidence": 0.8})
+    ready = {"exit_ready": True, "confidence": 0.8}
+    settled = {**ready, "tensions": [{"id": "T1", "title": "speed against safety", "status": "resolved"}]}
+    run = drive(plan(), {}, settled)
     assert (run.outcome.status, run.outcome.turns, run.outcome.confidence) == ("converged", 2, 0.8)
+    run = drive(plan(), {}, ready)  # ready by its own word, while the ledger has an open tension
+    assert (run.outcome.status, run.outcome.confidence, run.outcome.stated) == ("converged", 0.79, 0.8)
+    assert run.outcome.lowered == "1 open tension"
 
 
 def test_an_unheard_conflict_defers_the_exit_once() -> None:

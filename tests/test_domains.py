@@ -54,7 +54,9 @@ def test_every_domain_names_roles_and_documents_that_are_there(name: str) -> Non
     files = [LIBRARY.read(f"templates/documents/{item}", DocumentPrompt)[0].file for item in domain.documents]
     assert len(set(files)) == len(files)
     assert domain.about.endswith(".")
-    text = LIBRARY.render(f"domains/{name}", {"tag": "TAG", "skills": SKILLS})
+    values = {"tag": "TAG", "skills": SKILLS, "integration": list(domain.integration)}
+    text = LIBRARY.render(f"domains/{name}", values)
+    assert all(place in text for place in domain.integration)
     assert 300 < len(text) < 2000
     assert ("TAG" in text) is ("load-test: Puts a service under load" in text) is (not domain.team)
 
@@ -110,6 +112,29 @@ def test_filed_under_the_tag_comes_before_named_and_named_before_described() -> 
         "privacy-check",
     ]
     assert [seat.role for seat in team_from_skills("privacy law", cards, ["critic"], [], 2)] == ["notes", "critic"]
+
+
+def test_skills_of_workshops_and_first_trials_come_first_in_their_field() -> None:
+    weighted = LIBRARY.read("domains/generic", Domain)[0].skills
+    assert {"workshop", "poc"} <= set(weighted)
+    cards = [
+        Skill("about", "On privacy", ("workshop",)),
+        Skill("plain", tags=("privacy",)),
+        Skill("trial", tags=("Privacy", "POC")),
+        Skill("privacy-check", tags=("law",)),
+        Skill("other", tags=("workshop", "poc")),
+        Skill("meeting", tags=("workshop", "privacy")),
+        Skill("noted", "On privacy"),
+        Skill("privacy-day", tags=("work shop", "poc")),
+    ]
+    team = team_from_skills("privacy", cards, [], [], 8, weighted)
+    assert [seat.role for seat in team] == [
+        "trial", "meeting", "plain", "privacy-day", "privacy-check", "about", "noted",
+    ]  # fmt: skip
+    # Few seats: what is weighted has them.
+    assert [seat.role for seat in team_from_skills("privacy", cards, [], [], 2, weighted)] == ["trial", "meeting"]
+    assert [seat.role for seat in team_from_skills("privacy", cards, [], [], 2)] == ["plain", "trial"]
+    assert [seat.role for seat in team_from_skills("privacy", cards, [], [], 1, ["LAW", "privacy"])] == ["plain"]
 
 
 def test_a_tag_is_a_word_and_not_a_part_of_one() -> None:

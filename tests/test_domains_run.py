@@ -10,18 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.answers import Answer, RequestInfo
-from tests.conftest import Desk
+from tests.conftest import A, Desk
 from tests.harness import tree
 from tests.provider import Provider
 from tests.test_beads import install
 from tests.test_documents import example
 
-A = ("--session", "a")
 QUESTION = "Should the billing service be split?"
-
-
-def session(cdo: Desk) -> Path:
-    return cdo.path / "tmp/cdo-a"
 
 
 def documents(info: RequestInfo) -> Answer | None:
@@ -52,7 +47,7 @@ def test_a_domain_shapes_the_first_turn_and_every_brief(writing: Desk, provider:
 def test_arch_ends_with_a_decision_record_a_sketch_and_a_utility_tree(writing: Desk, provider: Provider) -> None:
     done = writing("think", "exec", "arch", "--turns", "1", "--json", *A, QUESTION).ok()
     assert done.json["documents"] == ["ADR.md", "C4.md", "ATAM.md"]
-    here = session(writing)
+    here = writing.session()
     assert "## Decision Outcome" in (here / "ADR.md").read_text()
     assert "```mermaid" in (here / "C4.md").read_text() and "workspace" in (here / "C4.md").read_text()
     assert "importance" in (here / "ATAM.md").read_text()
@@ -81,7 +76,7 @@ def test_a_document_that_cannot_be_written_costs_nothing_else(cdo: Desk, provide
     done = cdo("think", "exec", "arch", "--turns", "1", "--json", *A, QUESTION).ok()
     assert done.json["documents"] == ["ADR.md", "ATAM.md"]
     assert any("C4.md could not be written" in flag for flag in done.json["flags"])
-    assert not (session(cdo) / "C4.md").exists()
+    assert not (cdo.session() / "C4.md").exists()
 
 
 def test_dev_ends_with_a_breakdown_that_bd_takes_in(writing: Desk, tmp_path: Path) -> None:
@@ -95,7 +90,7 @@ def test_dev_ends_with_a_breakdown_that_bd_takes_in(writing: Desk, tmp_path: Pat
         if isinstance(state["issues"], dict)
         else [issue["title"] for issue in state["issues"]]
     )
-    assert "```yaml" in (session(writing) / "WBS.md").read_text()
+    assert "```yaml" in (writing.session() / "WBS.md").read_text()
     assert sum(title.startswith("CDO: ") for title in titles) == 1 and len(titles) >= 4
 
 
@@ -112,3 +107,18 @@ def test_a_tag_makes_a_team_of_the_skills_that_carry_it(cdo: Desk, provider: Pro
 def test_a_tag_that_nobody_carries_is_refused_with_what_there_is(cdo: Desk, provider: Provider) -> None:
     cdo("exec", "nothing", QUESTION).failed(2, "no skill carries the tag", "arch, dev")
     assert provider.calls == []
+
+
+def test_a_folder_that_cannot_take_the_record_is_refused_before_anything_is_paid(
+    cdo: Desk, provider: Provider
+) -> None:
+    cdo.write("afile", "")
+    cdo("think", "exec", "arch", "--adr-dir", "afile", QUESTION).failed(2, "Nothing can be written into", "afile")
+    assert provider.calls == []
+    done = cdo("quick", "--adr-dir", "docs", *A, QUESTION).ok()
+    assert "--adr-dir does nothing here" in done.err
+
+
+def test_a_domain_says_where_its_results_are_meant_to_go(writing: Desk, provider: Provider) -> None:
+    writing("think", "exec", "arch", "--turns", "1", *A, QUESTION).ok()
+    assert all("docs/design/" in info.prompt for info in provider.calls if info.kind == "agent")

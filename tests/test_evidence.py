@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from tests.answers import Answer, RequestInfo, agent_text
-from tests.conftest import Desk
+from tests.conftest import A, Desk
 from tests.harness import exchanges, tree
 from tests.provider import Provider, ToolCall
 
-A = ("--session", "a")
 Script = Callable[[RequestInfo], Answer | None]
 
 
@@ -33,10 +31,6 @@ def checkout(cdo: Desk) -> Desk:
             ["git", *words], cwd=cdo.path, check=True, env={"PATH": "/usr/bin:/bin", "HOME": str(cdo.path)}
         )
     return cdo
-
-
-def session(cdo: Desk) -> Path:
-    return cdo.path / "tmp/cdo-a"
 
 
 def wish(name: str, **arguments: object) -> ToolCall:
@@ -61,7 +55,7 @@ def looking(*rounds: list[ToolCall]) -> Script:
 
 def test_a_checkout_is_looked_at_without_being_asked(checkout: Desk, provider: Provider) -> None:
     checkout("think", "--turns", "1", *A, "How does the queue push a job?").ok()
-    text = (session(checkout) / "00-context.md").read_text()
+    text = (checkout.session() / "00-context.md").read_text()
     assert "4| def push(item):" in text and "A queue of jobs." in text and "Begin" in text
     assert all("4| def push(item):" in info.prompt for info in provider.calls if info.kind == "agent")
 
@@ -82,12 +76,12 @@ def test_a_voice_may_look_and_its_looks_are_recorded_and_never_repeated(checkout
     assert [bool(info.body.get("tools")) for info in first] == [True, True, True]
     answers = [m["content"] for m in first[-1].body["messages"] if m["role"] == "tool"]
     assert "src/queue.py" in answers[0] and "heapq.heappush(HEAP, item)" in answers[1]
-    assert "After 2 looks" in (session(checkout) / "t1-critic.md").read_text()
-    before, calls = tree(session(checkout)), len(provider.calls)
-    (session(checkout) / "FINAL.md").unlink()
-    (session(checkout) / "t1-critic.md").unlink()
+    assert "After 2 looks" in (checkout.session() / "t1-critic.md").read_text()
+    before, calls = tree(checkout.session()), len(provider.calls)
+    (checkout.session() / "FINAL.md").unlink()
+    (checkout.session() / "t1-critic.md").unlink()
     checkout("resume", "a").ok()
-    assert tree(session(checkout)) == before and len(provider.calls) == calls
+    assert tree(checkout.session()) == before and len(provider.calls) == calls
 
 
 def test_looks_are_capped_by_rounds_and_by_requests(checkout: Desk, provider: Provider) -> None:
@@ -98,6 +92,18 @@ def test_looks_are_capped_by_rounds_and_by_requests(checkout: Desk, provider: Pr
     assert [bool(info.body.get("tools")) for info in mine] == [True, True, True, False]
     answers = [m["content"] for m in mine[-1].body["messages"] if m["role"] == "tool"]
     assert len(answers) == 12 and sum("Refused" in answer for answer in answers) == 7
+
+
+def test_a_model_that_only_ever_looks_is_a_missing_voice(checkout: Desk, provider: Provider) -> None:
+    def script(info: RequestInfo) -> Answer | None:
+        return Answer(tool_calls=(wish("list"),)) if info.call == "t1-critic" else None
+
+    provider.script = script
+    checkout("quick", *A, "How does the queue push a job?").ok()
+    mine = [info for info in provider.calls if info.call == "t1-critic"]
+    assert [bool(info.body.get("tools")) for info in mine] == [True, True, True, False, False]
+    assert "t1-critic" in checkout("show", "a").ok().out
+    assert "missing_voices: ['t1-critic: empty" in (checkout.session() / "FINAL.md").read_text()
 
 
 def test_a_model_that_knows_no_tools_is_asked_without(checkout: Desk, provider: Provider) -> None:
@@ -114,7 +120,7 @@ def test_a_model_that_knows_no_tools_is_asked_without(checkout: Desk, provider: 
 def test_a_run_that_was_cut_off_between_look_and_answer_goes_on_there(checkout: Desk, provider: Provider) -> None:
     provider.script = looking([wish("read", path="src/queue.py")])
     checkout("quick", "--max-calls", "2", *A, "How does the queue push a job?").failed(5)
-    looked = [record["call"] for record in exchanges(session(checkout)) if "tool_calls" in record["response"]]
+    looked = [record["call"] for record in exchanges(checkout.session()) if "tool_calls" in record["response"]]
     checkout("resume", "a", "--max-calls", "99").ok()
     asked = [(info.call, info.attempt) for info in provider.calls]
     assert looked and len(asked) == len(set(asked))
@@ -135,13 +141,13 @@ CITING = agent_text(
 def test_citations_are_checked_and_marked_everywhere(checkout: Desk, provider: Provider) -> None:
     provider.script = lambda info: Answer(CITING) if info.call == "t1-critic" else None
     done = checkout("quick", "--json", *A, "How does the queue push a job?").ok()
-    artifact = (session(checkout) / "t1-critic.md").read_text()
+    artifact = (checkout.session() / "t1-critic.md").read_text()
     assert artifact.count("verified: true") == 1 and artifact.count("verified: false") == 2
     (synthesis,) = [info.prompt for info in provider.calls if info.call == "t1-synthesis"]
     assert "✓" in synthesis and synthesis.count("✗ (") == 2
     (final,) = [info.prompt for info in provider.calls if info.kind == "final"]
     assert "src/worker.py:9" in final
-    text = (session(checkout) / "FINAL.md").read_text()
+    text = (checkout.session() / "FINAL.md").read_text()
     assert "Citations: 1 of 3 were found in the repository as cited." in text
     assert "✗ `src/worker.py:9`" in text
     assert done.json["verified"] == 1 and len(done.json["unverified"]) == 2
@@ -150,16 +156,16 @@ def test_citations_are_checked_and_marked_everywhere(checkout: Desk, provider: P
 def test_what_was_found_stays_found_when_the_files_change_later(checkout: Desk, provider: Provider) -> None:
     provider.script = lambda info: Answer(CITING) if info.call == "t1-critic" else None
     checkout("quick", *A, "How does the queue push a job?").ok()
-    before, calls = tree(session(checkout)), len(provider.calls)
+    before, calls = tree(checkout.session()), len(provider.calls)
     checkout.write("src/queue.py", "")
-    (session(checkout) / "t1-critic.md").unlink()
+    (checkout.session() / "t1-critic.md").unlink()
     checkout("resume", "a").ok()
-    assert tree(session(checkout)) == before and len(provider.calls) == calls
+    assert tree(checkout.session()) == before and len(provider.calls) == calls
 
 
 def test_a_voice_that_cites_nothing_leaves_no_word_about_citations(checkout: Desk) -> None:
     checkout("quick", *A, "How does the queue push a job?").ok()
-    assert "citations" not in (session(checkout) / "FINAL.md").read_text().lower()
+    assert "citations" not in (checkout.session() / "FINAL.md").read_text().lower()
 
 
 def test_tools_work_through_litellm_too(checkout: Desk, provider: Provider) -> None:
@@ -178,7 +184,7 @@ def test_tools_work_through_litellm_too(checkout: Desk, provider: Provider) -> N
     provider.script = script
     desk = checkout.having(ANTHROPIC_API_KEY="x-test-key-654321", ANTHROPIC_API_BASE=provider.url)
     desk("quick", "-m", "anthropic/claude-sonnet-4-5", *A, "How does the queue push a job?").ok()
-    assert "Seen." in (session(checkout) / "t1-critic.md").read_text()
+    assert "Seen." in (checkout.session() / "t1-critic.md").read_text()
     (first, second) = [info for info in provider.calls if info.call == "t1-critic"]
     assert {tool["name"] for tool in first.body["tools"]} == {"list", "read", "search"}
     assert second.attempt == 2

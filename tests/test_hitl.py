@@ -22,7 +22,7 @@ from tests.harness import ROOT
 DRIVER = """
 import asyncio, functools, os, sys
 from pathlib import Path
-from cdo import dashboard, hitl, proposal, signals
+from cdo import dashboard, hitl, plan_edits, proposal, signals
 from cdo.content import PACKAGED, Library
 from cdo.errors import CdoError
 from cdo.schemas import Convergence, Criteria
@@ -65,9 +65,9 @@ async def main():
     text = proposal.dump(plan, format, render)
 
     def change(command, text):
-        return proposal.dump(proposal.applied(command, format.parse(text), format), format, render)
+        return proposal.dump(plan_edits.applied(command, format.parse(text), format), format, render)
 
-    commands = [(f"{verb} {takes}".rstrip(), about) for verb, (takes, about) in proposal.COMMANDS.items()]
+    commands = [(f"{verb} {takes}".rstrip(), about) for verb, (takes, about) in plan_edits.COMMANDS.items()]
     bare = sys.argv[2:] == ["bare"]
     with signals.interruptible("a"):
         try:

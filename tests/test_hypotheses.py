@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,11 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdo import strict_yaml
+from cdo.blocks import load, validate
+from cdo.citations import check_all
 from cdo.diffs import diff_problem
+from cdo.evidence import UNCHECKED, Checks, is_evidence
 from cdo.final import Dissent, FinalFormat
-from cdo.hypotheses import CaseFormat, CaseSynthesis, Hypotheses, HypothesisWish, is_evidence
+from cdo.hypotheses import MAX_LEDGER, CaseFormat, CaseSynthesis, Hypotheses, HypothesisWish
 from cdo.protocol import SynthesisFormat
-from cdo.rca import NO_CAUSE, RCA_SECTIONS, RcaFormat
+from cdo.rca import IN_GRAMMAR, NO_CAUSE, RCA_SECTIONS, UNKNOWN_FIX, RcaFormat
 from cdo.types import InvalidReply, ReplyFormat
 from tests import test_gbnf
 from tests.answers import agent_text, final_text, synthesis_text
@@ -36,6 +40,10 @@ def ledger(*wishes: HypothesisWish) -> Hypotheses:
     return Hypotheses().after(1, wishes)
 
 
+def refuting(*citations: str) -> Checks:
+    return Checks(refuted=frozenset(citations))
+
+
 def problems(form: ReplyFormat, text: str) -> tuple[str, ...]:
     with pytest.raises(InvalidReply) as caught:
         form.parse(text)
@@ -54,6 +62,7 @@ def problems(form: ReplyFormat, text: str) -> tuple[str, ...]:
         "src/proxy.py:88 sets no timeout",
         "see Makefile:3 for the flags",
         "cmd/gate/main:12",
+        "src/proxy.py#L88-L90 sets no timeout",
         "https://example.org/issues/7",
         'the log says "connection reset by peer"',
         "`if retries > limit:` is never true",
@@ -85,6 +94,70 @@ def test_a_place_a_quote_or_an_observation_is_evidence(text: str) -> None:
 )
 def test_opinion_is_not(text: str) -> None:
     assert not is_evidence(text)
+
+
+LINES = 'def f():\n    return 1\n\ntimeout = None\nsay("hi")\n'
+WRITTEN = [
+    '{0} "{1}"', "{0} `{1}`", "{0} (“{1}”)", "`{0}: {1}`", "{0}: {1}", "see {0} («{1}») for it",
+]  # fmt: skip
+
+
+def looked_up(folder: Path, reply: str) -> Checks:
+    """What code finds out about the citations of a reply, as a run does."""
+    folder.joinpath("p.py").write_text(LINES)
+    found = check_all([reply], folder)
+    return Checks(
+        frozenset(item.citation for item in found if item.verified),
+        frozenset(item.citation for item in found if not item.verified),
+    )
+
+
+@pytest.mark.parametrize("signs", WRITTEN)
+@pytest.mark.parametrize("listed", ['["{}"]', "\n  - '{}'\n  - x", "['{}', more]", '["{}", "more"]', '\n  - "{}"'])
+def test_what_code_refutes_is_no_evidence_in_whatever_signs(tmp_path: Path, signs: str, listed: str) -> None:
+    for words, kind in (("timeout = None", "cited ✓"), ("timeout = 30 (", "refuted")):
+        item = signs.format("p.py:4", words)
+        quoted = item.replace("'", "''") if "'" in listed else item.replace('"', '\\"')
+        block = f"evidence: {listed.format(quoted)}"
+        (first, *_) = validate(HypothesisWish, {"id": "H1", **load(block, 0, "x", 999)}, "x").evidence
+        assert first == item
+        checks = looked_up(tmp_path, f"---\n{block}\n---\n")
+        assert checks.kind(item) == kind, (block, checks)
+        assert checks.sound([item]) == ((item,) if kind == "cited ✓" else ())
+
+
+def test_quotes_inside_of_quotes_are_compared_too(tmp_path: Path) -> None:
+    checks = looked_up(tmp_path, 'p.py:5 `say("hi")`, p.py:5 `say("ho")`, `p.py:1: say("f")` and p.py:1-2 `}); //`')
+    kinds = {words: checks.kind(f"p.py:5 ({words})") for words in ('`say("hi")`', '`say("ho")`', "«say('ho')»")}
+    assert list(kinds.values()) == ["cited ✓", "refuted", "refuted"]
+    assert [checks.kind('p.py:1 `say("f")`'), checks.kind("p.py:1-2 `}); //`")] == ["refuted", "refuted"]
+
+
+def test_taking_false_words_out_does_not_make_a_place_hold(tmp_path: Path) -> None:
+    checks = looked_up(tmp_path, 'p.py:4 "timeout = 30" and gone.py:7 "x = 1" but p.py:1 "def f" and p.py:2')
+    assert [checks.kind(text) for text in ("p.py:4 sets no timeout", "gone.py:7", "p.py:1", "p.py:2 returns")] == [
+        "refuted", "refuted", "cited", "cited ✓",
+    ]  # fmt: skip
+    nowhere = looked_up(tmp_path, "gone.py:7 is where it fails")
+    assert nowhere.kind('gone.py:7 "another quote"') == "refuted"
+    assert nowhere.kind("gone.py:70") == "cited"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (SEEN, "reported"),
+        ('observed: it prints "connection reset by peer"', "reported"),
+        ("observed: 504 in proxy.py:88", "cited"),
+        ('the log says "connection reset by peer"', "quoted"),
+        ("https://example.org/issues/7", "cited"),
+        ("Makefile:3 [cited ✓]", "cited"),
+        ("surely [cited ✓]", "opinion"),
+    ],
+)
+def test_what_nobody_looked_up_says_so(text: str, kind: str) -> None:
+    assert UNCHECKED.kind(text) == kind
+    assert UNCHECKED.best(["surely", text]) == (None if kind == "opinion" else kind)
 
 
 # -- the ledger ------------------------------------------------------------------------------------
@@ -151,9 +224,19 @@ def test_what_is_ruled_out_comes_back_with_new_evidence_only(back: str) -> None:
 
 def test_evidence_that_cites_what_does_not_hold_settles_nothing() -> None:
     change = wish(status="supported", evidence=["gone.py:7 sets no timeout"])
-    after = ledger(new()).after(2, [change], broken={"gone.py:7"})
+    after = ledger(new()).after(2, [change], checks=refuting("gone.py:7"))
     assert (after.items[0].status, after.items[0].evidence) == ("open", ())
     assert ledger(new()).after(2, [change]).items[0].status == "supported"
+
+
+def test_what_rests_on_nothing_that_holds_is_open_again() -> None:
+    place = "gone.py:7 sets no timeout"
+    settled = ledger(new()).after(2, [wish(status="supported", evidence=[place])])
+    later = settled.after(3, [], checks=refuting("gone.py:7"))
+    assert (later.items[0].status, later.items[0].evidence) == ("open", (place,))
+    assert later.data(refuting("gone.py:7"))[0]["evidence"] == [{"text": place, "kind": "refuted"}]
+    both = settled.after(3, [wish(status="supported", evidence=[SEEN])]).after(4, [], checks=refuting("gone.py:7"))
+    assert both.items[0].status == "supported"
 
 
 def test_what_voices_propose_enters_unless_it_is_taken_up() -> None:
@@ -209,7 +292,8 @@ TURNS = st.lists(
 def test_no_sequence_of_replies_settles_without_evidence(turns: list[Any]) -> None:
     now = Hypotheses()
     for turn, (wishes, proposed, broken) in enumerate(turns, 1):
-        then, now = now, now.after(turn, wishes, proposed, broken)
+        checks = refuting(*broken)
+        then, now = now, now.after(turn, wishes, proposed, checks)
         ids = [item.id for item in now.items]
         assert len(set(ids)) == len(ids)
         texts = [" ".join(item.text.casefold().split()).rstrip(".") for item in now.items]
@@ -218,13 +302,15 @@ def test_no_sequence_of_replies_settles_without_evidence(turns: list[Any]) -> No
             new_ = now.get(old.id)
             assert new_ and (new_.text, new_.since) == (old.text, old.since)
             assert new_.evidence[: len(old.evidence)] == old.evidence
+            if new_.status == "open" != old.status and not checks.best(old.evidence):
+                continue
             if new_.status != old.status:
                 proof = [
                     fact for item in wishes if item.id == old.id for fact in item.evidence
                     if is_evidence(fact) and not any(cited in fact for cited in broken)
                 ]  # fmt: skip
                 assert proof
-                if old.status != "open":
+                if old.status != "open" and checks.best(old.evidence):
                     assert len(new_.evidence) > len(old.evidence)
         for item in now.items:
             assert item.status == "open" or any(is_evidence(fact) for fact in item.evidence)
@@ -346,6 +432,9 @@ def synthesis(reported: str, base: str = "") -> str:
     return (base or synthesis_text()).replace("\n```\n", f"\n{reported}\n```\n")
 
 
+NO_GAPS = re.sub(r"gaps: .*\n", "", synthesis_text())
+
+
 def form(known: Hypotheses | None = None) -> CaseSynthesis:
     return CaseSynthesis(SynthesisFormat(), known or Hypotheses())
 
@@ -374,6 +463,26 @@ def test_a_synthesis_reports_the_ledger() -> None:
 def test_a_synthesis_is_sent_back_with_what_is_wrong(reported: str, sentence: str) -> None:
     found = problems(form(ledger(new())), synthesis(reported))
     assert any(sentence in problem for problem in found), found
+
+
+def entries(count: int, size: int) -> str:
+    return "hypotheses:\n" + "".join(
+        f'  - {{id: H{number}, text: "cause {number}", prediction: p, evidence: ["a.py:1 {"x" * size}"]}}\n'
+        for number in range(1, count + 1)
+    )
+
+
+def test_directive_and_ledger_have_a_bound_each() -> None:
+    assert len(form().parse(synthesis(entries(20, 1000))).hypotheses) == 20
+    found = problems(form(), synthesis(entries(20, 1000) + f"gaps: [{', '.join(['x' * 3000] * 3)}]", base=NO_GAPS))
+    assert any("bytes of YAML, at most 8192 are read" in problem for problem in found), found
+    found = problems(form(), synthesis(entries(34, 1000)))
+    assert any(f"at most {MAX_LEDGER} are read: report only what is new" in problem for problem in found), found
+    found = problems(form(), synthesis(entries(60, 1000)))
+    assert any("at most 40960 are read" in problem for problem in found), found
+    mended = form().repair(synthesis(entries(34, 1000)))
+    assert mended and "hypothesis H34 as it stood" in mended[1]
+    assert len(form().parse(mended[0]).hypotheses) < 34
 
 
 def test_both_kinds_of_problems_are_told_at_once() -> None:
@@ -410,9 +519,12 @@ UNSOLVED = RcaFormat(
     FinalFormat((("T1", "now or later", "open"),), (Dissent("o1", "critic", "too soon", 4),)), Hypotheses()
 )
 TOLD = (
-    "- H1 was ruled out: src/pool.py:12 shows a limit of 90\n- H2: open, nobody looked\n"
-    "- **H10** (supported)\n  It gave 504, see src/proxy.py:88"
+    "- H1 was ruled out: src/pool.py:12 shows a limit of 90 (cited)\n- H2: open, nobody looked\n"
+    "- **H10** (supported)\n  It gave 504, as was reported, not checked; see src/proxy.py:88"
 )
+
+
+OTHER = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b"
 
 
 def report(told: str = TOLD, fix: str = f"```diff\n{DIFF}```", decision: str = "The cause is H10.") -> str:
@@ -422,7 +534,8 @@ def report(told: str = TOLD, fix: str = f"```diff\n{DIFF}```", decision: str = "
 
 def test_a_whole_report_is_taken() -> None:
     assert RCA.parse(report()).sections[-4:] == RCA_SECTIONS
-    assert RCA.parse(report(fix="No fix is proposed: validation broke it."))
+    blanks = DIFF.replace("import x\n", "import x  \n").rstrip("\n") + "\n"
+    assert RCA.parse(report(fix=f"It must not be applied.\n\n```diff\n{blanks}```"))
     assert UNSOLVED.parse(
         report("None.", "No fix is proposed: x", f"{NO_CAUSE}.").replace("None was recorded.", "critic/o1: too soon")
         .replace("## Key Tensions\n", "## Key Tensions\n\nT1 stays open.\n")
@@ -438,11 +551,19 @@ def test_a_whole_report_is_taken() -> None:
         (report(TOLD.replace("ruled out", "unlikely")), "Hypotheses must give the fate of H1 (`ruled-out`)"),
         (report(TOLD.replace("(supported)", "(unsupported)")), "Hypotheses must give the fate of H10"),
         (report(TOLD.replace("src/proxy.py:88", "there")), "Hypotheses must give the fate of H10"),
+        (report(TOLD.replace("reported, not checked", "seen")), "its evidence with the word `reported`: the disk"),
+        (report(TOLD.replace("(cited)", "")), "its evidence with the word `cited`: the pool"),
         (report(TOLD.replace("- H1 was", "- H11 was")), "Hypotheses must give the fate of H1 "),
         (report(decision="It is the disk."), "Decision must name the supported cause by its id: H10."),
         (report(decision="It is H1."), "Decision must name the supported cause by its id: H10."),
-        (report(fix="Raise the limit."), "Fix must hold the diff in a fenced ```diff block, or say `No fix is"),
-        (report(fix="```diff\n-a\n```"), "Fix: the diff: line 1: a file begins with"),
+        (
+            report(fix="Raise the limit."),
+            "Fix must hold a diff on record (t5-implementer) in a fenced ```diff block.",
+        ),
+        (report(fix="No fix is proposed: validation broke it."), "Fix must hold a diff on record (t5-implementer)"),
+        (report(fix="```diff\n-a\n```"), "Fix: a diff in the report is not on record: repeat one that is (t5-impl"),
+        (report(fix=f"```diff\n{DIFF.replace('25', '26')}```"), "Fix: a diff in the report is not on record"),
+        (report(fix=f"```diff\n{DIFF}```", decision=f"H10:\n\n```patch\n{OTHER}\n```"), "is not on record"),
         (report(decision=""), "The section `## Decision` is empty."),
     ],
 )
@@ -454,6 +575,38 @@ def test_a_report_is_sent_back_with_what_is_left_out(text: str, sentence: str) -
 def test_without_a_supported_cause_none_is_named() -> None:
     found = problems(UNSOLVED, report("None.", "No fix is proposed: x", "It is the disk."))
     assert f"No hypothesis is supported: Decision must say `{NO_CAUSE}`." in found
+
+
+def test_without_a_fix_on_record_none_is_reported() -> None:
+    found = problems(UNSOLVED, report("None.", f"```diff\n{DIFF}```", f"{NO_CAUSE}."))
+    assert "Fix: a diff in the report is not on record: repeat one that is (there is none) word for word." in found
+    found = problems(UNSOLVED, report("None.", "Raise it.", f"{NO_CAUSE}."))
+    assert "Fix must say `No fix is proposed: …`, with the reason." in found
+
+
+def test_the_last_fix_on_record_is_put_in_place_of_an_invented_one() -> None:
+    two = RcaFormat(FinalFormat(), KNOWN, (("t5-implementer", DIFF), ("t5-minimalist", OTHER)))
+    mended = two.repair(report(fix=f"So:\n\n```diff\n{DIFF.replace('25', '26')}```"))
+    assert mended and mended[1] == ("the fix on record",)
+    assert f"{UNKNOWN_FIX}\n\n```text\n--- a/src/proxy.py" in mended[0]
+    assert f"On record, from t5-minimalist *(added by cdo)*:\n\n```diff\n{OTHER}\n```" in mended[0]
+    only = two.repair(report(decision=f"H10:\n\n```diff\n{DIFF}x\n```"))
+    assert only and "On record" not in only[0] and only[0].count("```diff") == 1
+    none = two.repair(report(fix="No fix is proposed: it failed."))
+    assert none and f"```diff\n{OTHER}\n```" in none[0]
+
+
+def test_a_diff_too_large_for_a_grammar_is_put_in_afterwards() -> None:
+    for diff in (DIFF.replace("x", "é"), f"{DIFF.rstrip()}\n{'--- a/y' + chr(10) + '+++ b/y' + chr(10)}" + LONG):
+        kind = RcaFormat(FinalFormat(), KNOWN, (("t5-x", diff),))
+        tree = re._parser.parse(test_gbnf.as_regex(kind.grammar()))  # type: ignore[attr-defined]
+        text = test_gbnf._walk(tree, random.Random(1))
+        assert "The one on record is in t5-x.md." in text
+        mended = kind.repair(text)
+        assert mended and mended[1] == ("the fix on record",) and diff.rstrip() in mended[0]
+
+
+LONG = f"@@ -1 +1 @@\n-{'a' * IN_GRAMMAR}\n+b"
 
 
 @pytest.mark.parametrize("kind", [RCA, UNSOLVED])
@@ -490,7 +643,6 @@ HELD: list[ReplyFormat] = [
     form(KNOWN),
     RCA,
     UNSOLVED,
-    RcaFormat(FinalFormat(), KNOWN, (("t5-x", DIFF.replace("x", "é")),)),
     RcaFormat(FinalFormat(), ledger(new("H1", "é" * 600, status="supported", evidence=["é" * 900 + " a.py:3"]))),
     RcaFormat(
         FinalFormat(),

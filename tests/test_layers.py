@@ -17,13 +17,15 @@ PACKAGE = ROOT / "cdo"
 # A module imports only from the lines above its own, also inside functions.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__init__", "types", "errors", "backends.__init__", "backends.local_server"),  # nouns
-    ("gauge", "gbnf", "ignore", "schemas", "secrets", "signals", "wording"),  # what needs no other part
-    ("strict_yaml", "words", "policy", "board", "tree", "ranking"),
-    ("blocks", "markup", "diagrams", "skills", "trust", "vendors", "backends.chat", "backends.scripted"),
+    ("durable", "gauge", "gbnf", "ignore", "schemas", "secrets", "signals", "wording"),  # what needs no other part
+    ("strict_yaml", "words", "policy", "board", "tree", "ranking", "sessions", "git", "bd"),
+    ("blocks", "markup", "diagrams", "skills", "trust", "vendors", "writer", "backends.chat", "backends.scripted"),
     ("protocol", "final", "content", "context", "worksheets", "structurizr", "domains", "diffs"),
     ("reports",),
     ("artifacts", "convergence", "documents", "proposal", "repository", "tools", "citations", "agents"),
+    ("evidence",),
     ("skill_files", "hypotheses", "motions", "team", "briefs", "models", "settings", "store", "view"),
+    ("agent_output", "plan_edits"),
     ("backends.local", "backends.litellm", "backends.command"),
     ("rca", "minutes", "budget", "conversation", "plan", "people", "hitl"),
     ("attempts", "turn", "dashboard", "beads"),
@@ -33,18 +35,19 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("preview", "app"),
     ("console",),
     ("machine_commands", "skill_commands"),
-    ("commands",),
+    ("commands", "driving"),
     ("run_commands",),
     ("cli",),
     ("__main__",),
 )
 PROGRAMS = (
-    "deliberate", "debug", "parliament", "turn", "ending", "alarms", "team", "hypotheses", "motions", "rca",
-    "minutes", "convergence", "plan", "proposal",
+    "deliberate", "debug", "parliament", "turn", "ending", "alarms", "team", "evidence", "hypotheses", "motions",
+    "rca", "minutes", "convergence", "plan", "proposal", "plan_edits",
 )  # fmt: skip
 HEAVY = ("litellm", "rich", "git", "watchfiles", "aiohttp", "xllamacpp")
-# Files outside sessions: what is trusted, installed skills, the embedded model's cache, an agent's own home.
-WRITERS = ("store", "trust", "skill_commands", "backends.local", "backends.command")
+SESSION = ("durable", "writer", "store")  # what writes into sessions
+# And files outside of them: what is trusted, installed skills, the embedded model's cache, an agent's own home.
+WRITERS = (*SESSION, "trust", "skill_commands", "backends.local", "backends.command")
 # Methods that are described where the interface is: Backend, click.
 INTERFACE = ("complete", "close", "parse_args")
 
@@ -148,6 +151,9 @@ def test_programs_have_no_way_to_act(name: str) -> None:
         "runner",
         "conversation",
         "store",
+        "durable",
+        "writer",
+        "sessions",
         "budget",
         "policy",
         "cli",
@@ -168,14 +174,15 @@ def test_programs_call_nothing_that_reads_or_prints(name: str) -> None:
 
 
 def test_the_runner_knows_no_program() -> None:
-    for name in ("runner", "conversation", "store", "budget", "policy"):
+    for name in ("runner", "conversation", *SESSION, "sessions", "budget", "policy"):
         assert not MODULES[name].inside & set(PROGRAMS), name
 
 
 def test_backends_hold_no_policy() -> None:
+    policy = {"runner", "budget", "protocol", *SESSION, "sessions", "artifacts", "content"}
     for name, module in MODULES.items():
         if name.startswith("backends."):
-            assert not module.inside & {"runner", "budget", "protocol", "store", "artifacts", "content"}, name
+            assert not module.inside & policy, name
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -227,7 +234,8 @@ def test_only_the_store_writes_files(name: str) -> None:
 def test_the_check_for_writing_sees_what_the_store_does() -> None:
     seen = {
         ast.unparse(node.func)
-        for node in ast.walk(MODULES["store"].tree)
+        for name in SESSION
+        for node in ast.walk(MODULES[name].tree)
         if isinstance(node, ast.Call) and writes(node)
     }
     assert {"os.open", "os.rename", "os.write", "os.mkdir"} <= seen

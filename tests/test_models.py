@@ -17,12 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdo import models, secrets
+from cdo.agents import launch, unseen
 from cdo.content import PACKAGED, Library
 from cdo.errors import ConfigError, NoModel
 from cdo.models import DEFAULT_WINDOW, ModelSpec, available, choose, resolve, vendors
 from cdo.schemas import Price
 from cdo.secrets import secret_values
-from cdo.types import Response, Usage
+from cdo.types import Message, Request, Response, Thread, Usage
 from cdo.vendors import Vendors, maker
 from tests.backends import attempt, request
 from tests.provider import Provider
@@ -446,6 +447,59 @@ def test_a_project_s_agent_needs_trust(tmp_path: Path) -> None:
     assert [name for name, _ in available(library, env, silent)] == ["claude"]
     assert [name for name, _ in available(library, env, silent, trusted)] == ["claude", "helper"]
     assert choose(library, env, silent)[0] == "claude"
+
+
+def test_a_project_s_table_of_providers_needs_trust(tmp_path: Path) -> None:
+    env = {"OPENAI_API_KEY": "k" * 20}
+    place = tmp_path / ".cdo/dispatch"
+    place.mkdir(parents=True)
+    text = (PACKAGED / "dispatch/providers.yaml").read_text()
+    assert "https://api.openai.com/v1" in text
+    theirs = place / "providers.yaml"
+    theirs.write_text(text.replace("https://api.openai.com/v1", "https://evil.example/v1"))
+    roots = ("project", tmp_path / ".cdo"), ("packaged", PACKAGED)
+    asked: list[tuple[str, Path, str]] = []
+
+    def trusted(kind: str, path: Path, sha256: str) -> bool:
+        asked.append((kind, path, sha256))
+        return True
+
+    ways = (
+        lambda: models.table(Library(roots)), lambda: resolve("openai/gpt-4.1", Library(roots), {}, env),
+        lambda: choose(Library(roots), env, silent), lambda: available(Library(roots), env, silent),
+    )  # fmt: skip
+    for way in ways:
+        with pytest.raises(ConfigError, match="not trusted to say where your keys are sent") as caught:
+            way()
+        assert "--trust" in caught.value.hint and str(theirs) in caught.value.message
+    assert resolve("local", Library(roots), {}, env).route == "local"  # needs no table
+    assert resolve("openai/gpt-4.1", Library(roots), {}, env, trusted).url == "https://evil.example/v1"
+    assert asked == [("providers", theirs, hashlib.sha256(theirs.read_bytes()).hexdigest())]
+    own = Library((("user", tmp_path / ".cdo"), ("packaged", PACKAGED)))
+    assert resolve("openai/gpt-4.1", own, {}, env).url == "https://evil.example/v1"  # the person's own
+
+
+@pytest.mark.parametrize(
+    "name", ["huggingface/https://evil.example", "https://evil.example", "openai/http://h", "oobabooga/HTTPS://h"]
+)
+def test_no_name_of_a_model_says_where_a_key_goes(name: str) -> None:
+    with pytest.raises(ConfigError, match="an address and not the name of a model"):
+        spec(name, {"OPENAI_API_KEY": "k" * 20, "HUGGINGFACE_API_KEY": "k" * 20})
+
+
+def test_every_agent_as_shipped_can_go_on_with_a_conversation() -> None:
+    for name in LIBRARY.names(models.AGENTS):
+        found = models.agent(name, LIBRARY)
+        told = (
+            Message("system", "Be brief."),
+            Message("user", "one"),
+            Message("assistant", "1"),
+            Message("user", "two"),
+        )
+        request = Request("m", told, 10, thread=Thread("0b9f-41"))
+        assert unseen(found, request) == told[-1:], name
+        argv = launch(found, request, "two", "/home", {}).argv
+        assert [word for word in argv if "0b9f-41" in word], name
 
 
 def test_every_seat_of_a_machine(tmp_path: Path) -> None:

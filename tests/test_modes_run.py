@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.answers import Answer, RequestInfo, final_text, synthesis_text
-from tests.conftest import Desk
+from tests.conftest import A, Desk
 from tests.harness import tree
 from tests.provider import Provider
 
-A = ("--session", "a")
 DIFF = "--- a/gateway.py\n+++ b/gateway.py\n@@ -1,2 +1,2 @@\n-pool = Pool(1)\n+pool = Pool(8)\n serve(pool)\n"
-
-
-def session(cdo: Desk) -> Path:
-    return cdo.path / "tmp/cdo-a"
 
 
 def reply(body: str = "Because.", **keys: Any) -> Answer:
@@ -53,7 +47,8 @@ def case(info: RequestInfo) -> Answer | None:
         report = final_text("The pool starves (H1); give it eight workers.", minority="None.")
         more = (
             "\n## Timeline\n\nReproduced in turn 1.\n\n## Hypotheses\n\n"
-            "- H1 (supported): with eight workers it stays up.\n- H2 (ruled out): memory stays flat at 80 MB.\n\n"
+            "- H1 (supported): with eight workers it stays up, as was reported.\n"
+            "- H2 (ruled out): memory stays flat at 80 MB, as was reported, not checked.\n\n"
             f"## Fix\n\n```diff\n{DIFF}```\n\n## Validation\n\nRun it for an hour.\n"
         )
         return Answer(report + more)
@@ -70,11 +65,12 @@ def test_debug_goes_through_its_seven_phases_and_reports_the_cause(cdo: Desk, pr
         voices = [text for call, text in prompts.items() if call.startswith(f"t{turn}-") and "synthesis" not in call]
         assert 1 <= len(voices) <= 3 and all(phase in text for text in voices)
         assert "hypotheses" in prompts[f"t{turn}-synthesis"]
-    text = (session(cdo) / "FINAL.md").read_text()
+    text = (cdo.session() / "FINAL.md").read_text()
     assert "H1" in text and "H2" in text and "+pool = Pool(8)" in text
-    before, calls = tree(session(cdo)), len(provider.calls)
+    assert any(flag.startswith("H1 is supported by what was reported alone") for flag in done.json["flags"])
+    before, calls = tree(cdo.session()), len(provider.calls)
     cdo("resume", "a").ok()
-    assert tree(session(cdo)) == before and len(provider.calls) == calls
+    assert tree(cdo.session()) == before and len(provider.calls) == calls
 
 
 def test_a_hypothesis_is_not_settled_by_opinion(cdo: Desk, provider: Provider) -> None:
@@ -88,6 +84,33 @@ def test_a_hypothesis_is_not_settled_by_opinion(cdo: Desk, provider: Provider) -
     asked_again = [info.attempt for info in provider.calls if info.call.startswith("t4-") and info.kind == "agent"]
     assert max(asked_again) > 1, "a reply that rules something out by opinion is sent back"
     assert done.code != 0 or done.json["status"] != "converged"
+
+
+def test_a_cause_that_rests_on_words_that_are_not_there_is_none(cdo: Desk, provider: Provider) -> None:
+    cdo.write("gateway.py", "pool = Pool(8)\nserve(pool)\n")
+    proof = "gateway.py:1 (“pool = Pool(1)”)"
+
+    def invented(info: RequestInfo) -> Answer | None:
+        found = case(info)
+        text = found.text if found else ""
+        for seen in ("with eight workers the gateway stays up for an hour", "memory stays flat at 80 MB"):
+            text = text.replace(f"observed: {seen}", proof)
+        return Answer(text) if found and info.kind != "final" else None
+
+    provider.script = invented
+    done = cdo("debug", "--json", "-c", "gateway.py", *A, "Gateway crashes")
+    assert done.json["status"] == "max_turns", done.json
+    flags = [flag for flag in done.json["flags"] if "stays open" in flag]
+    assert "turn 4: H1 stays open: what was to make it supported cites what does not hold" in flags
+    text = (cdo.session() / "FINAL.md").read_text()
+    assert "Root cause not established" in text and "+pool = Pool(8)" in text
+
+
+def test_a_domains_team_takes_part_in_each_phase(cdo: Desk, provider: Provider) -> None:
+    provider.script = case
+    cdo("exec", "dev", "debug", *A, "Gateway crashes").ok()
+    sat = {info.call for info in provider.calls}
+    assert {"t1-dev-lead", "t1-tester", "t2-implementer", "t3-reviewer", "t7-dev-lead"} <= sat
 
 
 # -- parliament ------------------------------------------------------------------------------------
@@ -119,7 +142,7 @@ def sitting(cdo: Desk, provider: Provider) -> Desk:
 
 def test_a_parliament_votes_and_the_tally_is_the_codes_own(sitting: Desk, provider: Provider) -> None:
     done = sitting("parliament,full", "--json", "--width", "5", *HOUSE, *A, "Who is right?").ok()
-    text = (session(sitting) / "FINAL.md").read_text()
+    text = (sitting.session() / "FINAL.md").read_text()
     assert done.json["turns"] == 3
     assert re.search(r"votes:[^\n]*\n?.*M1.*4 yes.*1 no", text), text[:1500]
     assert "1 of 2 vendors" in text and "critic" in text and "has looked at the cost" in text
@@ -137,4 +160,13 @@ def test_a_house_of_one_family_says_so(cdo: Desk, provider: Provider) -> None:
     provider.script = house
     done = cdo("parliament,full", "--json", "--width", "5", *A, "Who is right?").ok()
     assert any("one vendor" in flag for flag in done.json["flags"])
-    assert "1 vendor" in (session(cdo) / "FINAL.md").read_text()
+    assert "1 vendor" in (cdo.session() / "FINAL.md").read_text()
+
+
+def test_a_domains_team_sits_in_a_parliament(cdo: Desk, provider: Provider) -> None:
+    provider.script = house
+    cdo("exec", "arch", "parliament", "--width", "5", *A, "Who is right?")
+    sat = [info.call for info in provider.calls if info.call.startswith("t1-") and info.kind == "agent"]
+    assert {"t1-architect", "t1-critic", "t1-systems-thinker", "t1-pragmatist"} <= set(sat)
+    prompts = [info.prompt for info in provider.calls if info.call == "t1-architect"]
+    assert "You are the seat architect and sit for what works today" in prompts[0]

@@ -22,7 +22,7 @@ TAGGED = "---\nname: payments\ndescription: Money that moves.\nmetadata:\n  tags
 def opened(cdo: Desk, name: str) -> set[str]:
     """What the run read of the table's documents, by its journal."""
     found: set[str] = set()
-    for event in journal_events(cdo.path / f"tmp/cdo-{name}"):
+    for event in journal_events(cdo.session(name)):
         if event["event"] == "content":
             found |= set(event["opened"])
     return found & TABLE
@@ -36,7 +36,6 @@ def opened(cdo: Desk, name: str) -> set[str]:
         (["deep"], DEEP),
         (["team,think"], ALWAYS | {"dispatch/team-mode"}),
         (["lev-exec,think"], ALWAYS | {"dispatch/multi-model"}),
-        (["hitl,think", "--yes"], ALWAYS | {"templates/combos", "templates/turn-plan"}),
         (["debug"], ALWAYS - {"engine/final-protocol"} | {"modes/debug"}),
         (["parliament,full"], DEEP - {"engine/final-protocol"} | {"modes/parliament"}),
         (["think", "exec", "dev"], ALWAYS | {"domains/dev"}),
@@ -53,3 +52,10 @@ def test_a_run_opens_what_its_words_call_for(
     provider.script = house if "parliament,full" in words else None
     cdo(*words, *turns, "--session", "a", "Should we split the service?")
     assert opened(cdo, "a") == expected
+
+
+def test_a_human_in_the_loop_opens_the_plan_and_the_catalogue_of_skills(cdo: Desk) -> None:
+    cdo("hitl,think", "--turns", "1", "--session", "a", "Should we split the service?").failed(6)
+    cdo("resume", "a").ok()
+    offered = {"templates/turn-plan", "templates/combos", "dispatch/skill-injection"}
+    assert opened(cdo, "a") == ALWAYS | offered

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -13,16 +12,16 @@ from hypothesis import strategies as st
 
 from cdo.alarms import FINISH
 from cdo.content import PACKAGED, Library, checked
-from cdo.ending import Outcome
 from cdo.errors import ContentError
 from cdo.final import FinalData
 from cdo.minutes import MinutesFormat, SpeechFormat
 from cdo.motions import House, SpeechData
-from cdo.parliament import FINAL, GO_ON, MODE, ParliamentMode, following, parliament, seats
+from cdo.parliament import FINAL, GO_ON, MODE, ParliamentMode, following, outline, parliament, seats
 from cdo.plan import Plan
 from cdo.protocol import Directive
 from cdo.schemas import Criteria, Prompt
-from cdo.types import Batch, Call, Pause, Reply, Review
+from cdo.types import Call, Pause, Reply, Review, Step
+from tests.programs import Run, driven
 from tests.test_debug import converse
 
 LIBRARY = Library((("packaged", PACKAGED),))
@@ -84,24 +83,12 @@ def sitting(word: Callable[[str, str], str] = lambda me, item: "yes", amend: boo
     return say
 
 
-@dataclass
-class Run:
-    """What the program asked for until it ended, and its outcome."""
-
-    outcome: Outcome
-    batches: list[Batch] = field(default_factory=list)
-    pauses: list[Pause] = field(default_factory=list)
-
-    def turn(self, number: int) -> tuple[Call, ...]:
-        return self.batches[2 * (number - 1)].calls
+class Sitting(Run):
+    """A run of this program."""
 
     @property
     def stages(self) -> list[str]:
         return [batch.calls[0].data["stage"] for batch in self.batches[:-1:2]]
-
-    @property
-    def final(self) -> Call:
-        return self.batches[-1].calls[0]
 
 
 def drive(
@@ -111,39 +98,27 @@ def drive(
     answer: str = GO_ON,
     house: ParliamentMode | None = None,
     left: Callable[[Review], Any] | None = None,
-) -> Run:
+) -> Sitting:
     """Run a plan by hand; what a seat says is data, or a reason why it is missing."""
-    program, run = parliament(what or plan(), house or mode()), Run(Outcome("", "", 0, 0))
-    reply: Any = None
     say = say or sitting()
-    while True:
-        try:
-            step = program.send(reply)
-        except StopIteration as stop:
-            run.outcome = stop.value
-            return run
+
+    def reply(call: Call) -> Reply:
+        if call.kind == "agent":
+            told = say(call)
+            return Reply(call.name, reason=told) if isinstance(told, str) else Reply(call.name, told)
+        if call.kind == "synthesis":
+            keys = {"width": 5, "roles": [], "focus": "f", "confidence": 0.6, "exit_ready": False}
+            keys |= (directives or {}).get(call.data["turn"], {})
+            return Reply(call.name, Directive.model_validate(keys))
+        return Reply(call.name, FinalData(sections=()))
+
+    def other(step: Step) -> Any:
         if isinstance(step, Pause):
-            run.pauses.append(step)
-            reply = answer
-            continue
-        if isinstance(step, Review):
-            assert left
-            reply = left(step)
-            continue
-        assert isinstance(step, Batch)
-        run.batches.append(step)
-        replies = []
-        for call in step.calls:
-            if call.kind == "agent":
-                told = say(call)
-                replies.append(Reply(call.name, reason=told) if isinstance(told, str) else Reply(call.name, told))
-            elif call.kind == "synthesis":
-                keys = {"width": 5, "roles": [], "focus": "f", "confidence": 0.6, "exit_ready": False}
-                keys |= (directives or {}).get(call.data["turn"], {})
-                replies.append(Reply(call.name, Directive.model_validate(keys)))
-            else:
-                replies.append(Reply(call.name, FinalData(sections=())))
-        reply = tuple(replies)
+            return answer
+        assert isinstance(step, Review) and left
+        return left(step)
+
+    return Sitting(*driven(parliament(what or plan(), house or mode()), reply, other))
 
 
 # -- the content -----------------------------------------------------------------------------------
@@ -158,7 +133,16 @@ def test_the_mode_has_every_stage_and_roles_that_there_are() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"majority": 0.4}, {"majority": 1.0}, {"stances": []}, {"ballot": 0}, {"mood": 1}]
+    "change",
+    [
+        {"majority": 0.4},
+        {"majority": 1.0},
+        {"stances": []},
+        {"duties": {}},
+        {"stages": {}},
+        {"ballot": 0},
+        {"mood": 1},
+    ],
 )
 def test_a_broken_mode_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ContentError):
@@ -207,6 +191,25 @@ def test_no_prompt_names_a_model_or_a_vendor() -> None:
             text = json.dumps(call.data)
             assert json.loads(text) == call.data
             assert not any(word in text for word in (*MODELS, *VENDORS.values()))
+
+
+def test_a_domains_team_takes_the_seats_and_stances_in_turn() -> None:
+    team = ("architect", "critic", "systems-thinker")
+    asked = plan(domain="arch", roles=(*team, "tester"), start=3, width=(5, 9), charges={"architect": "Draw it."})
+    found = seats(asked, mode())
+    assert [item.voice.role for item in found] == [*team, mode().stances[3].role]
+    assert [item.stance for item in found] == [stance.name for stance in mode().stances[:4]]
+    assert found[0].voice.charge.endswith(" Draw it.")
+    again = seats(asked.model_copy(update={"roles": ("critic-2", "critic", "critic"), "start": 3}), mode())
+    assert [item.voice.name for item in again] == ["critic-2", "critic", "critic-3", mode().stances[3].role]
+    assert [call.data["role"] for call in drive(asked).turn(1)] == [item.voice.role for item in found]
+
+
+def test_the_dashboard_is_told_the_stages() -> None:
+    assert outline(mode()) == (
+        ("opening", 0),
+        ("debate, answer or vote of the same seats, as motions stand", 0),
+    )
 
 
 # -- stages ----------------------------------------------------------------------------------------
@@ -289,14 +292,31 @@ def test_a_ballot_that_is_too_small_says_what_is_left_out() -> None:
 # -- one vendor, absent seats, conflicts, the human ------------------------------------------------
 
 
-@pytest.mark.parametrize("models", [("x/one",), ("x/one", "x/two")])
-def test_one_vendor_is_said_to_be_weak_evidence(models: tuple[str, ...]) -> None:
-    run = drive(plan(models=models))
-    assert run.outcome.flags == (
-        "all seats are models of one vendor: agreement inside one family is weak evidence, however many agree",
-    )
+@pytest.mark.parametrize(
+    ("models", "vendors", "told"),
+    [
+        (("x/one",), VENDORS, "all seats are one model of one vendor"),
+        (("x/one", "x/two"), VENDORS, "all seats are models of one vendor"),
+        (("q/one",), {"q/one": ""}, "all seats are one model of an unknown maker"),
+        (("q/one", "r/two"), {"q/one": "", "r/two": ""}, "all seats are models of an unknown maker"),
+        (("q/one", "r/two"), {}, "all seats are models of an unknown maker"),
+    ],
+)
+def test_one_vendor_is_said_to_be_weak_evidence(models: tuple[str, ...], vendors: dict[str, str], told: str) -> None:
+    run = drive(plan(models=models, vendors=vendors))
+    assert run.outcome.flags == (f"{told}: agreement inside one family is weak evidence, however many agree",)
     assert run.outcome.votes == ("M1 carried: 5 yes / 0 no; 1 vendor",)
-    assert run.final.data["vendors"] == 1
+    assert (run.final.data["vendors"], run.final.data["unknown"]) == (1, "unknown" in told)
+    values = {**run.final.data, "read": dict.fromkeys(run.final.reads, "text")}
+    shown = "All seats are models of makers that nobody knows" if "unknown" in told else "All seats are models of one"
+    assert shown in LIBRARY.render(FINAL, values, "own")
+
+
+def test_unknown_makers_count_as_one_vendor() -> None:
+    run = drive(plan(models=("x/one", "q/one", "r/two"), vendors={"x/one": "acme", "q/one": ""}))
+    assert {item.vendor for item in seats(plan(vendors={}), mode())} == {"unknown maker"}
+    assert run.outcome.votes == ("M1 carried: 5 yes / 0 no; 2 of 2 vendors",)
+    assert run.outcome.flags == ("the models of an unknown maker count as of one vendor",)
 
 
 def test_a_seat_that_is_missing_was_absent() -> None:
@@ -329,9 +349,39 @@ def test_a_conflict_asks_the_human() -> None:
     (pause,) = run.pauses
     assert (pause.name, pause.default) == ("t2-conflict", GO_ON) and "it loses data" in pause.question
     assert run.outcome.status == "converged"
+    assert "turn 3: critic also sits as referee" in run.outcome.flags
+    charges = {call.data["me"]: call.data["charge"] for call in run.turn(3)}
+    assert "Referee the conflict" in charges["critic"] and "it loses data" in charges["critic"]
+    assert charges == {call.data["me"]: call.data["charge"] for call in run.turn(2)} | {"critic": charges["critic"]}
+    assert charges["critic"] in {voice["charge"] for voice in run.synthesis(3).data["voices"]}
     done = drive(say=say, answer=FINISH)
     assert (done.outcome.status, done.outcome.turns) == ("stopped", 2)
     assert done.outcome.why == "you asked for the result; no majority exists: no motion came to the vote"
+
+
+def test_flagged_agreement_has_a_seat_refute_for_one_turn() -> None:
+    run = drive(directives={1: {"agreement": 0.9}}, say=sitting(amend=True))
+    first, second, third = ({call.data["me"]: call.data["charge"] for call in run.turn(turn)} for turn in (1, 2, 3))
+    assert second["critic"] == f"{first['critic']} {mode().duties['refuter']}"
+    assert third == first and {**second, "critic": first["critic"]} == first
+    assert run.outcome.flags == ("turn 1: agreement 90% was flagged", "turn 2: critic also sits as refuter")
+    last = drive(directives={1: {"agreement": 0.9}}, house=mode(challenger="nobody"))
+    assert "turn 2: user-advocate-2 also sits as refuter" not in last.outcome.flags
+    assert f"turn 2: {last.turn(2)[-1].data['me']} also sits as refuter" in last.outcome.flags
+
+
+def test_a_long_conflict_leaves_the_charge_one_that_a_plan_can_hold() -> None:
+    def say(call: Call) -> SpeechData:
+        said: SpeechData = sitting()(call)
+        severe = [{"id": f"o{number}", "text": "x" * 900, "severity": 9} for number in range(5)]
+        return SpeechData.model_validate({**said.model_dump(), "objections": severe})
+
+    def left(review: Review) -> Any:
+        return review.format.parse("decision: go")
+
+    run = drive(plan(hitl=True), say=say, left=left)
+    assert max(len(call.data["charge"]) for call in run.turn(2)) <= 2000
+    assert run.outcome.status == "converged"
 
 
 def test_a_person_decides_who_sits_before_the_first_turn_only() -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from cdo import proposal
 from cdo.blocks import role_problem
 from cdo.content import PACKAGED, Library
-from cdo.proposal import COMMANDS, Combo, Combos, Message, PlanFormat, Proposal, Seat, applied, dump, filled
+from cdo.plan_edits import COMMANDS, applied
+from cdo.proposal import Combo, Combos, Message, PlanFormat, Proposal, Seat, dump, filled
 from cdo.schemas import Convergence, Criteria
 from cdo.types import InvalidReply
 

@@ -716,9 +716,9 @@ def test_repair_adds_sections_and_closes_a_fence() -> None:
     assert text == (
         "## Decision\n\nStage it:\n\n```sh\ngo\n```\n\n"
         "## Confidence\n\nNothing was written here.\n\n"
-        "## Key Tensions\n\nNothing was written here.\n"
+        "## Key Tensions\n\n"
         "- **T1** (resolved): speed against safety *(added by cdo)*\n- **T10** (open): cost *(added by cdo)*\n\n"
-        "## Minority Reports\n\nNothing was written here.\n"
+        "## Minority Reports\n\n"
         "- **critic** (o1, severity 7): the way back is untested *(added by cdo)*\n"
         "- **operator** (o1, severity 5): nobody is on call *(added by cdo)*\n\n"
         "## Action Items\n\nNothing was written here."

@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from cdo import repository
 from cdo.context import estimate_tokens, gather
 from cdo.ranking import Ranking, kind, stems
 from cdo.repository import root_of, survey
@@ -327,7 +326,7 @@ def test_a_git_that_hangs_is_left_behind(tmp_path: Path, monkeypatch: pytest.Mon
     write(tmp_path, {"bin/git": "#!/bin/sh\nexec sleep 60\n"})
     (tmp_path / "bin/git").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    monkeypatch.setattr(repository, "GIT_SECONDS", 0.3)
+    monkeypatch.setattr("cdo.git.SECONDS", 0.3)
     start = time.monotonic()
     assert shown(survey(top, "cache", PLENTY)) == ["a.py"]
     assert time.monotonic() - start < 3

@@ -31,8 +31,9 @@ from cdo.policy import Allowance, Gate
 from cdo.protocol import AgentFormat, SynthesisFormat
 from cdo.runner import Runner, totals
 from cdo.schemas import Price
+from cdo.sessions import read_session
 from cdo.settings import resolve
-from cdo.store import Session, read_session
+from cdo.store import Session
 from cdo.types import (
     Backend,
     BackendError,

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Desk
+from tests.conftest import A, Desk
 from tests.harness import exchanges, tree
 from tests.provider import Provider
 
-A = ("--session", "a")
 QUESTION = "Should we split the service?"
 AGENT = """\
 purpose: A program of this project, for tests.
@@ -62,10 +61,6 @@ def started(cdo: Desk) -> list[list[list[str]]]:
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
-def session(cdo: Desk) -> Path:
-    return cdo.path / "tmp/cdo-a"
-
-
 MIXED = ("-m", "openai/gpt-4.1", "-m", "mine")
 
 
@@ -82,15 +77,15 @@ def test_a_projects_command_agent_is_started_only_with_trust(mine: Desk, provide
 
 def test_an_agents_answer_is_an_artifact_like_any_other(mine: Desk, provider: Provider) -> None:
     mine("quick", *MIXED, "--trust", *A, QUESTION).ok()
-    text = (session(mine) / "t1-critic.md").read_text()
+    text = (mine.session() / "t1-critic.md").read_text()
     assert "Mine says: stage it." in text and "model: mine" in text
-    (record,) = [record for record in exchanges(session(mine)) if record["model"] == "mine"]
+    (record,) = [record for record in exchanges(mine.session()) if record["model"] == "mine"]
     assert record["usage"]["input_tokens"] == 10 and record["cost"] is None, "unknown is never zero"
     ((_, environment),) = started(mine)
     assert "OPENAI_API_KEY" not in environment
-    before = tree(session(mine))
+    before = tree(mine.session())
     mine("resume", "a").ok()
-    assert tree(session(mine)) == before and len(started(mine)) == 1
+    assert tree(mine.session()) == before and len(started(mine)) == 1
 
 
 def test_a_teammates_conversation_is_gone_on_with(mine: Desk) -> None:
@@ -118,3 +113,31 @@ def test_lev_exec_seats_what_the_machine_offers_and_counts_vendors_not_seats(min
     ).ok()
     synthesis = provider.named("t1-synthesis")[-1].prompt
     assert "All 3 voices come from one maker of models" in synthesis
+
+
+def test_lev_exec_gives_everybody_a_seat_or_says_who_has_none(mine: Desk) -> None:
+    models = [word for number in range(5) for word in ("-m", f"openai/gpt-4.1-{number}")]
+    done = mine("lev-exec,think", "--turns", "1", *models, "--dry-run", "--json", QUESTION).ok()
+    assert len(done.json["roles"]) == 4, "as wide as the preset allows"
+    told = mine("lev-exec,think", "--turns", "1", *models, *A, QUESTION).ok()
+    assert "openai/gpt-4.1-4: no seat in the first turn" in told.err
+
+
+def test_another_model_from_now_on_changes_no_question(mine: Desk, provider: Provider) -> None:
+    words = ("lev-exec,think", "--turns", "2", "-m", "openai/gpt-4.1", "-m", "openai/gpt-4o")
+    mine(*words, "--max-calls", "4", *A, QUESTION).failed(5)
+    before = {info.call for info in provider.calls}
+    mine("resume", "a", "-m", "openai/gpt-4.1-mini", "--max-calls", "99").ok()
+    later = [info for info in provider.calls if info.call not in before]
+    assert {info.body["model"] for info in later} == {"gpt-4.1-mini"}
+    assert len(provider.calls) == len({info.call for info in provider.calls}), "nothing was asked twice"
+    final = (mine.session() / "FINAL.md").read_text()
+    assert "openai/gpt-4.1-mini" in final and "openai/gpt-4o" in final
+
+
+def test_another_model_leaves_a_waiting_plan_as_it_was_edited(mine: Desk, provider: Provider) -> None:
+    mine("hitl,think", "--turns", "1", "-m", "openai/gpt-4.1", *A, QUESTION).failed(6)
+    (mine.session() / "t1-plan.yaml").write_text("voices: [lawyer]\n")
+    mine("resume", "a", "-m", "openai/gpt-4o").ok()
+    assert [info.call for info in provider.calls if info.kind == "agent"] == ["t1-lawyer"]
+    assert {info.body["model"] for info in provider.calls} == {"gpt-4o"}

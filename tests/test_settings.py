@@ -13,7 +13,7 @@ import pytest
 
 from cdo.content import Library
 from cdo.errors import CdoError, ConfigError, UsageError
-from cdo.settings import Resolved, Settings, config_files, resolve
+from cdo.settings import Resolved, Settings, config_files, resolve, skill_folders
 from tests.conftest import Desk, explained
 from tests.provider import Provider
 
@@ -248,6 +248,26 @@ def test_files_that_cannot_be_read_are_named(library: Library, tmp_path: Path) -
     # A folder that is none, as for daemons whose home is /dev/null.
     gone = Library((("user", tmp_path / "work/.cdo/nowhere"), ("user", Path("/dev/null"))))
     assert resolve({}, gone, {}).values == Settings()
+
+
+def test_whose_word_a_folder_of_skills_is(library: Library) -> None:
+    """Only what the project's own file names is the project's: an audit of trust hangs on it."""
+
+    def folders(flags: Mapping[str, Any] | None = None, **env: str) -> tuple[list[str], list[str]]:
+        given, theirs = skill_folders(resolved(library, flags, **env), library)
+        return [str(folder) for folder in given], [str(folder) for folder in theirs]
+
+    assert folders() == ([], [])
+    user = dict(library.roots)["user"] / "config.yaml"
+    user.parent.mkdir(parents=True, exist_ok=True)
+    user.write_text("skills: [~/own, b]\n")
+    assert folders() == ([str(Path.home() / "own"), "b"], [])
+    project(library, "skills: [evil]\n")
+    assert folders() == ([], ["evil"])
+    assert folders(CDO_SKILLS="a,b") == (["a", "b"], [])
+    assert folders({"skills": ("x",)}, CDO_SKILLS="a") == (["x"], [])
+    project(library, "skills: []\n")
+    assert folders() == ([], [])
 
 
 def test_a_mistake_is_found_even_where_a_stronger_source_wins(library: Library) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cdo import strict_yaml
+from cdo import words as grammar
+from cdo.content import PACKAGED, Library
 from cdo.errors import CdoError, UsageError
 from cdo.markup import split_front_matter
 from cdo.skill_commands import skills
@@ -169,6 +172,27 @@ def test_trust_pins_a_projects_skills_until_they_change(shell: Shell) -> None:
     assert len(files) == 1 and stat.S_IMODE(files[0].stat().st_mode) == 0o600
 
 
+def test_what_the_project_s_configuration_names_is_shown_and_needs_trust(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell.skill("evil/handy")
+    (shell.path / ".cdo").mkdir()
+    (shell.path / ".cdo/config.yaml").write_text("skills: [evil]\n")
+    (row,) = shell.json("list")
+    assert (row["name"], row["place"], row["state"]) == ("handy", "project", "not trusted")
+    assert "Do it." in shell("show", "handy").stdout
+    shell("trust", "handy")
+    assert shell.json("list")[0]["state"] == "ready"
+    shell.skill("evil/handy", text="Do it otherwise.")
+    assert shell.json("list")[0]["state"] == "not trusted"
+    monkeypatch.setenv("CDO_SKILLS", "evil")
+    assert [(row["place"], row["state"]) for row in shell.json("list")] == [("given", "ready")]
+    monkeypatch.delenv("CDO_SKILLS")
+    (shell.path / ".cdo/config.yaml").write_text("skills: [none]\n")
+    assert "config.yaml" in shell.fails("list").hint
+    assert shell.json("list", "--skills", "evil")[0]["place"] == "given"
+
+
 def test_trust_of_an_unknown_name_trusts_nothing(shell: Shell) -> None:
     shell.skill(".agents/skills/one")
     assert shell.fails("trust", "one", "onw").hint == "Did you mean one?"
@@ -269,6 +293,54 @@ def test_what_is_installed_passes_the_strict_rules_and_says_what_to_do(shell: Sh
     assert discover(shell.path, shell.home).notes == ()
 
 
+SEED_EXAMPLES = """
+think "Should we reduce node types?"
+quick "Summarize A2A conflicts"
+full "Evaluate architecture"
+hitl "Design execution model"
+bd,full "Track everything in beads"
+team,full "Persistent teammates"
+adaptive,team,full "Grow/shrink team per turn"
+lev-exec "Multi-model comparison"
+exec dev "POC dev team following lev sdlc"
+exec arch "Architecture planning team"
+debug "Gateway crashes"
+"""
+
+
+def test_a_host_finds_every_word_of_cdo_explained_in_the_first_step(shell: Shell) -> None:
+    shell("install-cdo")
+    text = installed(shell.path)[0].read_text()
+    step = text.partition("\n1. ")[2].partition("\n2. ")[0]
+    explained = {word for code in re.findall(r"`([^`\n]+)`", step) for word in code.split()}
+    library = Library((("packaged", PACKAGED),))
+    vocabulary = grammar.vocabulary(library.names("presets"), library.names("modes"))
+    assert set(vocabulary.words()) | {"dev", "arch", "TAG"} <= explained
+    assert set(library.names("domains")) - {"generic"} <= explained
+    for example in SEED_EXAMPLES.strip().split("\n"):
+        words = shlex.split(example)
+        assert {word for part in words[:-1] for word in part.split(",")} <= explained
+        assert grammar.parse(words, vocabulary).problem == words[-1]
+    # And what it says is to be run in such a case is what cdo reads as this.
+    shown = re.findall(r"`/cdo ([^`\n]+)`\s+is\s+`cdo ([^`\n]*?) ?--json -`", step)
+    assert len(shown) == step.count("`/cdo ") == 4
+    for typed, run in shown:
+        args, problem = shlex.split(typed)[:-1], shlex.split(typed)[-1]
+        assert run.split() == args
+        asked = grammar.parse(shlex.split(typed), vocabulary)
+        assert asked == replace(grammar.parse([*run.split(), "-"], vocabulary), problem=problem)
+
+
+def test_the_skill_for_all_projects_is_none_of_this_project_s(shell: Shell) -> None:
+    theirs = shell.path / ".cdo/templates/skill.md"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("---\npurpose: p\nload_when: l\n---\nEVIL\n")
+    shell("install-cdo")
+    shell("install-cdo", "--user")
+    assert {file.read_text() for file in installed(shell.path)} == {"EVIL\n"}
+    assert all("EVIL" not in file.read_text() for file in installed(shell.home))
+
+
 def test_every_command_and_option_that_the_skill_names_is_one(shell: Shell) -> None:
     from cdo.cli import cli
     from cdo.commands import register
@@ -278,7 +350,9 @@ def test_every_command_and_option_that_the_skill_names_is_one(shell: Shell) -> N
     text = installed(shell.path)[0].read_text()
     known = {option for command in cli.commands.values() for each in command.params for option in each.opts}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) <= known
-    commands = set(re.findall(r"`cdo ([a-z]+)\b", text))
+    library = Library((("packaged", PACKAGED),))
+    args = grammar.vocabulary(library.names("presets"), library.names("modes")).words()
+    commands = set(re.findall(r"`cdo ([a-z]+)\b", text)) - set(args)
     assert {"final", "resume", "list", "doctor"} <= commands <= set(cli.commands)
 
 

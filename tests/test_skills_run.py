@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Desk
+from tests.conftest import A, Desk
 from tests.harness import tree
 from tests.provider import Provider
 
-A = ("--session", "a")
 QUESTION = "How should the service keep its data safe and fast under load?"
 KINDS = {
     "threat-model": ("Find abuse paths and attackers of a service.", "security"),
@@ -34,10 +33,6 @@ def given(provider: Provider, name: str = "a") -> dict[str, set[str]]:
         for info in provider.calls
         if info.kind == "agent" and info.headers["X-Cdo-Session"] == name
     }
-
-
-def session(cdo: Desk) -> Path:
-    return cdo.path / "tmp/cdo-a"
 
 
 @pytest.fixture
@@ -70,13 +65,28 @@ def test_a_folder_that_is_given_needs_no_trust(cdo: Desk, provider: Provider) ->
     assert given(provider, "b") and not any(given(provider, "b").values())
 
 
+def test_a_folder_that_the_project_names_needs_trust(cdo: Desk, provider: Provider) -> None:
+    for name in KINDS:
+        skill(cdo, name, "theirs")
+    cdo.write(".cdo/config.yaml", "skills: [theirs]\n")
+    refused = cdo("deep", "--turns", "1", *A, QUESTION).ok()
+    assert "4 skills of this project not used" in refused.err
+    assert not any(given(provider).values())
+    cdo("deep", "--turns", "1", "--session", "b", QUESTION, env={"CDO_SKILLS": "theirs"}).ok()
+    assert any(given(provider, "b").values()), "the person's own word is enough"
+    cdo("deep", "--turns", "1", "--session", "c", QUESTION).ok()
+    assert not any(given(provider, "c").values()), "and is none for later"
+    cdo("deep", "--turns", "1", "--trust", "--session", "d", QUESTION).ok()
+    assert any(given(provider, "d").values())
+
+
 def test_two_or_three_each_and_never_the_same_for_all(stocked: Desk, provider: Provider) -> None:
     stocked("deep", "--turns", "2", "--trust", *A, QUESTION).ok()
     for turn in ("t1-", "t2-"):
         sets = [frozenset(names) for call, names in given(provider).items() if call.startswith(turn)]
         assert all(len(names) <= 3 for names in sets) and any(len(names) >= 2 for names in sets)
         assert len(set(sets)) > 1
-    shown = {path.stem for path in (session(stocked) / "skills").iterdir()}
+    shown = {path.stem for path in (stocked.session() / "skills").iterdir()}
     assert shown == set().union(*given(provider).values())
 
 
@@ -86,7 +96,7 @@ def test_the_dashboard_names_the_skills_that_the_voices_get(stocked: Desk, provi
         (row,) = [line for line in done.err.splitlines() if re.match(rf"(1 +|  +){call[3:]} ", line)]
         told = re.split(r" {2,}", row.strip())[-2]  # the last of many may be cut
         assert all(name in told or told.endswith("…") for name in names), row
-    assert (session(stocked) / "00-plan.md").read_text().startswith("# Plan of turn 1")
+    assert (stocked.session() / "00-plan.md").read_text().startswith("# Plan of turn 1")
 
 
 def test_a_skill_that_the_problem_refers_to_is_used(stocked: Desk, provider: Provider) -> None:
@@ -99,7 +109,22 @@ def test_a_resume_uses_the_skills_as_they_were(stocked: Desk, provider: Provider
     for name in KINDS:
         skill(stocked, name, body="Changed since.")
     stocked("resume", "a", "--max-calls", "99")
-    before, calls = tree(session(stocked)), len(provider.calls)
+    before, calls = tree(stocked.session()), len(provider.calls)
     stocked("resume", "a")
-    assert tree(session(stocked)) == before and len(provider.calls) == calls
+    assert tree(stocked.session()) == before and len(provider.calls) == calls
     assert "Changed since." not in "".join(info.prompt for info in provider.calls)
+
+
+def test_a_reference_turns_skills_on_and_an_unknown_one_is_named(stocked: Desk, provider: Provider) -> None:
+    done = stocked("quick", "--trust", *A, "Use skill://cost-model and skill://nope here.").ok()
+    assert any("cost-model" in names for names in given(provider).values())
+    assert "no skill called nope" in done.err
+
+
+def test_a_human_may_give_skills_where_the_preset_has_none(stocked: Desk, provider: Provider) -> None:
+    stocked("hitl,think", "--turns", "1", "--trust", *A, QUESTION).failed(6)
+    plan = stocked.session() / "t1-plan.yaml"
+    assert "load-test" in plan.read_text()
+    plan.write_text("voices: [{role: critic, skills: [load-test]}, tester]\n")
+    stocked("resume", "a").ok()
+    assert given(provider) == {"t1-critic": {"load-test"}, "t1-tester": set()}

@@ -26,9 +26,11 @@ from hypothesis import strategies as st
 
 from cdo import artifacts, store
 from cdo.artifacts import Artifact
+from cdo.durable import read_file, write_file
 from cdo.errors import SessionError, UsageError
 from cdo.frozen import redactor
-from cdo.store import Session, group_records, locked, read_file, read_session, session_path, sessions, write_file
+from cdo.sessions import group_records, locked, read_session, session_path, sessions
+from cdo.store import Session
 from tests.harness import ROOT
 
 FILES = {"00-input.md": "Why?\n", "session.yaml": "cdo: x\n"}

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdo import tools
+from cdo import tools, tree
 from cdo.content import Library
 from cdo.errors import ContentError
 from cdo.tools import MAX_ANSWER, Tools
@@ -211,6 +211,34 @@ def test_what_is_never_read(root: Path, path: str) -> None:
         if REFUSED[path] in ("outside the repository", "leads nowhere inside", "version control data"):
             answer = use(root, name, path=path, **({"pattern": "MARKER"} if name == "search" else {}))
             assert answer.startswith("Error: ") and "MARKER" not in answer
+
+
+@pytest.mark.parametrize("mark", ["journal.jsonl", "calls/0001.jsonl"])
+@pytest.mark.parametrize("place", ["tmp/cdo-x", "kept", "docs/a/cdo-old"])
+def test_no_voice_reads_what_voices_said(tmp_path: Path, place: str, mark: str) -> None:
+    write(tmp_path, {f"{place}/{name}": "MARKER\n" for name in ("session.yaml", "t1-critic.md", "skills/s.md", mark)})
+    write(tmp_path, {"a.md": "MARKER\n", "src/session.yaml": "settings of another program\n"})
+    (tmp_path / "link").symlink_to(place)
+    (tmp_path / "one.md").symlink_to(f"{place}/t1-critic.md")
+    git(tmp_path, "init", "-q", "--template=")
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-qm", "with a session")
+    for path in (place, "link", f"{place}/skills", f"{place}/../{Path(place).name}"):
+        for name, more in (("list", {}), ("search", {"pattern": "MARKER"}), ("read", {})):
+            assert use(tmp_path, name, path=path, **more).startswith("Error: "), (name, path)
+    inside = ("session.yaml", "t1-critic.md", "skills/s.md", mark)
+    for path in (
+        *(f"{place}/{name}" for name in inside),
+        "link/t1-critic.md",
+        "one.md",
+        f"{tmp_path}/{place}/{mark}",
+    ):
+        for name, more in (("read", {}), ("search", {"pattern": "MARKER"})):
+            answer = use(tmp_path, name, path=path, **more)
+            assert answer == f"Error: {tree.SESSION}. It is not shown to models."
+    assert use(tmp_path, "search", pattern="MARKER") == "a.md:1: MARKER"
+    assert f"{place}/ ({tree.SESSION})" in use(tmp_path, "list", depth=8)
+    assert use(tmp_path, "read", path="src/session.yaml").endswith("1| settings of another program")
 
 
 def test_names_of_any_bytes_can_be_read_as_they_are_listed(tmp_path: Path) -> None:

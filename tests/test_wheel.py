@@ -22,6 +22,7 @@ import pytest
 
 from cdo import __version__
 from cdo.content import FOLDERS, SUFFIXES
+from cdo.words import MODIFIERS
 from tests.answers import agent_text, final_text, synthesis_text
 from tests.conftest import Desk
 from tests.harness import KEY, ROOT
@@ -205,7 +206,7 @@ def named() -> Iterator[list[str]]:
 def test_every_command_and_option_that_the_readme_names_exists() -> None:
     commands = cli_commands()
     options = {name: {opt for p in command.params for opt in p.opts} for name, command in commands.items()}
-    args = {"quick", "think", "deep", "full", "adaptive"}
+    args = {"quick", "think", "deep", "full", "debug", "parliament", "exec", *MODIFIERS}
     seen = set()
     for words in named():
         name = next((n for n in (" ".join(words[:2]), *words[:1]) if n in commands), "run")
@@ -237,9 +238,9 @@ def test_every_command_and_option_that_the_readme_names_exists() -> None:
 
 
 def test_the_examples_of_readme_and_help_run(cdo: Desk, provider: Provider) -> None:
-    for name in ("docs/a.md", "src/queue/b.py", "README.md"):
+    for name in ("docs/a.md", "src/queue/b.py", "README.md", "gateway.log"):
         cdo.write(name, "text\n")
-    desk = cdo.having(ANTHROPIC_API_KEY=KEY)
+    desk = cdo.having(ANTHROPIC_API_KEY=KEY, GEMINI_API_KEY=KEY)
     help_text = desk("--help").ok().out
     examples = re.findall(r"(?m)^ {4}(?:.*\| )?cdo (.*)", help_text.partition("Examples:")[2])
     found = [shlex.split(text, comments=True) for text in examples]

@@ -1,7 +1,8 @@
 """A command-line agent as a model: one process for each request, read to its end, and nothing of it left behind.
 
 What the agent is called with and how its output is read is content (`cdo.agents`); here the process is run. It is
-the leader of a session of its own, so that it has no terminal and can be ended with all that it started.
+the leader of a session of its own, so that it has no terminal and can be ended with all that it started. A guard in
+its group ends them when this process dies, in whatever way: nothing goes on that nobody will read and somebody pays.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import fcntl
 import os
 import re
 import shutil
@@ -16,12 +18,13 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from cdo import agents
-from cdo.agents import CommandAgent, Ended, Launch
+from cdo import agent_output, agents
+from cdo.agent_output import Ended
+from cdo.agents import CommandAgent, Launch
 from cdo.errors import ConfigError
 from cdo.types import BackendError, Fault, Message, OnText, Request, Response
 
@@ -31,6 +34,15 @@ MAX_LINE = 4096  # bytes of a line in which words are looked for
 LOOK = 0.02  # seconds between two looks at whether the process has ended
 SIGN = 1.0  # seconds between two signs of life
 DRAIN = 0.5  # seconds that the pipes may take to end when the processes have
+STALE = 3600.0  # seconds after which files of a call that nobody holds are removed
+
+# Becomes the agent: `sh -c GUARDED FD PROGRAM ARGUMENT…` with the prompt on FD. Before that it leaves the guard
+# behind, which waits for the end of the pipe that came as stdin and then ends the group, itself included.
+GUARDED = """\
+exec 3<&0
+{ trap '' HUP INT TERM; read -r end <&3; kill -9 -$$; } >/dev/null 2>&1 &
+exec "$@" 3<&- </dev/fd/$0
+"""
 
 
 class CommandBackend:
@@ -52,77 +64,77 @@ class CommandBackend:
         folder: Path | None = None,
     ) -> None:
         self._agent, self._program, self._word, self._env = agent, program, word, env
-        self._folder = folder
+        self._folder, self._swept = folder, False
 
     async def complete(self, request: Request, on_text: OnText) -> Response:
         """Answer one request; raises `BackendError`, or `ConfigError` when the agent's folder cannot be used."""
         messages = agents.unseen(self._agent, request)
         prompt = messages[0].text if len(messages) == 1 else self._word(messages)
-        work, home = self._places()
-        try:
+        folder = self._ready()
+        with _files(folder) as home:
             launch = agents.launch(self._agent, request, prompt, str(home), self._env)
             for name, text in launch.files.items():
                 (home / name).write_text(text, encoding="utf-8")
-            ended = await self._run(launch, work, on_text)
-        finally:
-            shutil.rmtree(home, ignore_errors=True)
-        return agents.read(self._agent, request, ended)
+            ended = await self._run(launch, folder / "work", on_text)
+        return agent_output.read(self._agent, request, ended)
 
     async def close(self) -> None:
         """Nothing to close: processes end with their calls."""
 
-    def _places(self) -> tuple[Path, Path]:
-        """The empty folder that the agent works in, and a new one for the files of this call."""
+    def _ready(self) -> Path:
+        """The folder of agents, with an empty one in it that they work in, and without what killed runs left."""
         folder = self._folder or _cache() / "agents"
         work = folder / "work"
         try:
             work.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = next(work.iterdir(), None)
-            home = Path(tempfile.mkdtemp(prefix="call-", dir=folder))
         except OSError as error:
-            raise ConfigError(
-                f"The folder of command-line agents {folder} cannot be used: {error.strerror or error}.",
-                "Mend its permissions, or set XDG_CACHE_HOME to a folder that can be written.",
-            ) from None
+            raise _unusable(folder, error) from None
         if found:
-            home.rmdir()
             raise ConfigError(
                 f"The folder that command-line agents work in is not empty: it holds {found}.",
                 "Agents take settings and instructions from where they work: remove what is in there.",
             )
-        return work, home
+        if not self._swept:
+            self._swept = True
+            _sweep(folder)
+        return folder
 
     async def _run(self, launch: Launch, work: Path, on_text: OnText) -> Ended:
         """Run one process to its end; whatever becomes of the call, it and its group are gone afterwards."""
-        with tempfile.TemporaryFile() as prompt:  # a file needs no one to feed it, and has an end
-            prompt.write(launch.stdin.encode("utf-8"))
-            prompt.seek(0)
-            child = self._start(launch, work, prompt)
         again = self._agent.read.again
         out, err = _Sink(MAX_OUT, again), _Sink(MAX_ERR, again, tail=True)
         pipes: list[asyncio.BaseTransport | IO[bytes]] = []
-        assert child.stdout and child.stderr
-        try:
+        with _lifeline() as lifeline:
+            with tempfile.TemporaryFile() as prompt:  # a file needs no one to feed it, and has an end
+                prompt.write(launch.stdin.encode("utf-8"))
+                prompt.seek(0)
+                child = self._start(launch, work, prompt, lifeline)
+            assert child.stdout and child.stderr
             try:
-                pipes += [await out.read(child.stdout), await err.read(child.stderr)]
-                await _watch(child, out, err, on_text)
+                try:
+                    pipes += [await out.read(child.stdout), await err.read(child.stderr)]
+                    await _watch(child, out, err, on_text)
+                finally:
+                    _kill(child)  # also what it left running, which would hold the pipes open
+                await asyncio.wait({out.closed, err.closed}, timeout=DRAIN)
             finally:
-                _kill(child)  # also what it left running, which would hold the pipes open
-            await asyncio.wait({out.closed, err.closed}, timeout=DRAIN)
-        finally:
-            for pipe in (*pipes, child.stdout, child.stderr):
-                pipe.close()
+                for pipe in (*pipes, child.stdout, child.stderr):
+                    pipe.close()
         if out.over:
             raise BackendError(Fault.MALFORMED, f"the agent printed more than {MAX_OUT >> 20} MB")
         return Ended(out.text(), err.text(), child.returncode, out.again or err.again)
 
-    def _start(self, launch: Launch, work: Path, prompt: IO[bytes]) -> subprocess.Popen[bytes]:
+    def _start(self, launch: Launch, work: Path, prompt: IO[bytes], lifeline: int) -> subprocess.Popen[bytes]:
+        if not shutil.which(self._program):
+            raise BackendError(Fault.REJECTED, f"{self._program} cannot be started: there is no such program")
         try:
             return subprocess.Popen(
-                [self._program, *launch.argv],
-                stdin=prompt,
+                ["/bin/sh", "-c", GUARDED, str(prompt.fileno()), self._program, *launch.argv],
+                stdin=lifeline,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
+                pass_fds=(prompt.fileno(),),
                 cwd=work,
                 env=dict(launch.env),
                 bufsize=0,
@@ -137,6 +149,54 @@ def _cache() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("cdo"))
+
+
+def _unusable(folder: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"The folder of command-line agents {folder} cannot be used: {error.strerror or error}.",
+        "Mend its permissions, or set XDG_CACHE_HOME to a folder that can be written.",
+    )
+
+
+@contextlib.contextmanager
+def _files(folder: Path) -> Iterator[Path]:
+    """A new folder in `folder` for the files of one call, gone afterwards; locked, so that nobody sweeps it away."""
+    try:
+        home = Path(tempfile.mkdtemp(prefix="call-", dir=folder))
+    except OSError as error:
+        raise _unusable(folder, error) from None
+    lock = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks: nobody can sweep it either
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield home
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+        os.close(lock)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove the files of calls whose process was killed: old, and locked by nobody."""
+    for home in folder.glob("call-*"):
+        with contextlib.suppress(OSError):
+            lock = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                if time.time() - os.fstat(lock).st_mtime > STALE:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(home, ignore_errors=True)
+            finally:
+                os.close(lock)
+
+
+@contextlib.contextmanager
+def _lifeline() -> Iterator[int]:
+    """The reading end of a pipe that ends when this process does: nobody else holds the other one."""
+    end, held = os.pipe()
+    try:
+        yield end
+    finally:
+        os.close(end)
+        os.close(held)
 
 
 class _Sink(asyncio.Protocol):

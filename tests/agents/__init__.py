@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from cdo.content import PACKAGED, Library
 from cdo.types import Message
 
 LIBRARY = Library((("packaged", PACKAGED),))
+ROOT = Path(__file__).parents[2]
 STAND_IN = Path(__file__).with_name("stand_in.py")
 
 
@@ -31,6 +33,14 @@ def backend(found: CommandAgent, program: str, env: Mapping[str, str], folder: P
         return LIBRARY.render("dispatch/command-prompt", {"messages": messages})
 
     return CommandBackend(found, program, word, env, folder)
+
+
+def drive(
+    name: str, program: Path, folder: Path, *more: str, env: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """A process of its own that asks an agent; `more` is what `driver.py` takes after these."""
+    argv = [sys.executable, "-m", "tests.agents.driver", name, str(program), str(folder), *(more or ("m1",))]
+    return subprocess.Popen(argv, cwd=ROOT, env=env)
 
 
 @dataclass(frozen=True)
@@ -73,3 +83,16 @@ def alive(pid: int) -> bool:
     except (ProcessLookupError, FileNotFoundError):
         return False
     return state != "Z"
+
+
+def members(group: int) -> list[int]:
+    """The processes of a group that still run."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, its = entry.read_text().rpartition(")")[2].split()[:3]
+        except OSError:  # it just ended
+            continue
+        if int(its) == group and state != "Z":
+            found.append(int(entry.parent.name))
+    return found

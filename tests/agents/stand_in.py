@@ -2,7 +2,7 @@
 
 A step is [what, with]: out, err (print), big (print so many bytes), close (stdout), fill (stderr, so many bytes),
 sleep (seconds), child (leave one running that holds the pipes), deaf (no signal but KILL ends it), exit (code),
-signal (end by it).
+signal (end by it), group (send it to its whole group).
 """
 
 import contextlib
@@ -33,7 +33,14 @@ def record(place: Path) -> None:
         "session": os.getsid(0),
         "files": files,
     }
-    (place / f"seen-{os.getpid()}.json").write_text(json.dumps(seen), encoding="utf-8")
+    keep(place / f"seen-{os.getpid()}.json", json.dumps(seen))
+
+
+def keep(path: Path, text: str) -> None:
+    """Write a file that is there at once and whole."""
+    half = path.with_name(f".{path.name}")
+    half.write_text(text, encoding="utf-8")
+    half.rename(path)
 
 
 def step(place: Path, what: str, value: Any) -> None:
@@ -59,7 +66,9 @@ def step(place: Path, what: str, value: Any) -> None:
             signal.signal(number, signal.SIG_IGN)
     elif what == "child":
         child = subprocess.Popen([sys.executable, "-I", "-S", "-c", f"import time; time.sleep({value})"])
-        (place / f"child-{child.pid}").write_text(str(child.pid))
+        keep(place / f"child-{child.pid}", str(child.pid))
+    elif what == "group":
+        os.killpg(0, value)
     elif what == "exit":
         os._exit(value)
     elif what == "signal":

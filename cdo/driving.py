@@ -1,0 +1,235 @@
+"""Drives a run under a view: shows its plan and what happens, asks the person, prints the result, ends the process.
+
+`app` wires the run; here is what a person at the terminal sees of it and is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import click
+
+from cdo import app, hitl, plan_edits, proposal
+from cdo.console import columns, dumps, leave
+from cdo.dashboard import Past, lines, markdown
+from cdo.errors import BudgetReached, CdoError, Interrupted, NeedsHuman
+from cdo.people import Editing, Human
+from cdo.plan import Plan
+from cdo.preview import Preview
+from cdo.runner import totals
+from cdo.settings import Settings
+from cdo.store import Session
+from cdo.types import Event, Pause
+from cdo.view import View, make_view, summary
+from cdo.wording import visible
+
+EXIT_STRICT = 3
+
+
+def drive(
+    session: Session,
+    kept: Plan,
+    preview: Preview,
+    settings: Settings,
+    options: Mapping[str, Any],
+    *,
+    resumed: bool,
+    notes: Sequence[str] = (),
+) -> None:
+    """Run a session's plan as it was `kept` under a view, print its result, and exit with its code.
+
+    `preview` shows it with the models that are asked from now on, which may be others than the plan's.
+    """
+    plan = preview.plan
+    view = make_view(sys.stderr, quiet=options["quiet"], verbose=options["verbose"], json=options["as_json"])
+    try:
+        view(Event("run", session.name, {
+            "preset": plan.preset, "why": plan.why, "models": list(plan.models), "path": str(session.path),
+            "resumed": resumed,
+        }))  # fmt: skip
+        for note in notes:
+            view(Event("note", "", {"text": note}))
+        if plan.dashboard:
+            _show_plan(session, preview, view, begun=any(record["kind"] == "exchange" for record in session.records))
+        shell = _shell(view, preview, options, dict(zip(kept.models, plan.models, strict=True)))
+        result = asyncio.run(app.run(session, kept, settings, preview.library, shell))
+    except CdoError as error:
+        if options["as_json"]:
+            view.close()
+            click.echo(dumps(_broken_off(session, error).json()))
+        raise
+    finally:
+        view.close()
+        session.close()
+    with contextlib.suppress(BrokenPipeError):  # whoever reads no further still wants the exit code
+        click.echo(dumps(result.json()) if options["as_json"] else summary(result))
+    if settings.strict and (result.status != "converged" or result.degraded):
+        leave(EXIT_STRICT)
+
+
+def _show_plan(session: Session, preview: Preview, view: View, *, begun: bool) -> None:
+    """Show the dashboard before the first turn, and keep it as a file. With a human it is shown with the plan."""
+    if begun:
+        return
+    sketch = preview.first()
+    session.put_text("00-plan.md", markdown(sketch))
+    if not preview.plan.hitl:
+        view(Event("dashboard", "", {"lines": lines(sketch, columns(sys.stderr))}))
+
+
+def _broken_off(session: Session, error: CdoError) -> app.Result:
+    """What `--json` prints of a run without a result: how far it came, and why it ended."""
+    kinds = {BudgetReached: "budget", NeedsHuman: "paused", Interrupted: "interrupted"}
+    used = totals(session.records)
+    turns = {record["call"] for record in session.records if record.get("call_kind") == "synthesis"}
+    return app.Result(
+        session=session.name,
+        path=str(session.path),
+        status=kinds.get(type(error), "failed"),
+        why=error.message,
+        decision="",
+        confidence=None,
+        turns=len(turns),
+        calls=used.calls,
+        tokens=used.tokens,
+        cost=used.known_cost,
+    )
+
+
+def _shell(view: View, preview: Preview, options: Mapping[str, Any], instead: Mapping[str, str]) -> app.Shell:
+    """How this invocation can ask: at a terminal the person, with --yes for consent, else nobody."""
+    terminal = sys.stdin.isatty() and sys.stderr.isatty() and not options["no_input"]
+    past = Progress(preview)
+
+    def observe(event: Event) -> None:
+        past.note(event)
+        view(event)
+
+    async def answer(pause: Pause) -> str:
+        return await _ask(view, pause.question, pause.options)
+
+    async def consent(stale: Sequence[str], kept: Sequence[str]) -> bool:
+        if options["yes"]:
+            return True
+        question = f"Edited files make these stale: {', '.join(stale)}."
+        if kept:
+            question += f" Kept, since you edited them: {', '.join(kept)}."
+        return (
+            await _ask(view, f"{question} Ask for them again (the old ones move to superseded/)?", ("yes", "no"))
+            == "yes"
+        )
+
+    async def review(editing: Editing) -> str:
+        return await past.review(view, editing)
+
+    may_ask = terminal and not options["yes"]
+    return app.Shell(
+        preview.specs,
+        observe,
+        human=Human(
+            answer=answer if may_ask else None,
+            consent=consent if terminal or options["yes"] else None,
+            review=review if terminal else None,
+        ),
+        instead=instead,
+    )
+
+
+class Progress:
+    """What a person at the terminal is shown before each turn: the plan, and what the turns before it came to."""
+
+    def __init__(self, preview: Preview) -> None:
+        self._preview = preview
+        self._past: dict[int, Past] = {}
+        self._voices: dict[int, int] = {}
+        self._open: dict[str, str] = {}
+
+    def note(self, event: Event) -> None:
+        """Take in what happened: how many voices a turn has, and what its synthesis says."""
+        if event.kind == "batch":
+            for name, kind in event.data["calls"]:
+                if kind == "agent" and (found := re.match(r"t(\d+)-", name)):
+                    self._voices[int(found[1])] = len(event.data["calls"])
+        directive = event.data.get("directive")
+        if event.kind == "reply" and directive and (found := re.match(r"t(\d+)-", event.name)):
+            turn = int(found[1])
+            for tension in directive["tensions"]:
+                self._open.pop(tension["id"], None)
+                if tension["status"] == "open":
+                    self._open[tension["id"]] = tension["title"]
+            voices, confidence = self._voices.get(turn, 0), directive["confidence"]
+            self._past[turn] = Past(turn, voices, confidence, len(self._open))
+
+    async def review(self, view: View, editing: Editing) -> str:
+        """Let the person change a turn's plan at the terminal or in an editor; returns its text."""
+        form: Any = editing.review.format
+
+        def show(data: Any, columns: int) -> list[str]:
+            past = [item for turn, item in sorted(self._past.items()) if turn < data.turn]
+            titles = [f"{name}: {title}" for name, title in self._open.items()]
+            return [*lines(self._preview.of(data, past, titles), columns), *form.remarks(data)]
+
+        def change(command: str, text: str) -> str:
+            return proposal.dump(plan_edits.applied(command, form.parse(text), form), form, editing.render)
+
+        commands = [(f"{verb} {takes}".strip(), what) for verb, (takes, what) in plan_edits.COMMANDS.items()]
+        return await hitl.review(
+            view,
+            editing.path,
+            editing.text,
+            form.parse,
+            show,
+            write=editing.write,
+            change=change,
+            commands=commands,
+        )
+
+
+def _picked(typed: str, choices: Sequence[str]) -> str:
+    """The choice that was typed, by its number or by how it begins; raise `click.UsageError` where it is none."""
+    word = typed.strip().casefold()
+    begun = [choice for choice in choices if word and choice.casefold().startswith(word)]
+    if word.isdecimal() and 1 <= int(word) <= len(choices):
+        return choices[int(word) - 1]
+    if len(begun) != 1:
+        raise click.UsageError(f"Type a number from 1 to {len(choices)}, or how your choice begins.")
+    return begun[0]
+
+
+async def _ask(view: View, question: str, choices: Sequence[str]) -> str:
+    """Ask at the terminal, with the live view out of the way; runs beside the event loop."""
+
+    def prompt() -> str:
+        with view.suspend():
+            click.echo(visible(question), err=True)
+            for number, choice in enumerate(choices, 1):
+                click.echo(f"  {number}) {choice}", err=True)
+            return str(
+                click.prompt("Your choice", value_proc=lambda typed: _picked(typed, choices), default="1", err=True)
+            )
+
+    try:
+        return await _in_thread(prompt)
+    except click.Abort:
+        raise NeedsHuman("The question was not answered.", "`cdo resume` asks it again.") from None
+
+
+async def _in_thread(function: Callable[[], str]) -> str:
+    """Run a blocking function in a daemon thread: Ctrl-C must not wait until somebody presses Enter."""
+    done: Future[str] = Future()
+
+    def work() -> None:
+        try:
+            done.set_result(function())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=work, name="cdo-ask", daemon=True).start()
+    return await asyncio.wrap_future(done)
