@@ -23,7 +23,8 @@ MAX_CITATIONS = 2_000  # that are looked at in one check
 TOO_MANY = "not checked: there are too many citations"
 
 _WORDS = (
-    r'"[^"\n]{1,300}"|“[^”\n]{1,300}”|«[^»\n]{1,300}»|`[^`\n]{1,300}`|\'[^\'\n]{1,300}\'(?!\w)|\\"[^"\n]{1,300}\\"'
+    # A quote ends where no word goes on: `"a "quoted" word"` is more than `"a "`.
+    r'"(?!")[^\n]{1,300}?"(?!\w)|“[^”\n]{1,300}”|«[^»\n]{1,300}»|`[^`\n]{1,300}`|\'[^\'\n]{1,300}\'(?!\w)|\\"[^"\n]{1,300}\\"'
 )
 _MARK = r"[ ](?:✓|✗[ ]\([^()\n]{0,200}\))"
 # Each part is bounded or possessive, and a path is only tried where one can begin: no text takes more than a few
@@ -105,19 +106,24 @@ def find(text: str) -> tuple[Citation, ...]:
 
 
 def _each(text: str) -> Iterator[Citation]:
+    done = 0
     for match in _CITATION.finditer(text):
         path = match["path"]
-        if not path or not _is_path(path, by_anchor=match["first_l"] is not None):
+        # What stands in the words of one citation is quoted with them, and no citation of its own.
+        if not path or match.start() < done or not _is_path(path, by_anchor=match["first_l"] is not None):
             continue
         first = int(match["first"] or match["first_l"])
         last = int(match["last"] or match["last_l"] or first)
         path = path.removeprefix("./")
         if words := match["quote"]:
             yield Citation(path, first, last, _bare(words), end=match.end("quote"))
+            done = match.end("quote")
             continue
         at = match.end("column") if match["column"] else match.end("last" if match["last"] else "first")
         at = match.end() if match["first_l"] else at
-        yield _with_words(text, Citation(path, first, last, end=at))
+        found = _with_words(text, Citation(path, first, last, end=at))
+        done = found.end
+        yield found
 
 
 def _with_words(text: str, found: Citation) -> Citation:

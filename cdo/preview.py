@@ -117,7 +117,7 @@ class Preview:
             if plan.documents
             else "",
             f"{counted(count, 'model')} of one vendor ({vendors[0] or 'not known'}): agreement counts once"
-            if len(vendors) == 1 and (count > 1 or plan.mode)
+            if len(vendors) == 1 and (count > 1 or (plan.mode and plan.least < plan.turns[1]))
             else "",
         ]
         return [note for note in notes if note]

@@ -1,8 +1,8 @@
 """The nouns that programs, runner, store and backends share.
 
-Programs are pure generators: they yield a `Batch` of `Call`s (or a `Pause` for the human) and receive
-`Reply`s. A `Reply` carries validated data and no prose, so that a program *cannot* think about what a
-model wrote: it only sees what a reply format has checked.
+Programs are pure generators: they yield steps (a `Batch` of `Call`s; a `Pause`, `Review` or `Collect` for the
+human; a `Publish` of files to read) and receive `Reply`s. A `Reply` carries validated data and nothing else of what a
+model wrote, so that a program *cannot* think about it: it only sees what a reply format has checked.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Call:
 class Batch:
     """Calls that are made at the same time and do not see each other.
 
-    With fewer than `quorum` valid replies the run fails; above it, missing ones are `None` replies.
+    With fewer than `quorum` valid replies the run fails; above it, missing ones are replies without data.
     """
 
     calls: tuple[Call, ...]
@@ -327,8 +327,8 @@ class Backend(Protocol):
 class Event:
     """Something that happened: a line of the journal, and what live views show.
 
-    `kind` is one of run, turn, call, progress, retry, reply, missing, pause, stale, commit, done;
-    `name` is the call or pause it is about; `data` is JSON.
+    `kind` is one of run, dashboard, batch, call, progress, tool, exchange, retry, invalid, reply, missing, pause,
+    review, stale, note, stopped, done, content; `name` is the call, file or question it is about; `data` is JSON.
     """
 
     kind: str

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cdo import citations
@@ -304,6 +304,7 @@ def test_why_cannot_break_out_of_its_mark() -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(MIXED)
+@example("`.PY:0: /.A:0:`")
 def test_marking_changes_nothing_else_and_is_idempotent(text: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder), {"src/a.py": SOURCE, "a.py": "x = 1\n"})
@@ -329,3 +330,11 @@ def test_the_files_of_a_session_are_no_evidence(root: Path) -> None:
     (root / "said.md").symlink_to("tmp/cdo-0/t1-critic.md")
     assert judged("said.md:1", root) == (False, SESSION)
     assert judged("README.md:1", root)[0]
+
+
+def test_a_quote_with_quotes_in_it_is_not_cut_to_what_comes_before_them(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text('x = 1  # a "quoted" word\n')
+    (bad,) = check_all(['a.py:1 "# a "locked" word"'], tmp_path)
+    assert not bad.verified
+    (good,) = check_all(['a.py:1 "# a "quoted" word"'], tmp_path)
+    assert good.verified
