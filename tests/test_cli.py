@@ -847,7 +847,7 @@ def shell(desk: Desk, script: str, **env: str) -> subprocess.CompletedProcess[st
 
 
 ANNOYING: list[tuple[str, int, str]] = [
-    ("cdo content list | head -1; exit ${PIPESTATUS[0]}", 0, "presets/deep"),
+    ("cdo content list | head -1; exit ${PIPESTATUS[0]}", 0, "presets/debug"),
     ("cdo --help | true; exit ${PIPESTATUS[0]}", 0, ""),
     ("cdo quick -q 'Why?' | true; exit ${PIPESTATUS[0]}", 0, ""),
     ("cdo quick -q --strict 'Why?' | true; exit ${PIPESTATUS[0]}", 3, ""),

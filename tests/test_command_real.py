@@ -336,7 +336,7 @@ def test_opencode_dies_with_the_process_that_called_it(
         driver = drive("opencode", BIN / "opencode", tmp_path / "folder", "stub/m1", env=around(home))
         try:
             settle(lambda: bool(p.calls), 30.0)
-            assert len(running(home)) >= 4
+            assert len(running(home)) >= 3  # its wrapper, the program and the guard
         finally:
             driver.kill()
             driver.wait()
