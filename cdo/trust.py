@@ -94,7 +94,7 @@ def _real(path: Path | str) -> str:
 def _read(file: Path) -> dict[tuple[str, str], str]:
     try:
         data = read_regular(file, MAX_BYTES)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # nothing was trusted yet
         return {}
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}.", _MEND) from None

@@ -477,13 +477,16 @@ def test_a_damaged_file_trusts_nothing_and_is_kept(tmp_path: Path, content: str)
 
 def test_trust_that_cannot_be_kept_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
-    with pytest.raises(ConfigError, match="cannot be read"):
-        Trust.load()
+    assert not Trust.load().holds("skill", "/a", "0" * 64), "where no file can be, nothing is trusted"
     trust = Trust(tmp_path / "data/trusted.json")
     with pytest.raises(ConfigError, match="cannot be written") as caught:
         trust.pin("skill", [("/a", "0" * 64)])
     assert "CDO_DATA_DIR" in caught.value.hint
     assert not trust.holds("skill", "/a", "0" * 64)
+    (tmp_path / "data").unlink()
+    (tmp_path / "data/trusted.json").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Trust.load()
 
 
 # -- names -----------------------------------------------------------------------------------------
