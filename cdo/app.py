@@ -310,4 +310,4 @@ def _checked(final: artifacts.Artifact, outcome: Outcome, runner: Runner) -> art
             listed = "\n".join(f"- ✗ `{item}`: {why}" for item, why in outcome.unverified)
             line += f" Not verified:\n\n{listed}"
         body = add_to_section(body, "Confidence", line) if final_section(body, "Confidence") is not None else body
-    return replace(final, body=body)
+    return replace(final, body=f"{body.rstrip()}\n\n{outcome.record}" if outcome.record else body)

@@ -22,7 +22,7 @@ class Outcome:
     `verified` and `unverified` the citations that hold, and those that do not with the reason; `documents` the data
     of what was written beside FINAL.md, by file; `votes` how recorded votes ended, where there were any; `ledger`
     the (id, status) of every tension. `confidence` is what is left of the `stated` one after the facts that
-    `lowered` names.
+    `lowered` names. `record` is a section that code writes at the end of FINAL.md.
     """
 
     status: str
@@ -41,6 +41,7 @@ class Outcome:
     ledger: tuple[tuple[str, str], ...] = ()
     stated: float = 0.0
     lowered: str = ""
+    record: str = ""
 
     @property
     def degraded(self) -> bool:
@@ -53,7 +54,7 @@ class FinalShape:
     """How a program's FINAL.md is worded and checked; the defaults are those of a deliberation.
 
     `data` adds to the call's, `include` names documents to be worded into it. `form` replaces the format that
-    holds FINAL.md to the ledger and to the objections of the last turn.
+    holds FINAL.md to the ledger and to the objections of the last turn. `record` is put at its end as it is.
     """
 
     template: str = "engine/final-protocol"
@@ -61,6 +62,7 @@ class FinalShape:
     data: Mapping[str, Any] = field(default_factory=dict)
     include: Mapping[str, str] = field(default_factory=dict)
     votes: tuple[str, ...] = ()
+    record: str = ""
 
 
 def conclude(course: Course, ending: Verdict, heard: Heard, shape: FinalShape | None = None) -> Program[Outcome]:
@@ -101,6 +103,7 @@ def conclude(course: Course, ending: Verdict, heard: Heard, shape: FinalShape | 
         unverified=tuple(sorted(course.unverified.items())),
         documents=documents,
         votes=shape.votes,
+        record=shape.record,
         ledger=tuple((item.id, item.status) for item in record.ledger),
     )
 

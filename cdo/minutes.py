@@ -231,3 +231,15 @@ def _recorded(tally: Tally) -> str:
         if tally.named(vote)
     ]
     return f"- {tally.words} (turn {tally.turn}; {'; '.join(sides)})"
+
+
+def hansard(house: House) -> str:
+    """What was put to the vote, in its own words, and how each seat voted and why: a section that code writes."""
+    if not house.tallies:
+        return ""
+    lines = ["## Record of votes", ""]
+    for tally in house.tallies:
+        lines.append(f"- **{tally.item.id}** (turn {tally.turn}), {tally.score}: {one_line(tally.item.text)}")
+        for seat, _, vote, reason in tally.votes:
+            lines.append(f"  - {seat}: {vote}{f', {one_line(reason)}' if reason else ''}")
+    return "\n".join(lines)

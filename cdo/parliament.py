@@ -18,7 +18,7 @@ from cdo.alarms import Alarms, finished, raised
 from cdo.blocks import Line, RoleName
 from cdo.convergence import Verdict
 from cdo.ending import FinalShape, Outcome, conclude, final_form
-from cdo.minutes import MinutesFormat, SpeechFormat
+from cdo.minutes import MinutesFormat, SpeechFormat, hansard
 from cdo.motions import House, Item, SpeechData, Stage
 from cdo.plan import Plan
 from cdo.schemas import Schema
@@ -305,4 +305,5 @@ def _final(course: Course, hall: _Hall) -> FinalShape:
         "vendors": len(vendors),
         "unknown": UNKNOWN in vendors,
     }
-    return FinalShape(template=FINAL, form=form, data=data, votes=tuple(tally.words for tally in house.tallies))
+    votes = tuple(tally.words for tally in house.tallies)
+    return FinalShape(template=FINAL, form=form, data=data, votes=votes, record=hansard(house))

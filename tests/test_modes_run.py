@@ -146,6 +146,8 @@ def test_a_parliament_votes_and_the_tally_is_the_codes_own(sitting: Desk, provid
     assert done.json["turns"] == 3
     assert re.search(r"votes:[^\n]*\n?.*M1.*4 yes.*1 no", text), text[:1500]
     assert "1 of 2 vendors" in text and "critic" in text and "has looked at the cost" in text
+    record = text.partition("## Record of votes")[2]
+    assert "4 yes / 1 no; 1 of 2 vendors: Split it in May." in record and "critic: no, critic has looked" in record
     models = {info.call: info.body["model"] for info in provider.calls if info.kind == "agent"}
     assert len(set(models.values())) == 2
     for seat in {call.partition("-")[2] for call in models}:
