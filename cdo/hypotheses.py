@@ -139,14 +139,19 @@ class Hypotheses:
 
         Evidence that `checks` refute does not count, and what rests on nothing else is open again. A change of status
         that evidence does not carry is not made; a wish whose identity is wrong is left out. What only a voice
-        settles stays open.
+        settles stays open, with the evidence that it brought.
         """
         ledger = Hypotheses(tuple(_held(item, checks) for item in self.items))
         for wish in wishes:
             ledger = ledger._taken(turn, wish.model_copy(update={"evidence": checks.sound(wish.evidence)}))
         merged = {folded(name) for wish in wishes for name in wish.merges}
         for voice, wish in proposed:
-            if self.get(wish.id) or folded(f"{voice}/{wish.id}") in merged:
+            if self.get(wish.id) and (now := ledger.get(wish.id)):
+                # The evidence that a voice brings is kept; only a synthesis changes the status.
+                kept = {"status": now.status, "evidence": checks.sound(wish.evidence)}
+                ledger = ledger._taken(turn, wish.model_copy(update=kept))
+                continue
+            if folded(f"{voice}/{wish.id}") in merged:
                 continue
             fresh = {"id": ledger.following, "status": "open", "evidence": checks.sound(wish.evidence)}
             ledger = ledger._taken(turn, wish.model_copy(update=fresh))

@@ -685,3 +685,15 @@ def test_no_text_does_harm(text: str, held: ReplyFormat) -> None:
 
 def test_the_ledger_as_data_is_plain() -> None:
     assert strict_yaml.load(strict_yaml.dump({"items": KNOWN.data()})) == {"items": KNOWN.data()}
+
+
+def test_the_evidence_of_a_voice_is_kept_where_the_synthesis_leaves_it_out() -> None:
+    first = HypothesisWish(id="H1", text="The pool starves.", prediction="More workers cure it.")
+    ledger = Hypotheses().after(1, [first])
+    said = first.model_copy(
+        update={"status": "supported", "evidence": ("observed: eight workers stay up for an hour",)}
+    )
+    after = ledger.after(2, [], [("tester", said)])
+    (item,) = after.items
+    assert item.status == "open" and item.evidence == said.evidence
+    assert after.after(3, [], [("critic", said)]).items == after.items, "said twice, kept once"
