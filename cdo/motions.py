@@ -20,8 +20,14 @@ Stage = Literal["opening", "debate", "answer", "vote"]
 Vote = Literal["yes", "no", "abstain", "absent"]
 Fate = Literal["moved", "carried", "rejected", "accepted", "lapsed"]
 
-_Motion = Annotated[str, Field(pattern=r"^M[1-9][0-9]{0,3}$")]
-_Amendment = Annotated[str, Field(pattern=r"^A[1-9][0-9]{0,3}$")]
+
+def _id(value: Any) -> Any:
+    """An id as the house writes it: a seat that says m1 means M1."""
+    return value.strip().upper() if isinstance(value, str) else value
+
+
+_Motion = Annotated[str, BeforeValidator(_id), Field(pattern=r"^M[1-9][0-9]{0,3}$")]
+_Amendment = Annotated[str, BeforeValidator(_id), Field(pattern=r"^A[1-9][0-9]{0,3}$")]
 _Wording = Annotated[str, Field(min_length=1, max_length=1500)]
 
 
@@ -43,7 +49,7 @@ class AmendmentWish(Tolerant):
 class VoteWish(Tolerant):
     """A seat's vote on one item of the ballot, with its reason."""
 
-    item: Annotated[str, Field(pattern=r"^[AM][1-9][0-9]{0,3}$")]
+    item: Annotated[str, BeforeValidator(_id), Field(pattern=r"^[AM][1-9][0-9]{0,3}$")]
     vote: Annotated[Literal["yes", "no", "abstain"], BeforeValidator(lambda value: _word(value))]
     reason: Line
 

@@ -408,3 +408,8 @@ def test_no_text_does_harm(text: str, held: ReplyFormat) -> None:
         mended = held.repair(whole)
         if mended:
             held.parse(mended[0])
+
+
+def test_an_id_in_small_letters_is_the_same_id() -> None:
+    found = said(seconds=["m1"], accepts=[" a2 "], ballot=[{"item": "m3", "vote": "Yes", "reason": "x"}])
+    assert (found.seconds, found.accepts, found.ballot[0].item) == (("M1",), ("A2",), "M3")
