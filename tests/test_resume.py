@@ -504,7 +504,7 @@ def test_a_save_while_the_run_goes_on_is_seen(empty: Place, p: Provider) -> None
 
 def test_of_two_resumes_at_once_one_is_refused(empty: Place, p: Provider) -> None:
     empty.run("--turns", "2", "--max-calls", "3").failed(5)
-    p.latency = 2.0
+    p.latency = 6.0  # of the first call: long enough for a second process to start on a busy machine
     p.reset()
     with empty.running("resume", "a", "--max-calls", "20") as first:
         wait_for(lambda: bool(p.calls))
