@@ -147,8 +147,7 @@ class Course:
             self.team = self.team.begin(self.turn, names, retire=self.plan.adaptive)
             self._written("human", [note for name in names for note in self._said(name)])
             if self.plan.hitl:  # what was left while the plan waited
-                found = yield Collect(f"t{self.turn}-letters", team.INBOX, team.NoteFormat())
-                self._written("human", cast("tuple[Any, ...]", found))
+                yield from self._letters("letters")
             self.team = self.team.delivered(self.turn, names)
             yield Publish(self.team.files())
         self.last = tuple(voice.role for voice in chosen)
@@ -156,11 +155,8 @@ class Course:
 
     def _mail(self, voices: list[Voice]) -> Program[list[Voice]]:
         """Take in what lead and human wrote to teammates; whoever a message waits for gets a seat."""
-        turn = self.turn
-        wishes = self.directive.messages if self.directive else ()
-        self._written("lead", wishes)
-        found = yield Collect(f"t{turn}-inbox", team.INBOX, team.NoteFormat())
-        self._written("human", cast("tuple[Any, ...]", found))
+        self._written("lead", self.directive.messages if self.directive else ())
+        yield from self._letters("inbox")
         high = self.band()[1]
         names = [voice.name for voice in voices]
         for name in (name for name in self.team.called() if name not in names):
@@ -173,6 +169,11 @@ class Course:
             voices.append(Voice(name, mate.role))
         yield Publish(self.team.files())
         return voices
+
+    def _letters(self, name: str) -> Program[None]:
+        """Take in the letters that a person left; `name` tells this collection of the turn from others."""
+        found = yield Collect(f"t{self.turn}-{name}", team.INBOX, team.NoteFormat())
+        self._written("human", cast("tuple[Any, ...]", found))
 
     def _written(self, sender: Any, notes: Sequence[Any]) -> None:
         self.team, strangers = self.team.told(self.turn, sender, notes), self.team.strangers(notes)
@@ -282,6 +283,7 @@ class Course:
     def _voices(self, voices: Sequence[Voice], shape: Shape, claims: Sequence[str]) -> Batch:
         """One call a voice. Of the ledger a voice is shown what is open, so that briefs do not grow with turns."""
         calls = []
+        domain = self._domain()
         for index, voice in enumerate(voices):
             fresh = voice.role in shape.fresh
             data = {
@@ -312,11 +314,8 @@ class Course:
                 data["messages"] = [{"id": "", "from": "human", "text": note.text} for note in said]
             if include:
                 data["include"] = include
-            if self.plan.domain_file:
-                tag = self.plan.domain or ""
-                tagged = [card for card in self.plan.skills if tag in card.tags]
-                listed = [{"name": card.name, "description": card.description} for card in tagged]
-                data["domain"] = {"tag": tag, "skills": listed, "integration": list(self.plan.integration)}
+            if domain:
+                data["domain"] = domain
             calls.append(
                 Call(
                     f"t{self.turn}-{voice.name}",
@@ -331,6 +330,15 @@ class Course:
                 )
             )
         return Batch(tuple(calls), quorum=max(1, -(-len(calls) // 2)))
+
+    def _domain(self) -> dict[str, Any]:
+        """What the document of the domain is worded with; {} without a domain."""
+        if not self.plan.domain_file:
+            return {}
+        tag = self.plan.domain or ""
+        tagged = [card for card in self.plan.skills if tag in card.tags]
+        listed = [{"name": card.name, "description": card.description} for card in tagged]
+        return {"tag": tag, "skills": listed, "integration": list(self.plan.integration)}
 
     def _included(self, voice: Voice, fresh: frozenset[str]) -> dict[str, str]:
         """The documents that this voice's brief needs beside its own."""
