@@ -148,12 +148,16 @@ class Session:
         return session
 
     def _sweep(self) -> None:
-        """Remove temporary files that a killed owner left behind."""
-        for folder in (".", "calls"):
-            with contextlib.suppress(FileNotFoundError), closing(open_directory(folder, self._fd)) as place:
+        """Remove temporary files that a killed owner left behind, in every folder that it can have written into."""
+        folders = [""]
+        for folder in folders:
+            with contextlib.suppress(FileNotFoundError), self._place(folder) as place:
                 for name in os.listdir(place):
-                    if _TEMPORARY.fullmatch(name) and kind_of(name, place) != stat.S_IFDIR:
+                    kind = kind_of(name, place)
+                    if _TEMPORARY.fullmatch(name) and kind != stat.S_IFDIR:
                         os.unlink(name, dir_fd=place)
+                    elif kind == stat.S_IFDIR and _FOLDERS.fullmatch(inner := f"{folder}/{name}".lstrip("/")):
+                        folders.append(inner)
 
     def _load_records(self) -> int:
         """Read what is recorded; returns the number of the last group."""

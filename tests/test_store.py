@@ -368,6 +368,9 @@ def test_left_over_temporary_files_are_swept_and_links_among_them_not_followed(t
     (path / ".t1-critic.md.123.tmp").write_text("half")
     (path / ".FINAL.md.124.tmp").symlink_to(victim / "file")
     (path / "calls" / ".0001.jsonl.9.tmp").write_text("half")
+    (path / "team" / "messages").mkdir(parents=True)
+    (path / "team" / ".roster.yaml.9.tmp").write_text("half")
+    (path / "team" / "messages" / ".m1-critic.md.9.tmp").write_text("half")
     kept = [path / ".hidden.tmp", path / ".editor.swp", path / "notes.123.tmp"]
     for mine in kept:
         mine.write_text("mine")
@@ -377,6 +380,7 @@ def test_left_over_temporary_files_are_swept_and_links_among_them_not_followed(t
         [*(mine.name for mine in kept), ".a-folder.1.tmp"]
     )
     assert not list((path / "calls").iterdir())
+    assert [entry.name for entry in (path / "team").rglob("*")] == ["messages"]
 
 
 def test_what_is_no_session_is_left_alone(tmp_path: Path) -> None:
