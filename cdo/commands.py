@@ -2,63 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from cdo import machine_commands, skill_commands
-from cdo.console import JSON, OUT, VERBOSE, library_here, print_table, print_text
+from cdo.console import JSON, OUT, SESSION, VERBOSE, out_folder, print_table, print_text, session_folder
 from cdo.console import dumps as dumps  # also for the command line
 from cdo.errors import CdoError, SessionError, UsageError
-
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
 
 
 def register(cli: click.Group) -> None:
     """Add these commands to the command line."""
     for command in (list_, show, final, skill_commands.skills, *machine_commands.COMMANDS):
         cli.add_command(command)
-
-
-def _out(out: str | None) -> Path:
-    from cdo import settings
-
-    return Path(settings.resolve({"out": out} if out else {}, library_here()).values.out)
-
-
-def _session(name: str | None, out: str | None) -> Path:
-    """The directory of a session by its name or path; the newest without one."""
-    from cdo.sessions import session_path, sessions
-
-    folder = _out(out)
-    if name is None:
-        found = sessions(folder)
-        if not found:
-            raise SessionError(f"There is no session in {folder}.", 'Begin one: cdo think "Should we …?"')
-        return found[0]
-    path = Path(name) if os.sep in name else session_path(folder, name)
-    if not path.is_dir():
-        raise SessionError(f"There is no session {path}.", "`cdo list` shows what there is.")
-    return path
-
-
-def complete_session(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The names of sessions that begin with `incomplete`, newest first, for a shell's completion."""
-    from click.shell_completion import CompletionItem
-
-    from cdo.sessions import PREFIX, sessions
-
-    try:
-        found = [path.name.removeprefix(PREFIX) for path in sessions(_out(ctx.params.get("out")))]
-    except CdoError:
-        return []
-    return [CompletionItem(name) for name in found if name.startswith(incomplete)]
-
-
-SESSION = click.argument("session", required=False, shell_complete=complete_session)
 
 
 def overview(path: Path) -> dict[str, Any]:
@@ -115,7 +73,7 @@ def list_(out: str | None, as_json: bool) -> None:
     from cdo.sessions import sessions
     from cdo.wording import money
 
-    folder = _out(out)
+    folder = out_folder(out)
     rows = [overview(path) for path in sessions(folder)]
     if as_json:
         click.echo(dumps(rows))
@@ -145,7 +103,7 @@ def show(session: str | None, name: str | None, out: str | None, as_json: bool) 
     """
     from cdo.sessions import read_session
 
-    path = _session(session, out)
+    path = session_folder(session, out)
     if session and name:
         return _show_one(path, session, name.removesuffix(".md"), as_json)
     row: dict[str, Any] = {}
@@ -223,7 +181,7 @@ def _show_one(path: Path, session: str, name: str, as_json: bool) -> None:
 @VERBOSE
 def final(session: str | None, out: str | None) -> None:
     """Print FINAL.md of a session (the newest without a name)."""
-    path = _session(session, out)
+    path = session_folder(session, out)
     text = _text(path / "FINAL.md")
     if text is None:
         raise SessionError(f"{path} has no FINAL.md yet.", f"`cdo resume {path.name}` goes on with it.")

@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from cdo.errors import CdoError, SessionError
+
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from cdo.archive import Archive
     from cdo.content import Library
 
 OUT = click.option("--out", metavar="DIR", help="Where sessions live (default: tmp).")
@@ -29,6 +34,52 @@ def library_here() -> Library:
     from cdo.content import Library
 
     return Library.at(Path.cwd())
+
+
+def out_folder(out: str | None) -> Path:
+    """The folder that sessions live in: the one given, else the one set."""
+    from cdo import settings
+
+    return Path(settings.resolve({"out": out} if out else {}, library_here()).values.out)
+
+
+def session_folder(name: str | None, out: str | None) -> Path:
+    """The directory of a session by its name or path; the newest without one."""
+    from cdo.sessions import session_path, sessions
+
+    folder = out_folder(out)
+    if name is None:
+        found = sessions(folder)
+        if not found:
+            raise SessionError(f"There is no session in {folder}.", 'Begin one: cdo think "Should we …?"')
+        return found[0]
+    path = Path(name) if os.sep in name else session_path(folder, name)
+    if not path.is_dir():
+        raise SessionError(f"There is no session {path}.", "`cdo list` shows what there is.")
+    return path
+
+
+def complete_session(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The names of sessions that begin with `incomplete`, newest first, for a shell's completion."""
+    from click.shell_completion import CompletionItem
+
+    from cdo.sessions import PREFIX, sessions
+
+    try:
+        found = [path.name.removeprefix(PREFIX) for path in sessions(out_folder(ctx.params.get("out")))]
+    except CdoError:
+        return []
+    return [CompletionItem(name) for name in found if name.startswith(incomplete)]
+
+
+def session_archive(name: str | None, out: str | None) -> Archive:
+    """A session to look back on, by its name or path; the newest without one. Raises `SessionError`."""
+    from cdo.archive import Folder
+
+    return Folder(session_folder(name, out))
+
+
+SESSION = click.argument("session", required=False, shell_complete=complete_session)
 
 
 def print_text(text: str) -> None:

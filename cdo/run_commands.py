@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdo.commands import complete_session
-from cdo.console import columns, dumps
+from cdo.console import columns, complete_session, dumps
 from cdo.errors import CdoError, UsageError
 
 if TYPE_CHECKING:

@@ -99,6 +99,12 @@ def read_groups(session: int, name: str) -> tuple[list[dict[str, Any]], int]:
     return records, groups[-1][0] if groups else 0
 
 
+def group_number(file: str) -> int:
+    """The number of a group of records by the name of its file in a session; 0 for any other file."""
+    match = _GROUP.fullmatch(file.removeprefix("calls/")) if file.startswith("calls/") else None
+    return int(match[1]) if match else 0
+
+
 def group_file(number: int, records: Sequence[Mapping[str, Any]]) -> tuple[str, bytes]:
     """The name of the group `number`, from 1, in `calls/`, and the content that `group_records` reads."""
     body = "".join(json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in records).encode(

@@ -44,7 +44,7 @@ from cdo.writer import Writer
 
 # Voices and syntheses, FINAL.md, and the documents that a domain asks for (ADR.md, C4.md).
 _ARTIFACT = re.compile(r"(t[0-9]+-[a-z0-9-]+|[A-Z][A-Z0-9]{1,15})\.md")
-_FOLDERS = re.compile(r"[a-z][a-z0-9-]*(/[a-z][a-z0-9-]*)?")  # of cdo's own files in a session
+_FOLDERS = re.compile(r"[a-z][a-z0-9-]*(/[a-z0-9][a-z0-9-]*)?")  # of cdo's own files in a session
 _TEMPORARY = re.compile(r"\..+\.[0-9]+\.tmp")
 _BIRTH = re.compile(r"\.cdo-.+\.[0-9a-f]{8}\.tmp")
 _STALE = 60.0  # seconds after which an unlocked half-made session is nobody's
@@ -72,10 +72,11 @@ class Session:
     # -- opening ------------------------------------------------------------------------------
 
     @classmethod
-    def create(cls, path: Path, files: Mapping[str, str], redact: Callable[[str], str] = str) -> Session:
+    def create(cls, path: Path, files: Mapping[str, str | bytes], redact: Callable[[str], str] = str) -> Session:
         """Make a new session at `path` with its first `files`; it appears at once and whole.
 
-        Raises `Taken` when it exists already, `SessionError` when it cannot be made.
+        A file's name may have a folder in front (`calls/0001.jsonl`). Texts are redacted; bytes were before, and are
+        taken as they are. Raises `Taken` when it exists already, `SessionError` when it cannot be made.
         """
         birth = f".{path.name}.{os.urandom(4).hex()}.tmp"
         out = fd = -1
@@ -89,8 +90,11 @@ class Session:
                 fd = open_directory(birth, out)
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.mkdir("calls", dir_fd=fd)
-                for name, text in files.items():
-                    write_file(fd, name, encodable(redact(text)).encode())
+                for name, content in files.items():
+                    data = content if isinstance(content, bytes) else encodable(redact(content)).encode()
+                    folder, _, file = name.rpartition("/")
+                    with _place(fd, folder, make=True) as place:
+                        write_file(place, file, data)
                 # A directory is never renamed over one that holds something: of two that race one wins.
                 os.rename(birth, path.name, src_dir_fd=out, dst_dir_fd=out)
             except BaseException:
@@ -109,7 +113,12 @@ class Session:
             if out >= 0:
                 os.close(out)
         session = cls(path, fd, redact)
-        session._writer.start(0)
+        try:
+            group = session._load_records()
+        except SessionError:
+            os.close(fd)
+            raise
+        session._writer.start(group)
         return session
 
     @classmethod
@@ -322,20 +331,8 @@ class Session:
         except OSError as error:
             raise explain(error, self.path / name) from None
 
-    @contextlib.contextmanager
-    def _place(self, folder: str, *, make: bool = False) -> Iterator[int]:
-        """A folder of the session (two levels at most), open; raises `FileNotFoundError` where it is missing."""
-        if folder and not _FOLDERS.fullmatch(folder):
-            raise ValueError(f"{folder!r} is not a folder of a session")
-        fd = os.dup(self._fd)
-        try:
-            for part in filter(None, folder.split("/")):
-                inner = open_or_make(part, fd) if make else open_directory(part, fd)
-                os.close(fd)
-                fd = inner
-            yield fd
-        finally:
-            os.close(fd)
+    def _place(self, folder: str, *, make: bool = False) -> contextlib.AbstractContextManager[int]:
+        return _place(self._fd, folder, make=make)
 
     def supersede(self, names: Iterable[str]) -> Path:
         """Move artifacts to the next `superseded/N/`, where they are kept; returns that folder."""
@@ -385,6 +382,22 @@ class Session:
         if isinstance(value, (list, tuple)):
             return [self._clean(item) for item in value]
         return value
+
+
+@contextlib.contextmanager
+def _place(session: int, folder: str, *, make: bool = False) -> Iterator[int]:
+    """A folder of an open session, two levels deep at most, open; raises `FileNotFoundError` where it is missing."""
+    if folder and not _FOLDERS.fullmatch(folder):
+        raise ValueError(f"{folder!r} is not a folder of a session")
+    fd = os.dup(session)
+    try:
+        for part in filter(None, folder.split("/")):
+            inner = open_or_make(part, fd) if make else open_directory(part, fd)
+            os.close(fd)
+            fd = inner
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def _turn_order(name: str) -> tuple[int, bool, str]:

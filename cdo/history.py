@@ -1,0 +1,417 @@
+"""What happened in a session, as data: who said what, how tensions lived, who moved and on what evidence. Pure.
+
+The record tells it, not the journal; what a person edited counts as it stands now. Nothing here judges a text: a
+position changed when its words did, evidence is new when code found a place that nobody had cited before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import ValidationError
+
+from cdo.archive import Archive
+from cdo.artifacts import Artifact
+from cdo.blocks import load
+from cdo.convergence import Record, Tension
+from cdo.errors import SessionError
+from cdo.final import Dissent, final_section
+from cdo.frozen import Frozen, read_frozen
+from cdo.markup import fenced
+from cdo.protocol import AgentData, Claim, Directive, Objection
+from cdo.types import Finding, InvalidReply
+
+_VOICE = re.compile(r"t([0-9]+)-([a-z0-9-]+)")
+SYNTHESIS = "synthesis"
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What requests took: how many, tokens in and out, dollars, how many of unknown price, and seconds waited."""
+
+    calls: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+    unpriced: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(
+            self.calls + other.calls,
+            self.tokens + other.tokens,
+            self.cost + other.cost,
+            self.unpriced + other.unpriced,
+            self.seconds + other.seconds,
+        )
+
+    @property
+    def known_cost(self) -> float | None:
+        """Dollars, or None while a price is unknown: unknown is never zero."""
+        return None if self.unpriced else round(self.cost, 9)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What one voice said in a turn. `artifact` is the stem of its file; `findings` what its citations are worth.
+
+    `broken` says why the file cannot be read; everything it would tell is empty then. `edited`: a person changed it.
+    """
+
+    voice: str
+    role: str
+    turn: int
+    artifact: str
+    position: str = ""
+    confidence: float | None = None
+    claims: tuple[Claim, ...] = ()
+    objections: tuple[Objection, ...] = ()
+    changed_because: str = ""
+    model: str = ""
+    findings: tuple[Finding, ...] = ()
+    edited: bool = False
+    spent: Spent = Spent()
+    broken: str = ""
+
+    @property
+    def verified(self) -> tuple[str, ...]:
+        """The citations that hold."""
+        return tuple(finding.citation for finding in self.findings if finding.verified)
+
+
+@dataclass(frozen=True)
+class Held:
+    """One turn: its voices by name, who was missing (voice, reason), and its synthesis, None where there is none yet.
+
+    `ledger` is every tension as it stood after the turn, `gaps` those that were new, `spent` covers voices and
+    synthesis; `edited` tells that a person changed the synthesis.
+    """
+
+    number: int
+    voices: tuple[Said, ...]
+    missing: tuple[tuple[str, str], ...] = ()
+    directive: Directive | None = None
+    synthesis: str = ""
+    edited: bool = False
+    ledger: tuple[Tension, ...] = ()
+    gaps: tuple[str, ...] = ()
+    spent: Spent = Spent()
+    synthesis_spent: Spent = Spent()
+
+
+@dataclass(frozen=True)
+class Life:
+    """A tension from birth to end: its status after each turn from `since` on, as (turn, status)."""
+
+    id: str
+    title: str
+    since: int
+    steps: tuple[tuple[int, str], ...]
+
+    @property
+    def status(self) -> str:
+        """How it stands at the end."""
+        return self.steps[-1][1]
+
+    @property
+    def ended(self) -> int | None:
+        """The turn in which it was last settled, or None while it is open."""
+        if self.status == "open":
+            return None
+        ended = self.steps[-1][0]
+        for turn, status in reversed(self.steps):
+            if status == "open":
+                break
+            ended = turn
+        return ended
+
+
+@dataclass(frozen=True)
+class Move:
+    """A voice that changed its position between two turns it sat in.
+
+    `because` is what it says itself; `evidence` the places that code verified in its new answer and that no answer of
+    an earlier turn had cited. Without evidence the move rests on its word alone.
+    """
+
+    voice: str
+    turn: int
+    before: Said
+    after: Said
+    because: str
+    evidence: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Final:
+    """FINAL.md: its `sections` by name in order, and what its head says. `edited`: a person changed it."""
+
+    status: str
+    why: str
+    confidence: float | None
+    stated: float | None
+    decision: str
+    sections: Mapping[str, str]
+    missing: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    votes: tuple[str, ...] = ()
+    open_tensions: tuple[str, ...] = ()
+    verified: int = 0
+    unverified: tuple[str, ...] = ()
+    edited: bool = False
+
+
+@dataclass(frozen=True)
+class History:
+    """A session from its question to where it is now. `spent` is its own; `shared` what a fork took over, by calls.
+
+    `calls` is what each call took over all its attempts, by its name; `final` is None while there is no FINAL.md.
+    """
+
+    session: str
+    problem: str
+    frozen: Frozen
+    turns: tuple[Held, ...]
+    final: Final | None
+    calls: Mapping[str, Spent]
+    spent: Spent
+    shared: Spent = Spent()
+    models: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def status(self) -> str:
+        """How it ended, or "unfinished"."""
+        return (self.final.status or "finished") if self.final else "unfinished"
+
+    @cached_property
+    def tensions(self) -> tuple[Life, ...]:
+        """Every tension from birth to end, in order of birth."""
+        steps: dict[str, list[tuple[int, str]]] = {}
+        last: dict[str, Tension] = {}
+        for turn in self.turns:
+            for tension in turn.ledger:
+                steps.setdefault(tension.id, []).append((turn.number, tension.status))
+                last[tension.id] = tension
+        return tuple(Life(name, last[name].title, last[name].since, tuple(found)) for name, found in steps.items())
+
+    @cached_property
+    def moves(self) -> tuple[Move, ...]:
+        """Who changed position, in order of turns."""
+        found, latest, cited = [], dict[str, Said](), set[str]()
+        for turn in self.turns:
+            for said in turn.voices:
+                before = latest.get(said.voice)
+                if before and said.position and _folded(before.position) != _folded(said.position):
+                    new = tuple(name for name in dict.fromkeys(said.verified) if name not in cited)
+                    found.append(Move(said.voice, turn.number, before, said, said.changed_because, new))
+            for said in turn.voices:
+                cited.update(finding.citation for finding in said.findings)
+                if said.position:
+                    latest[said.voice] = said
+        return tuple(found)
+
+    @property
+    def confidences(self) -> tuple[tuple[int, float], ...]:
+        """What each synthesis stated, as (turn, confidence)."""
+        return tuple((turn.number, turn.directive.confidence) for turn in self.turns if turn.directive)
+
+    @property
+    def agreements(self) -> tuple[tuple[int, float], ...]:
+        """The agreement each synthesis saw, as (turn, share), where it told one."""
+        pairs = [(turn.number, turn.directive.agreement) for turn in self.turns if turn.directive]
+        return tuple((turn, share) for turn, share in pairs if share is not None)
+
+
+def read(archive: Archive) -> History:
+    """The history of a session; raises `SessionError` where its plan or its records are damaged."""
+    frozen = read_frozen(archive.text("session.yaml"), Path(archive.place))
+    records = archive.records()
+    own, shared = spent_by(records)
+    everything = {name: own.get(name, Spent()) + shared.get(name, Spent()) for name in {**own, **shared}}
+    checked = {
+        record["sha"]: tuple(Finding(**finding) for finding in record["findings"])
+        for record in records
+        if record["kind"] == "checked"
+    }
+    return History(
+        session=archive.name,
+        problem=(archive.text("00-input.md") or "").strip(),
+        frozen=frozen,
+        turns=_turns(archive, records, everything, checked),
+        final=_final(archive),
+        calls=everything,
+        spent=sum(own.values(), Spent()),
+        shared=sum(shared.values(), Spent()),
+        models={record["call"]: str(record["model"]) for record in records if record["kind"] == "exchange"},
+    )
+
+
+def spent_by(records: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Spent], dict[str, Spent]]:
+    """What each call took: in this session, and in the one it was forked from (records that say `from`)."""
+    own: dict[str, Spent] = {}
+    shared: dict[str, Spent] = {}
+    for record in records:
+        if record["kind"] == "exchange":
+            place = shared if record.get("from") else own
+            place[record["call"]] = place.get(record["call"], Spent()) + one(record)
+    return own, shared
+
+
+def one(record: Mapping[str, Any]) -> Spent:
+    """What one recorded exchange took; without usage it was not charged for."""
+    usage, cost = record.get("usage"), record.get("cost")
+    tokens = usage["input_tokens"] + usage["output_tokens"] if usage else 0
+    unpriced = int(bool(usage) and cost is None)
+    return Spent(1, tokens, cost or 0.0, unpriced, float(record.get("seconds", 0.0)))
+
+
+# -- parts -----------------------------------------------------------------------------------------
+
+
+def _turns(
+    archive: Archive,
+    records: Sequence[Mapping[str, Any]],
+    spent: Mapping[str, Spent],
+    checked: Mapping[str, tuple[Finding, ...]],
+) -> tuple[Held, ...]:
+    voices: dict[int, list[Said]] = {}
+    for file in archive.files():
+        match = _VOICE.fullmatch(file.removesuffix(".md"))
+        if match and file.endswith(".md") and match[2] != SYNTHESIS:
+            voices.setdefault(int(match[1]), []).append(_said(archive, match[0], checked, spent))
+    missing: dict[int, dict[str, str]] = {}
+    for record in records:
+        match = _VOICE.fullmatch(str(record.get("call", ""))) if record["kind"] == "missing" else None
+        if match and match[2] not in {said.voice for said in voices.get(int(match[1]), [])}:
+            missing.setdefault(int(match[1]), {})[match[2]] = str(record["reason"])
+    found, ledger = [], Record()
+    for number in sorted({*voices, *missing}):
+        heard = tuple(said for said in voices.get(number, []) if said.role)
+        directive, edited = _directive(archive.artifact(f"t{number}-{SYNTHESIS}"))
+        if directive:
+            dissents = [
+                Dissent(item.id, said.voice, item.text, item.severity) for said in heard for item in said.objections
+            ]
+            ledger = ledger.after(directive, dissents)
+        paid = spent.get(f"t{number}-{SYNTHESIS}", Spent())
+        names = [*(said.artifact for said in heard), *(f"t{number}-{name}" for name in missing.get(number, {}))]
+        found.append(
+            Held(
+                number,
+                heard,
+                tuple(missing.get(number, {}).items()),
+                directive,
+                f"t{number}-{SYNTHESIS}" if directive else "",
+                edited,
+                ledger.ledger,
+                ledger.turns[-1].new_gaps if directive else (),
+                sum((spent.get(name, Spent()) for name in names), paid),
+                paid,
+            )
+        )
+    return tuple(held for held in found if held.voices or held.missing)
+
+
+def _said(
+    archive: Archive, stem: str, checked: Mapping[str, tuple[Finding, ...]], spent: Mapping[str, Spent]
+) -> Said:
+    """A voice's file; one of another kind has no role."""
+    match = cast("re.Match[str]", _VOICE.fullmatch(stem))
+    turn, voice = int(match[1]), match[2]
+    try:
+        artifact = archive.artifact(stem)
+    except SessionError as error:
+        return Said(voice, voice, turn, stem, broken=error.message, edited=True, spent=spent.get(stem, Spent()))
+    if artifact is None or artifact.own.get("kind", "agent") != "agent":
+        return Said(voice, "", turn, stem)
+    own, role = artifact.own, str(artifact.own.get("role") or voice)
+    model, paid = str(own.get("model") or ""), spent.get(stem, Spent())
+    try:
+        data = AgentData.model_validate(dict(artifact.meta))
+    except ValidationError as error:
+        why = f"{stem}.md: {error.errors()[0]['msg']}"
+        return Said(voice, role, turn, stem, model=model, edited=artifact.edited, spent=paid, broken=why)
+    findings = checked.get(artifact.sha) or ()
+    return Said(
+        voice,
+        role,
+        turn,
+        stem,
+        data.position,
+        data.confidence,
+        data.claims,
+        data.objections,
+        data.changed_because or "",
+        model,
+        findings,
+        artifact.edited,
+        paid,
+    )
+
+
+def _directive(artifact: Artifact | None) -> tuple[Directive | None, bool]:
+    """The directive of a synthesis, without what special programs add to it; None where there is none to read."""
+    if artifact is None:
+        return None, False
+    blocks = fenced(artifact.body, ("yaml", "yml"))
+    if len(blocks) != 1:
+        return None, artifact.edited
+    try:
+        found = load(*blocks[0], "The directive", 8192)
+        known = {key: value for key, value in cast("dict[str, Any]", found).items() if key in Directive.model_fields}
+        return Directive.model_validate(known), artifact.edited
+    except (InvalidReply, ValidationError, AttributeError):
+        return None, artifact.edited
+
+
+def _final(archive: Archive) -> Final | None:
+    artifact = archive.artifact("FINAL")
+    if artifact is None:
+        return None
+    own, confidence = artifact.own, artifact.meta.get("confidence")
+    citations = own.get("citations") or {}
+    return Final(
+        status=str(own.get("status") or ""),
+        why=str(own.get("why") or ""),
+        confidence=_number(confidence),
+        stated=_number(own.get("stated_confidence", confidence)),
+        decision=final_section(artifact.body, "Decision") or "",
+        sections=_sections(artifact.body),
+        missing=_strings(own.get("missing_voices")),
+        flags=_strings(own.get("flags")),
+        added=_strings(own.get("added")),
+        votes=_strings(own.get("votes")),
+        open_tensions=_strings(own.get("open_tensions")),
+        verified=int(citations.get("verified") or 0) if isinstance(citations, dict) else 0,
+        unverified=_strings(citations.get("unverified")) if isinstance(citations, dict) else (),
+        edited=artifact.edited,
+    )
+
+
+def _sections(body: str) -> dict[str, str]:
+    """The second-level sections of FINAL.md by their titles, in order."""
+    from cdo.markup import headings
+
+    lines = body.split("\n")
+    return {
+        lines[start].lstrip("#").strip(): "\n".join(lines[start + 1 : end]).strip()
+        for start, end, _ in headings(lines)
+        if lines[start].startswith("## ")
+    }
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _strings(value: Any) -> tuple[str, ...]:
+    return tuple(str(item) for item in value) if isinstance(value, list) else ()
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.casefold().split()).rstrip(".")
