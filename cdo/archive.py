@@ -71,6 +71,7 @@ class Folder(Archive):
         self.path = path
 
     def files(self) -> tuple[str, ...]:
+        """As they are now; hidden files and links are left out."""
         found: list[str] = []
 
         def walk(folder: Path, below: str, depth: int) -> None:
@@ -91,6 +92,7 @@ class Folder(Archive):
         return tuple(sorted(found))
 
     def data(self, file: str) -> bytes | None:
+        """What the file holds now."""
         folder, _, name = file.rpartition("/")
         try:
             with closing(open_directory(self.path / folder)) as place:

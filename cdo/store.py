@@ -39,7 +39,7 @@ from cdo.durable import (
     write_file,
 )
 from cdo.errors import SessionError
-from cdo.sessions import PREFIX, read_groups, subject
+from cdo.sessions import PREFIX, group_number, read_groups, subject
 from cdo.writer import Writer
 
 # Voices and syntheses, FINAL.md, and the documents that a domain asks for (ADR.md, C4.md).
@@ -114,7 +114,7 @@ class Session:
                 os.close(out)
         session = cls(path, fd, redact)
         try:
-            group = session._load_records()
+            group = session._load_records() if any(map(group_number, files)) else 0
         except SessionError:
             os.close(fd)
             raise
