@@ -14,7 +14,8 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cdo import artifacts, modes, seating, skill_files
+from cdo import artifacts, history, modes, seating, skill_files, worth
+from cdo.archive import Archive
 from cdo.attempts import Deadlines
 from cdo.briefs import fit
 from cdo.budget import Budget, Limits
@@ -267,7 +268,11 @@ def finish(session: Session, plan: Plan, outcome: Outcome, runner: Runner) -> Re
         lowered = lowered if outcome.lowered else ""
         if lowered:
             own["stated_confidence"] = outcome.stated
-        session.put("FINAL", _checked(artifacts.final(reply, outcome.confidence, own, lowered), outcome, runner))
+        final = _checked(artifacts.final(reply, outcome.confidence, own, lowered), outcome, runner)
+        session.flush()
+        if gained := worth.of(history.read(_Owned(session))):
+            final = replace(final, body=f"{final.body.rstrip()}\n\n## {worth.TITLE}\n\n{gained.markdown()}")
+        session.put("FINAL", final)
     shown = session.artifact("FINAL") or reply
     return Result(
         session=session.name,
@@ -287,6 +292,27 @@ def finish(session: Session, plan: Plan, outcome: Outcome, runner: Runner) -> Re
         unverified=tuple(citation for citation, _ in outcome.unverified),
         documents=tuple(f"{name}.md" for name in outcome.documents),
     )
+
+
+class _Owned(Archive):
+    """The session that this process runs, read without parsing again what it has written."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session.name, str(session.path))
+        self._session = session
+
+    def files(self) -> tuple[str, ...]:
+        return tuple(f"{name}.md" for name in self._session.artifact_names())
+
+    def data(self, file: str) -> bytes | None:
+        text = self._session.read(file)
+        return None if text is None else text.encode()
+
+    def artifact(self, stem: str) -> artifacts.Artifact | None:
+        return self._session.artifact(stem)
+
+    def records(self) -> list[dict[str, Any]]:
+        return self._session.records
 
 
 def _asked(session: Session) -> list[str]:

@@ -16,14 +16,13 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from cdo.archive import Archive
-from cdo.artifacts import Artifact
 from cdo.blocks import load
 from cdo.convergence import Record, Tension
 from cdo.errors import SessionError
 from cdo.final import Dissent, final_section
 from cdo.frozen import Frozen, read_frozen
 from cdo.markup import fenced
-from cdo.protocol import AgentData, Claim, Directive, Objection
+from cdo.protocol import AgentData, Camp, Claim, Directive, Objection
 from cdo.types import Finding, InvalidReply
 
 _VOICE = re.compile(r"t([0-9]+)-([a-z0-9-]+)")
@@ -48,6 +47,9 @@ class Spent:
             self.unpriced + other.unpriced,
             self.seconds + other.seconds,
         )
+
+    def __sub__(self, other: Spent) -> Spent:
+        return self + Spent(-other.calls, -other.tokens, -other.cost, -other.unpriced, -other.seconds)
 
     @property
     def known_cost(self) -> float | None:
@@ -102,6 +104,23 @@ class Held:
     spent: Spent = Spent()
     synthesis_spent: Spent = Spent()
 
+    @property
+    def camps(self) -> tuple[Camp, ...]:
+        """Who gives which answer, as the synthesis grouped the voices, the largest camp first; () where it did not.
+
+        Each voice counts once and only if it was heard; one that was left out is a camp of its own.
+        """
+        left = {said.voice: said for said in self.voices if said.position}
+        found = []
+        for camp in self.directive.camps if self.directive else ():
+            names = tuple(name for name in dict.fromkeys(camp.voices) if left.pop(name, None))
+            if names:
+                found.append(Camp(position=camp.position, voices=names))
+        if not found:
+            return ()
+        found += [Camp(position=said.position, voices=(said.voice,)) for said in left.values()]
+        return tuple(sorted(found, key=lambda camp: -len(camp.voices)))
+
 
 @dataclass(frozen=True)
 class Life:
@@ -135,7 +154,8 @@ class Move:
     """A voice that changed its position between two turns it sat in.
 
     `because` is what it says itself; `evidence` the places that code verified in its new answer and that no answer of
-    an earlier turn had cited. Without evidence the move rests on its word alone.
+    an earlier turn had cited. Without evidence the move rests on its word alone. `joined`: it went from another camp
+    to the largest one.
     """
 
     voice: str
@@ -144,6 +164,7 @@ class Move:
     after: Said
     because: str
     evidence: tuple[str, ...]
+    joined: bool = False
 
 
 @dataclass(frozen=True)
@@ -203,12 +224,16 @@ class History:
     def moves(self) -> tuple[Move, ...]:
         """Who changed position, in order of turns."""
         found, latest, cited = [], dict[str, Said](), set[str]()
+        led = dict[int, tuple[str, ...]]()
         for turn in self.turns:
+            led[turn.number] = turn.camps[0].voices if turn.camps else ()
             for said in turn.voices:
                 before = latest.get(said.voice)
                 if before and said.position and _folded(before.position) != _folded(said.position):
                     new = tuple(name for name in dict.fromkeys(said.verified) if name not in cited)
-                    found.append(Move(said.voice, turn.number, before, said, said.changed_because, new))
+                    known = bool(led[before.turn])
+                    joined = known and said.voice in led[turn.number] and said.voice not in led[before.turn]
+                    found.append(Move(said.voice, turn.number, before, said, said.changed_because, new, joined))
             for said in turn.voices:
                 cited.update(finding.citation for finding in said.findings)
                 if said.position:
@@ -292,7 +317,7 @@ def _turns(
     found, ledger = [], Record()
     for number in sorted({*voices, *missing}):
         heard = tuple(said for said in voices.get(number, []) if said.role)
-        directive, edited = _directive(archive.artifact(f"t{number}-{SYNTHESIS}"))
+        directive, edited = _directive(archive, f"t{number}-{SYNTHESIS}")
         if directive:
             dissents = [
                 Dissent(item.id, said.voice, item.text, item.severity) for said in heard for item in said.objections
@@ -354,8 +379,15 @@ def _said(
     )
 
 
-def _directive(artifact: Artifact | None) -> tuple[Directive | None, bool]:
-    """The directive of a synthesis, without what special programs add to it; None where there is none to read."""
+def _directive(archive: Archive, stem: str) -> tuple[Directive | None, bool]:
+    """The directive of a synthesis, without what special programs add to it; None where there is none to read.
+
+    And whether a person edited it.
+    """
+    try:
+        artifact = archive.artifact(stem)
+    except SessionError:
+        return None, True
     if artifact is None:
         return None, False
     blocks = fenced(artifact.body, ("yaml", "yml"))

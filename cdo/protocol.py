@@ -86,6 +86,13 @@ class TensionWish(Block):
     status: Literal["open", "resolved", "accepted"]
 
 
+class Camp(Block):
+    """Voices of a turn that give the same answer, as the synthesiser groups them."""
+
+    position: Line
+    voices: Annotated[tuple[RoleName, ...], BeforeValidator(as_list), Field(max_length=256)]
+
+
 class Directive(Block):
     """The fenced YAML block of a synthesis: what the next turn should be, and how sure it is."""
 
@@ -100,6 +107,7 @@ class Directive(Block):
     agreement: Share | None = None
     tensions: Annotated[tuple[TensionWish, ...], BeforeValidator(as_list), Field(max_length=64)] = ()
     gaps: Strings = ()
+    camps: Annotated[tuple[Camp, ...], BeforeValidator(as_list), Field(max_length=64)] = ()
     messages: Annotated[tuple[Note, ...], BeforeValidator(as_list), Field(max_length=16)] = ()
 
 

@@ -183,6 +183,7 @@ def synthesis_text(
     agreement: float = 0.6,
     tensions: Sequence[str | Mapping[str, str]] = (),
     gaps: Sequence[str] = (),
+    camps: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
     """A synthesis with its directive. A tension given by title alone is open, its id its place (T1, T2 …)."""
     ledger = [
@@ -199,6 +200,7 @@ def synthesis_text(
         "agreement": agreement,
         "tensions": ledger,
         "gaps": list(gaps),
+        **({"camps": [{"position": what, "voices": list(who)} for what, who in camps.items()]} if camps else {}),
     }
     block = "\n".join(f"{key}: {_quoted(value)}" for key, value in directive.items())
     told = [f"- {item['id']} ({item.get('status', 'open')}): {item['title']}" for item in ledger]

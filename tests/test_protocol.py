@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cdo.blocks import MAX_REPLY_CHARS, role_problem
 from cdo.final import FINAL_SECTIONS, Dissent, FinalFormat, final_section
 from cdo.markup import sections, unwrap
-from cdo.protocol import SYNTHESIS_SECTIONS, AgentData, AgentFormat, Directive, SynthesisFormat
+from cdo.protocol import SYNTHESIS_SECTIONS, AgentData, AgentFormat, Camp, Directive, SynthesisFormat
 from cdo.types import InvalidReply, ReplyFormat
 from tests import test_gbnf
 from tests.answers import agent_text, final_text, synthesis_text
@@ -273,6 +273,7 @@ def test_a_whole_directive_is_read() -> None:
         "agreement": 0.6,
         "tensions": [{"id": "T1", "title": "…", "status": "open"}],
         "gaps": ["new this turn"],
+        "camps": [],
         "messages": [],
     }
 
@@ -288,6 +289,7 @@ def test_a_whole_directive_is_read() -> None:
         ("focus", "", ""),
         ("gaps", "", ()),
         ("gaps", "one", ("one",)),
+        ("camps", "[{position: Keep it., voices: critic}]", (Camp(position="Keep it.", voices=("critic",)),)),
         ("skills", "[a, 1]", ("a", "1")),
         ("tensions", "~", ()),
         ("agreement", "~", None),
@@ -311,7 +313,7 @@ ROLE_KEYS = "the keys name, charge, skills"
                 key,
                 "x",
                 f"`{key}` is not a key; the keys are width, roles, skills, focus, confidence, exit_ready, agreement, "
-                "tensions, gaps, messages.",
+                "tensions, gaps, camps, messages.",
             )
             for key in ("model", "models", "tools", "budget", "path", "Width", "exit-ready")
         ),
@@ -355,6 +357,12 @@ ROLE_KEYS = "the keys name, charge, skills"
             "`tensions.0.why` is not a key; the keys are id, title, status.",
         ),
         ("gaps", "[[x]]", "`gaps.0`: must be text."),
+        ("camps", "[{voices: [critic]}]", "`camps.0.position` is missing."),
+        (
+            "camps",
+            "[{position: x, voices: [X]}]",
+            "`camps.0.voices.0`: `X` cannot be a role: use a-z, 0-9 and -, a letter first, at most 32 characters.",
+        ),
         ("gaps", '[""]', "`gaps.0`: must not be empty."),
         ("gaps", f"[{', '.join(['g'] * 65)}]", "`gaps`: must have at most 64 items, not 65."),
     ],

@@ -1,0 +1,152 @@
+"""What a run was worth: counted from real runs, and told in FINAL.md."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdo import history, worth
+from cdo.archive import Folder
+from cdo.history import Held, Said
+from cdo.protocol import Camp, Directive
+from cdo.worth import Worth
+from tests.answers import Answer, RequestInfo, agent_text, synthesis_text
+from tests.conftest import A, Desk
+from tests.provider import Provider
+
+ROLES = ("first-principles", "critic", "pragmatist")
+KEEP, SPLIT = "Keep the service whole.", "Split the service | at once."
+
+
+def story(*turns: dict[str, tuple[str, str, str]], camps: bool = True) -> object:
+    """A script: what each role says a turn, as (position, reason for a change, evidence); camps by position."""
+
+    def script(info: RequestInfo) -> Answer | None:
+        if not info.call.startswith("t"):
+            return None
+        number, _, role = info.call[1:].partition("-")
+        said = turns[int(number) - 1]
+        if info.kind == "agent":
+            position, reason, evidence = said[role]
+            claims = [{"text": "It is so.", "evidence": [evidence or "reasoning"]}]
+            text = agent_text(position, 0.6, claims=claims)
+            return Answer(text.replace("\nclaims:", f"\nchanged_because: {reason}\nclaims:", 1) if reason else text)
+        grouped: dict[str, list[str]] = {}
+        for name, (position, _, _) in said.items():
+            grouped.setdefault(position, []).append(name)
+        return Answer(
+            synthesis_text(
+                roles=ROLES,
+                confidence=round(0.5 + 0.1 * int(number), 2),
+                agreement=round(0.4 + 0.1 * int(number), 2),
+                tensions=[{"id": "T1", "title": "cost of two", "status": "resolved" if number == "2" else "open"}],
+                camps=grouped if camps else None,
+            )
+        )
+
+    return script
+
+
+def gained(desk: Desk, name: str = "a") -> Worth:
+    found = worth.of(history.read(Folder(desk.session(name))))
+    assert found
+    return found
+
+
+@pytest.fixture
+def checkout(cdo: Desk) -> Desk:
+    cdo.write("service.py", "import one\nimport two\n")
+    for words in (["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x"]):
+        subprocess.run(["git", *words], cwd=cdo.path, check=True, env={"PATH": "/usr/bin:/bin", "HOME": "/"})
+    return cdo
+
+
+def test_what_later_turns_changed_on_what_evidence_at_what_cost(checkout: Desk, provider: Provider) -> None:
+    first = {"first-principles": (KEEP, "", ""), "critic": (SPLIT, "", ""), "pragmatist": (KEEP, "", "")}
+    second = {
+        "first-principles": (SPLIT, "", ""),
+        "critic": (SPLIT, "", 'service.py:1 "import one"'),
+        "pragmatist": (SPLIT, "The imports show it.", 'service.py:2 "import two"'),
+    }
+    provider.script = story(first, second)  # type: ignore[assignment]
+    checkout("think", "--turns", "2", "--width", "3", *A, "Split the service?").ok()
+    found = gained(checkout)
+    assert found.single.voice == "first-principles" and found.single.position == KEEP
+    assert [(camp.position, len(camp.voices)) for camp in found.camps] == [(KEEP, 2), (SPLIT, 1)]
+    assert [len(camp.voices) for camp in found.led] == [3]
+    assert found.confidence == (0.6, 0.7) and found.agreement == (0.5, 0.6)
+    assert [(life.id, life.ended) for life in found.settled] == [("T1", 2)] and not found.opened
+    moves = {move.voice: move for move in found.moves}
+    assert set(moves) == {"first-principles", "pragmatist"} and not any(move.joined for move in moves.values())
+    assert moves["pragmatist"].evidence and not moves["first-principles"].evidence
+    assert len(found.evidence) == 2
+    calls = [info for info in provider.calls if info.call]
+    assert found.blind.calls == 3 and found.total.calls == len(calls) == found.blind.calls + found.later.calls
+    text = (checkout.session() / "FINAL.md").read_text()
+    told = text.partition("## Worth of the run")[2]
+    assert "| one voice (`t1-first-principles`) | Keep the service whole. (0.60) |" in told
+    assert "| plain vote of turn 1 | Keep the service whole. (2 of 3 voices) |" in told
+    assert "Leading answer: “Keep the service whole.” (2 of 3) → “Split the service | at once.” (3 of 3)." in told
+    assert "Confidence of the synthesis: 0.60 → 0.70." in told and "Agreement: 50% → 60%." in told
+    assert "T1 cost of two: resolved in turn 2." in told
+    assert "pragmatist moved in turn 2 (new verified evidence: `service.py:2" in told
+    assert "Because: The imports show it." in told
+    assert "1 position read differently later without a stated reason." in told
+    # The same on every resume, byte for byte.
+    checkout("resume", "a").ok()
+    assert (checkout.session() / "FINAL.md").read_text() == text
+
+
+def test_whoever_joins_the_largest_camp_without_evidence_is_named(cdo: Desk, provider: Provider) -> None:
+    first = {"first-principles": (KEEP, "", ""), "critic": (SPLIT, "", ""), "pragmatist": (KEEP, "", "")}
+    provider.script = story(first, {**first, "critic": (KEEP, "", "")})  # type: ignore[assignment]
+    cdo("think", "--turns", "2", "--width", "3", *A, "Split the service?").ok()
+    told = (cdo.session() / "FINAL.md").read_text().partition("## Worth of the run")[2]
+    assert "critic moved in turn 2, joining the largest camp (no new verified evidence)" in told
+    assert "No reason was stated." in told
+
+
+def test_a_tie_and_one_turn(cdo: Desk, provider: Provider) -> None:
+    provider.script = story({"first-principles": (SPLIT, "", ""), "critic": (KEEP, "", "")})  # type: ignore[assignment]
+    cdo("think", "--turns", "1", "--width", "2", *A, "Split the service?").ok()
+    told = (cdo.session() / "FINAL.md").read_text().partition("## Worth of the run")[2]
+    assert "a tie: Split the service \\| at once.; or Keep the service whole. (1 of 2 voices each)" in told
+    assert "There was no later turn" in told
+
+
+def test_without_camps_equal_words_are_votes(cdo: Desk, provider: Provider) -> None:
+    said = {"first-principles": (KEEP, "", ""), "critic": (KEEP.upper(), "", ""), "pragmatist": (SPLIT, "", "")}
+    provider.script = story(said, camps=False)  # type: ignore[assignment]
+    cdo("think", "--turns", "1", "--width", "3", *A, "Split the service?").ok()
+    found = gained(cdo)
+    assert not found.grouped and [camp.voices for camp in found.camps] == [
+        ("critic", "first-principles"),
+        ("pragmatist",),
+    ]
+    assert "(2 of 3 voices)" in found.markdown()
+
+
+def test_a_first_answer_alone_is_enough_and_none_is_none(cdo: Desk, provider: Provider) -> None:
+    cdo("think", "--max-calls", "3", *A, "Split the service?").failed(5)
+    found = gained(cdo)
+    assert found.turns == 1 and found.confidence == (None, None) and "one voice" in found.markdown()
+    cdo("think", "--max-calls", "0", "--session", "b", "Split the service?")
+    if cdo.session("b").exists():
+        assert worth.of(history.read(Folder(cdo.session("b")))) is None
+
+
+NAMES = st.lists(st.sampled_from(["a", "b", "c", "d", "nobody"]), max_size=6)
+
+
+@given(st.lists(NAMES, max_size=5))
+def test_each_voice_that_was_heard_counts_once(groups: list[list[str]]) -> None:
+    voices = tuple(Said(name, name, 1, f"t1-{name}", position=f"{name} says so") for name in "abc")
+    camps = tuple(Camp(position="p", voices=tuple(names)) for names in groups)
+    directive = Directive(width=3, roles=(), focus="", confidence=0.5, exit_ready=False, camps=camps)
+    found = Held(1, voices, directive=directive).camps
+    counted = [name for camp in found for name in camp.voices]
+    assert sorted(counted) == (["a", "b", "c"] if any(set(names) & set("abc") for names in groups) else [])
+    assert [len(camp.voices) for camp in found] == sorted((len(camp.voices) for camp in found), reverse=True)
