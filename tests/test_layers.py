@@ -19,7 +19,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("__init__", "types", "errors", "backends.__init__", "backends.local_server"),  # nouns
     ("durable", "gauge", "gbnf", "ignore", "schemas", "secrets", "signals", "wording"),  # what needs no other part
     ("hypertext", "strict_yaml", "words", "policy", "board", "tree", "ranking", "sessions", "git", "bd"),
-    ("plots", "blocks", "markup", "diagrams", "skills", "trust", "vendors", "writer", "backends.chat", "backends.scripted"),
+    ("plots", "blocks", "markup", "diagrams", "skills", "trust", "vendors", "writer"),
+    ("backends.chat", "backends.scripted"),
     ("protocol", "final", "content", "context", "worksheets", "structurizr", "domains", "diffs"),
     ("reports",),
     ("artifacts", "convergence", "documents", "proposal", "repository", "tools", "citations", "agents"),
