@@ -31,8 +31,11 @@ def raised(course: Course, heard: Heard) -> Alarms:
 
 
 def finished(course: Course, alarms: Alarms, go_on: str) -> Program[bool]:
-    """Whether the human ends the run over a conflict of the last turn; `go_on` words the other choice."""
-    if not alarms.conflict:
+    """Whether the human ends the run over a conflict of the last turn; `go_on` words the other choice.
+
+    One who forked the run after that turn has chosen already.
+    """
+    if not alarms.conflict or course.plan.change(course.turn):
         return False
     turn = len(course.record.turns)
     question = f"Turn {turn} ended in a conflict: {alarms.conflict}."

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from cdo import artifacts, history, modes, seating, skill_files, worth
 from cdo.archive import Archive
 from cdo.attempts import Deadlines
+from cdo.audit import Audited
+from cdo.audit_report import report
 from cdo.briefs import fit
 from cdo.budget import Budget, Limits
 from cdo.citations import check_all, marked
@@ -27,6 +29,7 @@ from cdo.ending import Outcome
 from cdo.errors import CdoError, SessionError
 from cdo.final import add_to_section, final_section
 from cdo.frozen import redactor
+from cdo.markup import sections
 from cdo.models import ModelSpec
 from cdo.people import Human
 from cdo.plan import Plan
@@ -36,6 +39,7 @@ from cdo.signals import interruptible
 from cdo.skills import SkillInjection, resolve
 from cdo.store import Session
 from cdo.tools import Tools
+from cdo.trail import Trail
 from cdo.types import Event, Finding, Observe
 from cdo.worksheets import WorkBreakdown
 
@@ -77,13 +81,14 @@ class Shell:
     """What surrounds a run: its models, how events are shown, and how the person is asked.
 
     `instead` names models that are asked from now on in place of the plan's: the plan itself, and so every question
-    on record, stays as it was.
+    on record, stays as it was. Without `git` no turn is kept on a branch.
     """
 
     specs: Sequence[ModelSpec]
     observe: Observe
     human: Human = field(default_factory=Human)
     instead: Mapping[str, str] = field(default_factory=dict)
+    git: bool = True
 
 
 # -- running ---------------------------------------------------------------------------------------
@@ -101,7 +106,7 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
     # The embedded model answers one at a time: more in flight would only let deadlines run.
     concurrency = 1 if any(seat.spec.route == "local" for seat in found.values()) else settings.concurrency
     root = (session.path / plan.root).resolve() if plan.root else None
-    seats = {name: found[shell.instead.get(name, name)] for name in plan.models}
+    seats = {name: found[shell.instead.get(name, name)] for name in plan.named}
     runner = Runner(
         session=session,
         library=library,
@@ -122,6 +127,9 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
     tracker = _tracker(session, root or Path.cwd(), library, say) if plan.bd else None
     if tracker:
         observers.append(tracker)
+    trail = Trail(session, say, Path.cwd(), redactor(os.environ)) if shell.git else None
+    if trail:
+        observers.append(trail)
     for note in session.notes:
         say(note)
     try:
@@ -145,6 +153,8 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
             with contextlib.suppress(Exception):
                 await tracker.close(TRACKER_PATIENCE)
         observe(Event("content", "", {"opened": library.opened}))
+        if trail:
+            trail.close()
         for backend in {id(seat.backend): seat.backend for seat in found.values()}.values():
             with contextlib.suppress(Exception):
                 await asyncio.wait_for(backend.close(), 1.0)
@@ -242,8 +252,11 @@ def _journaled(session: Session, observers: Sequence[Observe]) -> Observe:
 
 def finish(session: Session, plan: Plan, outcome: Outcome, runner: Runner) -> Result:
     """Write FINAL.md (unless a person edited it) and return the result."""
-    reply = runner.kept["final"]
     used = runner.budget.totals
+    if isinstance(outcome, Audited):
+        reply = report(outcome, _asked_by_call(session), used.calls, used.known_cost)
+    else:
+        reply = runner.kept["final"]
     missing = tuple(f"t{turn}-{role}: {reason}" for turn, role, reason in outcome.missing)
     existing = session.artifact("FINAL")
     if existing is None or not (existing.edited or existing is reply):
@@ -279,7 +292,7 @@ def finish(session: Session, plan: Plan, outcome: Outcome, runner: Runner) -> Re
         path=str(session.path),
         status=outcome.status,
         why=outcome.why,
-        decision=final_section(shown.body, "Decision") or "",
+        decision=final_section(shown.body, "Decision") or sections(shown.body).get("verdict", ""),
         confidence=outcome.confidence,
         turns=outcome.turns,
         calls=used.calls,
@@ -313,6 +326,11 @@ class _Owned(Archive):
 
     def records(self) -> list[dict[str, Any]]:
         return self._session.records
+
+
+def _asked_by_call(session: Session) -> dict[str, str]:
+    """The model that was asked last, by call."""
+    return {record["call"]: str(record["model"]) for record in session.records if record["kind"] == "exchange"}
 
 
 def _asked(session: Session) -> list[str]:

@@ -17,7 +17,7 @@ from cdo import artifacts
 from cdo.artifacts import Artifact
 from cdo.durable import closing, explain, open_directory, read_file
 from cdo.errors import SessionError
-from cdo.sessions import PREFIX, group_number, group_records
+from cdo.sessions import PREFIX, group_number, group_records, read_session
 
 _FOLDER = re.compile(r"[a-z0-9][a-z0-9-]*")
 _DEPTH = 3  # folders of a session, one in another
@@ -67,7 +67,7 @@ class Folder(Archive):
     """A session in its folder. Links are never followed."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path.name.removeprefix(PREFIX), str(path))
+        super().__init__(path.resolve().name.removeprefix(PREFIX), str(path))
         self.path = path
 
     def files(self) -> tuple[str, ...]:
@@ -101,6 +101,10 @@ class Folder(Archive):
             return None
         except OSError as error:
             raise explain(error, self.path / file) from None
+
+    def records(self) -> list[dict[str, Any]]:
+        """As they are now; a group that is no file is damage, and said."""
+        return read_session(self.path)
 
 
 class Kept(Archive):

@@ -5,10 +5,13 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from cdo.types import Event
 from cdo.wording import columns, counted, duration, flat, money
+
+_TURN = re.compile(r"^([tr])([0-9]+)-")
 
 
 class State(enum.StrEnum):
@@ -43,7 +46,12 @@ class Spent:
         return self + Spent(0, usage["input_tokens"] + usage["output_tokens"], cost or 0.0, int(cost is None))
 
     def __add__(self, other: Spent) -> Spent:
-        return Spent(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+        return Spent(
+            self.calls + other.calls,
+            self.tokens + other.tokens,
+            self.cost + other.cost,
+            self.unpriced + other.unpriced,
+        )
 
     @property
     def price(self) -> str:
@@ -102,12 +110,13 @@ class Voice:
     @property
     def label(self) -> str:
         """The name without its turn."""
-        return re.sub(r"^[tr]\d+-", "", self.name)
+        return _TURN.sub("", self.name)
 
     def cells(self, now: float) -> tuple[str, ...]:
         """State, time, tokens, cost, confidence and text as a person reads them at `now`."""
         left = max(0.0, self.retry_at - now)
-        seconds = None if self.started is None else (now if self.ended is None else self.ended) - self.started
+        ended = now if self.ended is None else self.ended
+        seconds = None if self.started is None else max(0.0, ended - self.started)
         tokens = self.spent.tokens - (-self.written // 4)
         return (
             f"retrying in {left:.0f} s" if self.state is State.RETRYING else self.state.value,
@@ -120,48 +129,117 @@ class Voice:
 
 
 @dataclass(frozen=True)
+class Tension:
+    """A disagreement as the syntheses told it: named first in turn `since`; its status was new in turn `changed`."""
+
+    id: str
+    title: str
+    status: str
+    since: int
+    changed: int
+
+    def state(self, turn: int) -> str:
+        """Its status in a word; of one that changed in `turn` the word says how."""
+        if self.status != "open" or self.changed != turn:
+            return flat(self.status, 12)
+        return "opened" if self.since == turn else "reopened"
+
+
+@dataclass(frozen=True)
 class Board:
-    """Everything a view knows. `spent` and times are of this process: what a resumed run replays is free.
+    """Everything a view knows, of the events that it was told.
 
     `title` names the turn under way ("turn 2", or what its calls are for), `voices` are its calls by name,
-    `finished` has one line for each turn before.
+    `finished` has one line for each turn before. `status` is how the run ended or what it waits for; while it goes
+    on it is "", and `going` is said. `confidences` are by synthesis, `turn` is the last one's number. A run that
+    begins again tells its turns again, from its record: what it says then counts, and `paid` keeps what each call
+    took before.
     """
 
     session: str = ""
     preset: str = ""
     resumed: bool = False
+    status: str = ""
     title: str = ""
     voices: Mapping[str, Voice] = field(default_factory=dict)
     finished: tuple[str, ...] = ()
-    confidences: tuple[float, ...] = ()
+    confidences: Mapping[str, float] = field(default_factory=dict)
+    tensions: Mapping[str, Tension] = field(default_factory=dict)
+    turn: int = 0
     spent: Spent = Spent()
+    paid: Mapping[str, Spent] = field(default_factory=dict)
+    going: str = ""
+    over: bool = False
+    asked: frozenset[str] = frozenset()
+    told: frozenset[str] = frozenset()
 
     def apply(self, event: Event, now: float) -> Board:
         """The board after `event`, which happened at `now`. Reads no clock, changes nothing."""
-        if event.kind == "run":
-            preset, resumed = str(event.data["preset"]), bool(event.data.get("resumed"))
-            return replace(self, session=event.name, preset=preset, resumed=resumed)
-        if event.kind == "batch":
-            return self._batch([Voice(name, kind) for name, kind in event.data["calls"]])
+        match event.kind:
+            case "run":
+                preset, resumed = str(event.data["preset"]), bool(event.data.get("resumed"))
+                return replace(self, session=event.name, preset=preset, resumed=resumed)
+            case "batch":
+                return self._batch(event.data["calls"])
+            case "done" | "stopped":
+                status = str(event.data["status"]) if event.kind == "done" else event.kind
+                return replace(self, status=status, over=True)
+            case "pause" | "review":
+                return replace(self, status="waits for an answer")
         if not (voice := self.voices.get(event.name)):
             return self
         after = voice.after(event, now)
         board = replace(self, voices={**self.voices, voice.name: after}, spent=self.spent.after(event))
-        if event.kind == "reply" and voice.kind == "synthesis" and after.confidence is not None:
-            return replace(board, confidences=(*self.confidences, after.confidence))
+        if event.kind == "reply" and voice.kind == "synthesis":
+            return board._synthesis(after, event.data.get("directive"))
         return board
 
-    def _batch(self, voices: Sequence[Voice]) -> Board:
-        """The next batch goes on with the turn that its names tell, or begins a new one."""
-        numbers = {voice.name.removesuffix(voice.label).removesuffix("-") for voice in voices}
-        number = numbers.pop() if len(numbers) == 1 else ""
-        word = {"t": "turn ", "r": "round "}.get(number[:1], "")
-        title = word + (number[1:] or ", ".join(dict.fromkeys(voice.kind for voice in voices)))
-        fresh = {voice.name: voice for voice in voices}
-        if title == self.title:
-            return replace(self, voices={**self.voices, **fresh})
-        finished = (*self.finished, self.outcome()) if self.title else ()
-        return replace(self, title=title, voices=fresh, finished=finished)
+    def _synthesis(self, voice: Voice, directive: Mapping[str, Any] | None) -> Board:
+        """What a synthesis says of confidence, and that of a turn of tensions; one it leaves out stays as it was."""
+        sure = {} if voice.confidence is None else {voice.name: voice.confidence}
+        board = replace(self, confidences={**self.confidences, **sure})
+        match = _TURN.match(voice.name)
+        if not match or not self.title.startswith("turn "):  # several at once are an audit's, not one course
+            return board
+        turn, known = int(match[2][-9:]), dict(self.tensions)
+        for told in (directive or {}).get("tensions") or ():
+            name, title, status = told["id"], told["title"], told["status"]
+            old = known.get(name)
+            since, changed = (old.since, old.changed) if old else (turn, turn)
+            known[name] = Tension(name, title, status, since, turn if old and old.status != status else changed)
+        return replace(board, turn=turn, tensions=known)
+
+    @property
+    def news(self) -> str:
+        """The tensions that the last synthesis opened or settled, in a few words."""
+        found: dict[str, list[str]] = {}
+        for tension in self.tensions.values():
+            if tension.changed == self.turn:
+                found.setdefault(tension.state(self.turn), []).append(flat(tension.id, 12))
+        some = {state: [*names[:4], *(["…"] if len(names) > 4 else [])] for state, names in found.items()}
+        return ", ".join(f"{state} {' '.join(names)}" for state, names in some.items())
+
+    def _batch(self, calls: Sequence[Sequence[str]]) -> Board:
+        """The next batch goes on with the turn that its names tell, or begins a new one; or the run begins again."""
+        names = [name for name, _ in calls]
+        again = self.over or not self.asked.isdisjoint(names)
+        title = _title(calls)
+        board = self if title == self.title and not again else self._left(again)
+        voices = {name: Voice(name, kind, spent=board.paid.get(name, Spent())) for name, kind in calls}
+        return replace(
+            board, title=title, voices={**board.voices, **voices}, asked=board.asked.union(names), status=""
+        )
+
+    def _left(self, again: bool) -> Board:
+        """The board past the turn under way, which gets its line unless it was told before; `again`: at the start."""
+        took = {name: voice.spent for name, voice in self.voices.items() if voice.spent.calls}
+        board = replace(self, title="", voices={}, paid={**self.paid, **took})
+        repeated = self.title in self.told and all(voice.started is None for voice in self.voices.values())
+        if self.title and not repeated and (self.settled or not again):
+            board = replace(board, finished=(*self.finished, self.outcome()), told=self.told | {self.title})
+        if again:
+            return replace(board, resumed=True, over=False, confidences={}, tensions={}, turn=0, asked=frozenset())
+        return board
 
     @property
     def settled(self) -> bool:
@@ -184,21 +262,32 @@ class Board:
             f"{duration(max(0.0, took)):>6}" if took is not None else State.RECORDED.value,
             f"{spent.price:>7}" if spent.price else "",
             f"{spent.tokens:>6,} tok" if spent.tokens else "",
+            self.news if any(voice.confidence is not None for voice in sums) else "",
             *(flat(voice.text) for voice in sums),
         )
 
     def header(self) -> list[str]:
         """What the head of a live view says, most important first."""
-        steps = [f"{confidence:.2f}" for confidence in self.confidences]
+        steps = [f"{confidence:.2f}" for confidence in self.confidences.values()]
         if len(steps) > 4:
             steps[1:-2] = ["…"]
         parts = (
             flat(self.session, 32),
             flat(self.preset, 32) + (" (resumed)" if self.resumed else ""),
-            self.title,
+            flat(self.status, 32) or self.going,
+            "" if self.over and self.settled else self.title,
             counted(self.spent.calls, "call") if self.spent.calls else "",
             f"{self.spent.tokens:,} tok" if self.spent.tokens else "",
             self.spent.price,
             f"confidence {' → '.join(steps)}" if steps else "",
         )
         return [part for part in parts if part]
+
+
+def _title(calls: Sequence[Sequence[str]]) -> str:
+    """What a batch is for: the turn or round that all its names tell, else the kinds of its calls."""
+    matches = [_TURN.match(name) for name, _ in calls]
+    numbers = {match[0] if match else "" for match in matches}
+    if len(numbers) == 1 and matches[0]:
+        return f"{'turn' if matches[0][1] == 't' else 'round'} {matches[0][2]}"
+    return flat(", ".join(dict.fromkeys(kind for _, kind in calls)), 40)

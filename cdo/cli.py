@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from cdo import __version__
+from cdo.branch_commands import fork
 from cdo.console import leave
 from cdo.errors import CdoError, UsageError
+from cdo.review_commands import audit, replay
 from cdo.run_commands import EPILOG, resume_command, run_command
 
 if TYPE_CHECKING:
@@ -80,6 +82,9 @@ def cli() -> None:
 
 cli.add_command(run_command)
 cli.add_command(resume_command)
+cli.add_command(fork)
+cli.add_command(replay)
+cli.add_command(audit)
 
 
 def _mend_streams() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from cdo.errors import CdoError, SessionError
+from cdo.errors import CdoError, SessionError, UsageError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -73,10 +73,30 @@ def complete_session(ctx: click.Context, _: click.Parameter, incomplete: str) ->
 
 
 def session_archive(name: str | None, out: str | None) -> Archive:
-    """A session to look back on, by its name or path; the newest without one. Raises `SessionError`."""
+    """A session to look back on, by its name or path; the newest without one. Raises `SessionError`.
+
+    One whose folder is gone is read from the branch of git that keeps it, and that is said.
+    """
     from cdo.archive import Folder
 
-    return Folder(session_folder(name, out))
+    try:
+        return Folder(session_folder(name, out))
+    except (SessionError, UsageError):  # `origin/a` is no name of a folder
+        found = _on_branch(name, out) if name else None
+        if found is None:
+            raise
+        from cdo.wording import visible
+
+        click.echo(visible(f"{found.name}: its folder is not there; this is {found.place}."), err=True)
+        return found
+
+
+def _on_branch(name: str, out: str | None) -> Archive | None:
+    """A session on a branch of the repository that sessions live in, else of the working directory's."""
+    from cdo.branches import open_branch
+
+    places = (place for place in (out_folder(out), Path()) if place.is_dir())
+    return next((found for place in places if (found := open_branch(place, name))), None)
 
 
 SESSION = click.argument("session", required=False, shell_complete=complete_session)

@@ -46,8 +46,9 @@ def deliberate(plan: Plan) -> Program[Outcome]:
 def adapt(course: Course, heard: Heard, judged: bool) -> Program[tuple[Verdict | None, Needs]]:
     """What follows from a turn: whether the loop ends, and what the next turn needs.
 
-    A conflict pauses the run for the human. `judged` tells that the turn had a referee for the conflict before it:
-    a conflict that nobody has refereed yet defers the end, except at the cap.
+    A conflict pauses the run for the human; one who forked it after this turn has decided that it goes on. `judged`
+    tells that the turn had a referee for the conflict before it: a conflict that nobody has refereed yet defers the
+    end, except at the cap.
     """
     record, criteria, turn = course.record, course.plan.criteria, len(course.record.turns)
     conflict = convergence.conflict(record, criteria)
@@ -56,13 +57,16 @@ def adapt(course: Course, heard: Heard, judged: bool) -> Program[tuple[Verdict |
         course.flags.append(f"turn {turn}: agreement {heard.directive.agreement:.0%} was flagged")
     if conflict:
         course.flags.append(f"turn {turn}: conflict: {conflict}")
+    needs = Needs(refuter=suspicious, referee=conflict)
+    if course.plan.change(course.turn):
+        return None, needs
     ending = convergence.verdict(record, course.plan.turns, criteria, unheard=bool(conflict) and not judged)
     if conflict and not ending:
         question = f"Turn {turn} ended in a conflict: {conflict}."
         answer = yield Pause(f"t{turn}-conflict", question, (GO_ON, FINISH), GO_ON)
         if answer == FINISH:
             ending = Verdict("stopped", "you asked for the result")
-    return ending, Needs(refuter=suspicious, referee=conflict)
+    return ending, needs
 
 
 def compose(course: Course, needs: Needs) -> list[Voice]:

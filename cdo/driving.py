@@ -31,6 +31,7 @@ from cdo.view import View, make_view, summary
 from cdo.wording import visible
 
 EXIT_STRICT = 3
+CLEAN = ("converged", "survives")  # how a run and an audit end when nothing is left to be said against them
 
 
 def drive(
@@ -58,7 +59,7 @@ def drive(
             view(Event("note", "", {"text": note}))
         if plan.dashboard:
             _show_plan(session, preview, view, begun=any(record["kind"] == "exchange" for record in session.records))
-        shell = _shell(view, preview, options, dict(zip(kept.models, plan.models, strict=True)))
+        shell = _shell(view, preview, options, kept.instead(plan.models))
         result = asyncio.run(app.run(session, kept, settings, preview.library, shell))
     except CdoError as error:
         if options["as_json"]:
@@ -70,7 +71,7 @@ def drive(
         session.close()
     with contextlib.suppress(BrokenPipeError):  # whoever reads no further still wants the exit code
         click.echo(dumps(result.json()) if options["as_json"] else summary(result))
-    if settings.strict and (result.status != "converged" or result.degraded):
+    if settings.strict and (result.status not in CLEAN or result.degraded):
         leave(EXIT_STRICT)
 
 
@@ -105,7 +106,7 @@ def _broken_off(session: Session, error: CdoError) -> app.Result:
 
 def _shell(view: View, preview: Preview, options: Mapping[str, Any], instead: Mapping[str, str]) -> app.Shell:
     """How this invocation can ask: at a terminal the person, with --yes for consent, else nobody."""
-    terminal = sys.stdin.isatty() and sys.stderr.isatty() and not options["no_input"]
+    terminal = sys.stdin.isatty() and sys.stderr.isatty() and not options.get("no_input")
     past = Progress(preview)
 
     def observe(event: Event) -> None:
@@ -116,7 +117,7 @@ def _shell(view: View, preview: Preview, options: Mapping[str, Any], instead: Ma
         return await _ask(view, pause.question, pause.options)
 
     async def consent(stale: Sequence[str], kept: Sequence[str]) -> bool:
-        if options["yes"]:
+        if options.get("yes"):
             return True
         question = f"Edited files make these stale: {', '.join(stale)}."
         if kept:
@@ -129,16 +130,17 @@ def _shell(view: View, preview: Preview, options: Mapping[str, Any], instead: Ma
     async def review(editing: Editing) -> str:
         return await past.review(view, editing)
 
-    may_ask = terminal and not options["yes"]
+    may_ask = terminal and not options.get("yes")
     return app.Shell(
         preview.specs,
         observe,
         human=Human(
             answer=answer if may_ask else None,
-            consent=consent if terminal or options["yes"] else None,
+            consent=consent if terminal or options.get("yes") else None,
             review=review if terminal else None,
         ),
         instead=instead,
+        git=not options.get("no_git"),
     )
 
 

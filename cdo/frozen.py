@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -28,6 +28,16 @@ ADJUSTABLE = (
 )  # fmt: skip
 
 
+class Forked(BaseModel):
+    """Where a fork comes from: the session, the last turn that they share, and when that session was created."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    session: str
+    turn: int
+    created: str
+
+
 class Frozen(BaseModel):
     """`session.yaml`: the plan, the settings it ran under, and where each of those came from."""
 
@@ -38,6 +48,7 @@ class Frozen(BaseModel):
     plan: Plan
     settings: Settings
     sources: dict[str, str]
+    forked: Forked | None = None
 
 
 def redactor(env: Mapping[str, str]) -> Callable[[str], str]:
@@ -59,27 +70,35 @@ def redactor(env: Mapping[str, str]) -> Callable[[str], str]:
 
 def create(plan: Plan, problem: str, context: str, resolved: Resolved, name: str | None) -> Session:
     """Make the session directory with its first three files; raise `SessionError`."""
-    frozen = Frozen(
-        cdo=__version__,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        plan=plan,
-        settings=resolved.values,
-        sources=dict(resolved.sources),
-    )
-    files = {
-        "00-input.md": f"{problem.strip()}\n",
-        "00-context.md": f"{context.strip()}\n",
-        "session.yaml": strict_yaml.dump(frozen.model_dump(mode="json", exclude_defaults=False)),
-    }
-    out, redact = Path(resolved.values.out), redactor(os.environ)
+    files = {"00-input.md": f"{problem.strip()}\n", "00-context.md": f"{context.strip()}\n"}
+    stamp = time.strftime("%Y%m%d-%H%M%S")  # two runs may begin in the same second
+    names = [stamp, *(f"{stamp}-{number}" for number in range(2, 100))]
+    return born(begun(plan, resolved.values, resolved.sources), files, Path(resolved.values.out), name, names)
+
+
+def begun(plan: Plan, settings: Settings, sources: Mapping[str, str], forked: Forked | None = None) -> Frozen:
+    """What a session that begins now is frozen to."""
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return Frozen(cdo=__version__, created=now, plan=plan, settings=settings, sources=dict(sources), forked=forked)
+
+
+def born(
+    frozen: Frozen, files: Mapping[str, str | bytes], out: Path, name: str | None, names: Iterable[str]
+) -> Session:
+    """Make the directory of a session with its session.yaml and first `files`, called `name` or the first free name.
+
+    It appears at once and whole. Raises `Taken` where there is a session `name`, `SessionError` where it cannot be
+    made.
+    """
+    whole = {**files, "session.yaml": strict_yaml.dump(frozen.model_dump(mode="json", exclude_defaults=False))}
+    redact = redactor(os.environ)
     if name:
-        return Session.create(session_path(out, name), files, redact)
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    for attempt in range(1, 100):  # two runs may begin in the same second
-        path = session_path(out, stamp if attempt == 1 else f"{stamp}-{attempt}")
+        return Session.create(session_path(out, name), whole, redact)
+    for free in names:
+        path = session_path(out, free)
         if not os.path.lexists(path):
             with contextlib.suppress(Taken):
-                return Session.create(path, files, redact)
+                return Session.create(path, whole, redact)
     raise SessionError(f"No free name was found for a session in {out}.", "Name one with --session.")
 
 
@@ -104,8 +123,12 @@ def read_frozen(text: str | None, path: Path) -> Frozen:
 
 def adjusted(frozen: Frozen, now: Resolved) -> Settings:
     """The session's settings, with what this invocation sets explicitly among the adjustable ones."""
-    changes = {key: getattr(now.values, key) for key in ADJUSTABLE if now.sources[key].startswith(("--", "CDO_"))}
-    return frozen.settings.model_copy(update=changes)
+    return frozen.settings.model_copy(update={key: getattr(now.values, key) for key in given(now)})
+
+
+def given(now: Resolved) -> list[str]:
+    """The adjustable settings that an invocation gives explicitly."""
+    return [key for key in ADJUSTABLE if now.sources[key].startswith(("--", "CDO_"))]
 
 
 def newest_unfinished(out: Path) -> Path:

@@ -1,11 +1,30 @@
-"""Questions to git, asked in a way in which nothing that a repository brings along is run."""
+"""git, used in a way in which nothing that a repository brings along is run.
+
+`Git` asks about a work tree; `Repository` reads and adds commits in a repository of any kind, and touches neither its
+HEAD nor its index nor its files. No hook, filter, signing program, alias, pager or remote is ever started: what the
+configuration could name is turned off, and only plumbing is used that needs none of it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import selectors
+import signal
 import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha1, sha256
+from pathlib import Path
+from typing import IO
+
+from cdo.wording import flat
 
 SECONDS = 5.0  # for one question
+COMMIT_SECONDS = 20.0
+OUTPUT = 16 * 2**20  # bytes of an answer that are read
 
 # What a repository's own configuration could make git run, turned off; the rest of it is not asked for.
 _HARMLESS = (
@@ -13,6 +32,20 @@ _HARMLESS = (
     *("-c", "log.showSignature=false", "-c", "protocol.allow=never", "-c", "credential.helper="),
     *("-c", "core.sshCommand=false", "-c", "i18n.logOutputEncoding=UTF-8", "--no-pager", "--literal-pathspecs"),
 )
+_COMMITTING = (
+    *(
+        "-c",
+        "gc.auto=0",
+        "-c",
+        "maintenance.auto=false",
+        "-c",
+        "commit.gpgSign=false",
+        "-c",
+        "core.sharedRepository=",
+    ),
+    *("-c", "i18n.commitEncoding=UTF-8", "-c", "fastimport.unpackLimit=100"),
+)
+_AUTHOR = "cdo <cdo@localhost>"
 
 
 class Git:
@@ -26,22 +59,8 @@ class Git:
         """What git prints, split at NUL bytes; None where it fails, is not there, or takes too long."""
         if not self._program:
             return None
-        places = [place for place in os.environ.get("PATH", "").split(os.pathsep) if place.startswith("/")]
-        env = {
-            "PATH": os.pathsep.join(places),
-            "LC_ALL": "C",
-            "HOME": "/nonexistent",
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_CONFIG_GLOBAL": os.devnull,
-            "GIT_CONFIG_SYSTEM": os.devnull,
-            "GIT_OPTIONAL_LOCKS": "0",
-            "GIT_TERMINAL_PROMPT": "0",
-            "GIT_NO_LAZY_FETCH": "1",  # a repository may name a program to fetch with
-            "GIT_ALLOW_PROTOCOL": "none",
-            # Named outright: the configuration may claim that the work tree is somewhere else.
-            "GIT_DIR": f"{self._root}/.git",
-            "GIT_WORK_TREE": self._root,
-        }
+        # Named outright: the configuration may claim that the work tree is somewhere else.
+        env = {**_environment(), "GIT_DIR": f"{self._root}/.git", "GIT_WORK_TREE": self._root}
         try:
             done = subprocess.run(
                 [self._program, *_HARMLESS, *args],
@@ -59,6 +78,188 @@ class Git:
         return [os.fsdecode(item) for item in done.stdout.split(b"\0") if item]
 
 
+# -- a repository of any kind ----------------------------------------------------------------------
+
+
+class Refused(Exception):
+    """git did not do what it was asked to; as text it is why, in one line. `process` is the id it had, if it ran."""
+
+    process = 0
+
+
+class TooSlow(Refused):
+    """git did not end in time, and was ended."""
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A branch: its whole `ref`, the commit at its `tip`, that commit's `message` and `date` (seconds since 1970).
+
+    `symbolic`: it is only another name of a branch. `worktree` is where it is checked out, "" for nowhere.
+    """
+
+    ref: str
+    tip: str
+    symbolic: bool
+    worktree: str
+    date: int
+    message: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of a commit's tree; `size` in bytes, 0 for what is no file."""
+
+    path: str
+    mode: str
+    object: str
+    size: int
+
+
+class Repository:
+    """The git directory of a repository, wherever its work tree is, if it has one.
+
+    Every method raises `Refused` where git fails, answers at too great a length, or does not end in time, at the
+    latest when the monotonic clock reaches `until`.
+    """
+
+    def __init__(self, directory: Path, program: str) -> None:
+        self.directory = directory
+        self.until = float("inf")
+        self._program = program
+
+    def branches(self, *patterns: str) -> list[Branch]:
+        """The branches whose refs begin with, or match, one of the patterns."""
+        fields = "refname", "objectname", "objecttype", "symref", "worktreepath", "committerdate:unix", "contents"
+        out = self._run("for-each-ref", f"--format={''.join(f'%({field})%00' for field in fields)}", *patterns)
+        parts = out.decode("utf-8", "replace").split("\0")
+        found = []
+        for at in range(0, len(parts) - len(fields), len(fields)):
+            ref, tip, kind, symref, worktree, date, message = parts[at : at + len(fields)]
+            if kind == "commit":
+                when = int(date) if date.isdecimal() else 0
+                found.append(Branch(ref.lstrip("\n"), tip, bool(symref), worktree, when, message))
+        return found
+
+    def has(self, ref: str) -> bool:
+        """Whether there is exactly this ref."""
+        return f"{ref}\n" in self._run("for-each-ref", "--format=%(refname)", ref).decode("utf-8", "replace")
+
+    def head(self) -> str:
+        """The commit that HEAD is at, "" where there is none yet."""
+        try:
+            return self._run("rev-parse", "--quiet", "--verify", "HEAD^{commit}").decode().strip()
+        except TooSlow:
+            raise
+        except Refused:
+            return ""
+
+    def unborn(self) -> list[str]:
+        """The refs that are checked out in one of the work trees, also where they have no commit yet."""
+        told = self._run("worktree", "list", "--porcelain").decode("utf-8", "replace").splitlines()
+        return [line.removeprefix("branch ") for line in told if line.startswith("branch ")]
+
+    def log(self, tip: str, most: int = 2000) -> list[tuple[str, str]]:
+        """The newest commits from `tip` back, each as its id and message."""
+        out = self._run("log", "-z", "--first-parent", "--no-color", f"-n{most}", "--format=%H%n%B", tip)
+        messages = [item.partition("\n") for item in out.decode("utf-8", "replace").split("\0") if item]
+        return [(identity, message) for identity, _, message in messages]
+
+    def tree(self, commit: str) -> list[Entry]:
+        """Everything in the tree of a commit."""
+        found = []
+        for line in self._run("ls-tree", "-r", "-z", "-l", "--full-tree", commit).split(b"\0"):
+            head, tab, path = line.partition(b"\t")
+            fields = head.decode("ascii", "replace").split()
+            if tab and len(fields) == 4:
+                size = int(fields[3]) if fields[3].isdecimal() else 0
+                found.append(Entry(path.decode("utf-8", "surrogateescape"), fields[0], fields[2], size))
+        return found
+
+    def blobs(self, entries: Sequence[Entry]) -> list[bytes]:
+        """The contents of files, all in one question."""
+        asked = "".join(f"{entry.object}\n" for entry in entries).encode()
+        most = sum(entry.size for entry in entries) + 200 * len(entries)
+        out = self._run("cat-file", "--batch", data=asked, seconds=COMMIT_SECONDS, limit=most)
+        found, at = [], 0
+        for entry in entries:
+            end = out.find(b"\n", at)
+            if end < 0 or out[at:end] != f"{entry.object} blob {entry.size}".encode():
+                raise Refused(f"{entry.path} is missing from the repository")
+            found.append(out[end + 1 : end + 1 + entry.size])
+            at = end + entry.size + 2
+        return found
+
+    def commit(
+        self, ref: str, parent: str, message: str, when: tuple[int, str], changes: Mapping[str, bytes | None]
+    ) -> str:
+        """Add a commit to `ref` on top of `parent` ("" for none) and return its id.
+
+        `changes` are contents by path, None for what is gone; `when` is seconds since 1970 and an offset ("+0100").
+        Refused too where `ref` has moved away from `parent` meanwhile.
+        """
+        stamp = f"{_AUTHOR} {when[0]} {when[1]}"
+        parts = [f"commit {ref}\nmark :1\nauthor {stamp}\ncommitter {stamp}\n".encode(), _counted(message.encode())]
+        parts += [f"from {parent}^0\n".encode()] if parent else []
+        parts += [f"D {_quoted(path)}\n".encode() for path, data in changes.items() if data is None]
+        for path, data in changes.items():
+            if data is not None:
+                parts += [f"M 100644 inline {_quoted(path)}\n".encode(), _counted(data)]
+        stream = b"".join((*parts, b"\nget-mark :1\ndone\n"))
+        words = "fast-import", "--quiet", "--done", "--date-format=raw"
+        try:
+            told = self._run(*_COMMITTING, *words, data=stream, seconds=COMMIT_SECONDS).decode("ascii", "replace")
+        except Refused as refused:
+            with contextlib.suppress(OSError):  # what it leaves behind when it fails
+                (self.directory / f"fast_import_crash_{refused.process}").unlink()
+            raise
+        if not re.fullmatch(r"[0-9a-f]{40,64}\n", told):
+            raise Refused("git named no commit")
+        return told.strip()
+
+    def _run(self, *args: str, data: bytes = b"", seconds: float = SECONDS, limit: int = OUTPUT) -> bytes:
+        env = {**_environment(), "GIT_DIR": str(self.directory)}
+        until = time.monotonic() + seconds
+        return _answer(
+            [self._program, *_HARMLESS, *args], self.directory, env, data, lambda: min(until, self.until), limit
+        )
+
+
+def find(folder: Path) -> Repository | None:
+    """The repository that a folder, or the nearest one above it that exists, is in; None where it is in none.
+
+    Raises `Refused` where there is one that cannot be used: damaged, another user's, or no git on this machine.
+    """
+    folder = folder.absolute()
+    there = next((place for place in (folder, *folder.parents) if place.is_dir()), Path("/"))
+    root = next((place for place in (there, *there.parents) if os.path.lexists(place / ".git")), None)
+    program = _program(str(root or there))
+    if program is None:
+        if root is None:
+            return None
+        raise Refused("there is no git program on this machine")
+    try:
+        until = time.monotonic() + SECONDS
+        words = [program, *_HARMLESS, "rev-parse", "--absolute-git-dir"]
+        out = _answer(words, there, _environment(), b"", lambda: until, OUTPUT)
+    except Refused as refused:
+        if "(or any" not in str(refused):  # "not a git repository (or any of the parent directories)"
+            raise
+        if root is None:
+            return None
+        raise Refused(f"{root / '.git'} is damaged: git takes it for no repository") from None
+    return Repository(Path(os.fsdecode(out.removesuffix(b"\n"))), program)
+
+
+def blob_id(data: bytes, length: int) -> str:
+    """The id of a file's content in a repository whose ids have `length` hex digits."""
+    new = sha1 if length == 40 else sha256
+    return new(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+
+# -- running it ------------------------------------------------------------------------------------
+
+
 def _program(root: str) -> str | None:
     """The git of this machine: never one that lies in the repository itself."""
     for place in os.environ.get("PATH", "").split(os.pathsep):
@@ -66,3 +267,124 @@ def _program(root: str) -> str | None:
         if place.startswith("/") and not path.startswith(f"{root}/") and os.access(path, os.X_OK):
             return path
     return None
+
+
+def _environment() -> dict[str, str]:
+    """All that git gets to see: no configuration but the repository's own, and no way to ask or to fetch."""
+    places = [place for place in os.environ.get("PATH", "").split(os.pathsep) if place.startswith("/")]
+    name, address = _AUTHOR.rstrip(">").split(" <")
+    return {
+        "PATH": os.pathsep.join(places),
+        "LC_ALL": "C",
+        "HOME": "/nonexistent",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_SYSTEM": os.devnull,
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_NO_LAZY_FETCH": "1",  # a repository may name a program to fetch with
+        "GIT_ALLOW_PROTOCOL": "none",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        **{f"GIT_{who}_NAME": name for who in ("AUTHOR", "COMMITTER")},
+        **{f"GIT_{who}_EMAIL": address for who in ("AUTHOR", "COMMITTER")},
+    }
+
+
+def _answer(
+    words: Sequence[str], folder: Path, env: Mapping[str, str], data: bytes, until: Callable[[], float], limit: int
+) -> bytes:
+    """What a command prints, given `data`; in a group of its own, so that Ctrl-C is not for it."""
+    try:
+        process = subprocess.Popen(
+            words,
+            cwd=folder,
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        raise Refused(f"git cannot be started: {getattr(error, 'strerror', None) or error}") from None
+    try:
+        out, err = _talk(process, memoryview(data), until, limit)
+        if process.returncode:
+            raise Refused(_complaint(err) or f"git ended with code {process.returncode}")
+    except Refused as refused:
+        refused.process = process.pid
+        raise
+    finally:
+        _end(process)
+    return out
+
+
+def _talk(
+    process: subprocess.Popen[bytes], data: memoryview, until: Callable[[], float], limit: int
+) -> tuple[bytes, bytes]:
+    """Write and read until the process has said everything, or raise `Refused`."""
+    assert process.stdin and process.stdout and process.stderr
+    said = {process.stdout: bytearray(), process.stderr: bytearray()}
+    os.set_blocking(process.stdin.fileno(), False)
+    with selectors.DefaultSelector() as ready:
+        ready.register(process.stdin, selectors.EVENT_WRITE)
+        for stream in said:
+            ready.register(stream, selectors.EVENT_READ)
+        while ready.get_map() or process.poll() is None:
+            if time.monotonic() > until():
+                raise TooSlow("git did not end in time")
+            if not ready.get_map():
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(0.05)
+            for key, _ in ready.select(0.05) if ready.get_map() else ():
+                if key.fileobj is process.stdin:
+                    data = _fed(process.stdin, data)
+                    if not data:
+                        ready.unregister(process.stdin)
+                        process.stdin.close()
+                    continue
+                piece = os.read(key.fd, 1 << 16)
+                said[key.fileobj] += piece  # type: ignore[index]
+                if not piece:
+                    ready.unregister(key.fileobj)
+                if sum(map(len, said.values())) > limit + 65_536:
+                    raise Refused("git answers at too great a length")
+    return bytes(said[process.stdout]), bytes(said[process.stderr])
+
+
+def _fed(stream: IO[bytes], data: memoryview) -> memoryview:
+    """What is left after a piece was written; nothing where nobody reads any more."""
+    try:
+        return data[stream.write(data[: 1 << 16]) or 0 :] if data else data
+    except BrokenPipeError:
+        return data[:0]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process that still runs, with all that it started: it may put things in order first."""
+    for number, patience in ((signal.SIGTERM, 0.3), (signal.SIGKILL, 5.0)):
+        if process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(patience)
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream:
+            with contextlib.suppress(OSError):
+                stream.close()
+
+
+def _complaint(err: bytes) -> str:
+    """The line of git's complaints that says most."""
+    lines = [flat(line, 300) for line in err.decode("utf-8", "replace").splitlines() if line.strip()]
+    worst = [line for line in lines if line.startswith(("fatal: ", "error: "))] or lines
+    return re.sub(r"^(fatal|error|warning): ", "", worst[0]).rstrip(".") if worst else ""
+
+
+def _counted(data: bytes) -> bytes:
+    return b"data %d\n%b\n" % (len(data), data)
+
+
+def _quoted(path: str) -> str:
+    """A path as fast-import reads it."""
+    return '"' + path.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

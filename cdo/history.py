@@ -7,8 +7,9 @@ position changed when its words did, evidence is new when code found a place tha
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -25,7 +26,7 @@ from cdo.markup import fenced
 from cdo.protocol import AgentData, Camp, Claim, Directive, Objection
 from cdo.types import Finding, InvalidReply
 
-_VOICE = re.compile(r"t([0-9]+)-([a-z0-9-]+)")
+_VOICE = re.compile(r"t([1-9][0-9]{0,5})-([a-z0-9-]+)")
 SYNTHESIS = "synthesis"
 
 
@@ -253,7 +254,7 @@ class History:
 
 
 def read(archive: Archive) -> History:
-    """The history of a session; raises `SessionError` where its plan or its records are damaged."""
+    """The history of a session; raises `SessionError` where its plan, its records or FINAL.md's head are damaged."""
     frozen = read_frozen(archive.text("session.yaml"), Path(archive.place))
     records = archive.records()
     own, shared = spent_by(records)
@@ -322,7 +323,7 @@ def _turns(
             dissents = [
                 Dissent(item.id, said.voice, item.text, item.severity) for said in heard for item in said.objections
             ]
-            ledger = ledger.after(directive, dissents)
+            ledger = _after(ledger, number, directive, dissents)
         paid = spent.get(f"t{number}-{SYNTHESIS}", Spent())
         names = [*(said.artifact for said in heard), *(f"t{number}-{name}" for name in missing.get(number, {}))]
         found.append(
@@ -340,6 +341,14 @@ def _turns(
             )
         )
     return tuple(held for held in found if held.voices or held.missing)
+
+
+def _after(record: Record, number: int, directive: Directive, dissents: Sequence[Dissent]) -> Record:
+    """The record with the turn `number`; a turn before it may have left no directive, and counts all the same."""
+    known = {tension.id for tension in record.ledger}
+    record = record.after(directive, dissents)
+    born = (item if item.id in known else replace(item, since=number) for item in record.ledger)
+    return replace(record, ledger=tuple(born))
 
 
 def _said(
@@ -406,7 +415,7 @@ def _final(archive: Archive) -> Final | None:
     if artifact is None:
         return None
     own, confidence = artifact.own, artifact.meta.get("confidence")
-    citations = own.get("citations") or {}
+    citations = found if isinstance(found := own.get("citations"), dict) else {}
     return Final(
         status=str(own.get("status") or ""),
         why=str(own.get("why") or ""),
@@ -419,8 +428,8 @@ def _final(archive: Archive) -> Final | None:
         added=_strings(own.get("added")),
         votes=_strings(own.get("votes")),
         open_tensions=_strings(own.get("open_tensions")),
-        verified=int(citations.get("verified") or 0) if isinstance(citations, dict) else 0,
-        unverified=_strings(citations.get("unverified")) if isinstance(citations, dict) else (),
+        verified=int(max(0, _number(citations.get("verified")) or 0)),
+        unverified=_strings(citations.get("unverified")),
         edited=artifact.edited,
     )
 
@@ -431,14 +440,16 @@ def _sections(body: str) -> dict[str, str]:
 
     lines = body.split("\n")
     return {
-        lines[start].lstrip("#").strip(): "\n".join(lines[start + 1 : end]).strip()
+        lines[start].strip().lstrip("#").strip(): "\n".join(lines[start + 1 : end]).strip()
         for start, end, _ in headings(lines)
-        if lines[start].startswith("## ")
+        if lines[start].split()[0] == "##"
     }
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    """A number that a head holds; a person may have written anything there."""
+    known = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    return float(value) if known else None
 
 
 def _strings(value: Any) -> tuple[str, ...]:

@@ -65,7 +65,7 @@ def _findings() -> dict[str, str]:
     files = [str(path) for path in settings.config_files(library) if path.exists()]
     set_ = [source for source in resolved.sources.values() if source.startswith("CDO_")]
     rows["settings"] = ", ".join([*set_, *files]) or "no file"
-    known = {"CDO_CONFIG_DIR", "CDO_DATA_DIR", "CDO_MODELS_DIR"}
+    known = {"CDO_CONFIG_DIR", "CDO_DATA_DIR", "CDO_MODELS_DIR", "CDO_CACHE_DIR"}
     known |= {f"CDO_{key.upper()}" for key in settings.Settings.model_fields if key != "prices"}
     if ignored := sorted(name for name in os.environ if name.startswith("CDO_") and name not in known):
         rows["not settings"] = ", ".join(ignored)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cdo import audit
 from cdo.content import MEND, Library
 from cdo.debug import DebugMode, debug
 from cdo.debug import outline as debugging
@@ -18,6 +19,8 @@ def program(plan: Plan, library: Library) -> Program[Outcome]:
     """The program of a plan, not yet begun; raise `ContentError` where its mode's document is wrong."""
     if plan.mode is None:
         return deliberate(plan)
+    if plan.mode == audit.MODE:
+        return audit.program(plan)
     name = f"modes/{plan.mode}"
     match library.load(name).meta.get("program"):
         case "phases":
@@ -31,9 +34,9 @@ def program(plan: Plan, library: Library) -> Program[Outcome]:
 def outline(plan: Plan, library: Library) -> tuple[tuple[tuple[str, int], ...], str]:
     """How a mode goes on after the first turn (name and voices of each phase), and when it ends, in words.
 
-    Nothing for plain deliberation: there every turn is shaped by the one before.
+    Nothing for plain deliberation, where every turn is shaped by the one before, and for an audit, which has none.
     """
-    if plan.mode is None:
+    if plan.mode in (None, audit.MODE):
         return (), ""
     name = f"modes/{plan.mode}"
     if library.load(name).meta.get("program") == "phases":

@@ -113,7 +113,7 @@ def parliament(plan: Plan, mode: ParliamentMode) -> Program[Outcome]:
         hall.ballot = hall.house.ballot(mode.ballot) if stage == "vote" else ()
         heard = yield from course.hear(voices, _shape(stage, hall, voices))
         _learn(course, hall, stage, heard)
-        stage = following(stage, hall.house, course.turn - 1, course.plan.turns[1])
+        stage = following(stage, hall.house, course.turn - 1, course.plan.turns[1]) or _reopened(course)
         alarms = raised(course, heard)
         if stage and (yield from finished(course, alarms, GO_ON)):
             stopped, stage = "you asked for the result", None
@@ -175,7 +175,18 @@ def following(stage: Stage, house: House, turn: int, cap: int) -> Stage | None:
         return "answer"
     if movers and left >= 1:
         return "vote"
+    if house.carried:
+        return None  # it sat again, and nothing new was moved
     return "debate" if left >= 2 else None
+
+
+def _reopened(course: Course) -> Stage | None:
+    """How a house that has risen sits again where a fork wants another turn: a debate, with room for a vote."""
+    if not course.plan.change(course.turn):
+        return None
+    low, cap = course.plan.turns
+    course.plan = course.plan.model_copy(update={"turns": (low, max(cap, course.turn + 1))})
+    return "debate"
 
 
 def ruling(house: House, cap: int, stopped: str = "") -> Verdict:

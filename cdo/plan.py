@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import cycle
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from cdo.blocks import RoleName, role_problem
 from cdo.content import Library
@@ -20,7 +21,7 @@ from cdo.errors import ContentError, UsageError
 from cdo.gauge import gauge
 from cdo.models import ModelSpec
 from cdo.proposal import Combo, Combos
-from cdo.schemas import Band, Bounds, Convergence, Count, Criteria, Preset
+from cdo.schemas import Band, Bounds, Convergence, Count, Criteria, Preset, Schema
 from cdo.settings import Resolved, Settings
 from cdo.skills import SkillCard, SkillInjection, rank, references, resolve
 from cdo.types import Usage
@@ -37,6 +38,24 @@ REPLY_TOKENS = 500
 PACE, LOCAL_PACE = (3.0, 40.0), (4.0, 30.0)
 
 
+class Change(Schema):
+    """What a person who forked a run wants otherwise, beginning with `turn`; what is empty stays as it was.
+
+    That turn is held whatever the turn before came to. `focus`, `note` (to every voice), `roles` as (name, charge)
+    and the voices or roles `without` which it sits are for that turn alone; `models`, `vendors` and `turns` hold from
+    then on. Nothing that was asked before it depends on it.
+    """
+
+    turn: Count
+    focus: Annotated[str, Field(max_length=2000)] = ""
+    note: Annotated[str, Field(max_length=4000)] = ""
+    roles: tuple[tuple[RoleName, Annotated[str, Field(max_length=2000)]], ...] = ()
+    without: tuple[RoleName, ...] = ()
+    models: tuple[str, ...] = ()
+    vendors: dict[str, str] = Field(default_factory=dict)
+    turns: Band | None = None
+
+
 class Plan(BaseModel):
     """The frozen plan of a run; `session.yaml` holds it with the source of each setting.
 
@@ -47,7 +66,8 @@ class Plan(BaseModel):
     `skill_words` is what is asked of it for everybody and `topic` what all are about; `combos` are offered to the
     human; `domain_file` is the content document of the domain, `documents` what it wants beside FINAL.md; with
     `tools` [requests, rounds] the voices may look into the repository, which is at `root` as seen from the session's
-    folder. `integration` is where a domain's results are meant to go; `remarks` what a person should know.
+    folder. `integration` is where a domain's results are meant to go; `remarks` what a person should know; `changes`
+    are those of a fork, at most one a turn.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -85,6 +105,32 @@ class Plan(BaseModel):
     integration: tuple[str, ...] = ()
     root: str = ""
     remarks: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
+
+    def change(self, turn: int) -> Change | None:
+        """What changes with a turn."""
+        return next((change for change in self.changes if change.turn == turn), None)
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The models that are asked once every change holds."""
+        return next((change.models for change in reversed(self.changes) if change.models), self.models)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Every model that a call may name, each once."""
+        return tuple(dict.fromkeys([*self.models, *(name for change in self.changes for name in change.models)]))
+
+    def instead(self, names: Sequence[str]) -> dict[str, str]:
+        """Who answers for each model when `names` stand in for `asked`, one for one; also for one asked before."""
+        found = dict(zip(self.asked, names, strict=True))
+        before = (name for name in self.named if name not in found)
+        return {**found, **dict(zip(before, cycle(names), strict=False))}
+
+    def with_models(self, names: Sequence[str], vendors: Mapping[str, str]) -> Plan:
+        """The plan with other models from the beginning on: to show what is asked now, not to replay by."""
+        changes = tuple(change.model_copy(update={"models": (), "vendors": {}}) for change in self.changes)
+        return self.model_copy(update={"models": tuple(names), "vendors": dict(vendors), "changes": changes})
 
 
 @dataclass(frozen=True)

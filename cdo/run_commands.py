@@ -6,17 +6,17 @@ Both end in `driving.drive`, which shows and asks.
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdo.console import columns, complete_session, dumps
+from cdo.console import OUT, columns, complete_session, dumps
 from cdo.errors import CdoError, UsageError
+from cdo.run_options import CONSENT, LIMITS, NO_GIT, OUTPUT, flags, preview, trusted
 
 if TYPE_CHECKING:
     from cdo.content import Library
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from cdo.settings import Resolved
 
 # First words that a later version will take for commands: refused today, so that they never become a problem.
-LATER = ("watch", "report", "fork", "replay", "diff", "cost", "answer", "cabal")
+LATER = ("answer", "cabal")
+# Of past runs that --recall puts into the context: how many at most, and their estimated tokens in all.
+RECALLED, RECALL_TOKENS = 3, 2000
 EPILOG = """\b
 Examples:
   cdo think "Should we reduce node types?"
@@ -54,41 +56,12 @@ class Words(click.Command):
         return super().parse_args(ctx, args)
 
 
-Options = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-
-def _options(*options: Options) -> Options:
-    def add(function: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return add
-
-
-LIMITS = _options(
-    click.option("--budget", metavar="USD", help="Cap on money; a model of unknown price is refused then."),
-    click.option("--max-calls", metavar="N", help="Cap on requests, retries included."),
-    click.option("--max-tokens", metavar="N", help="Cap on tokens, read and written."),
-    click.option("--timeout", metavar="S", help="Cap on the run's time, in seconds."),
-    click.option("--concurrency", metavar="N", help="Most requests in flight at once."),
-    click.option("--strict", is_flag=True, help="Exit 3 when not converged or degraded."),
-)
-OUTPUT = _options(
-    click.option("--yes", "-y", is_flag=True, help="Answer every question of consent with yes."),
-    click.option("--no-input", is_flag=True, help="Never ask anything."),
-    click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
-    click.option("-q", "--quiet", is_flag=True, help="Show problems only."),
-    click.option("-v", "--verbose", is_flag=True, help="Show more, and tracebacks."),
-)
-OUT = click.option("--out", metavar="DIR", help="Where sessions live (default: tmp).")
-
-
 @click.command("run", cls=Words, epilog=EPILOG)
 @click.argument("words", nargs=-1, metavar="[ARGS] PROBLEM…")
 @click.option("-m", "--model", multiple=True, metavar="NAME", help="A model; several are seated in turn.")
 @click.option("-c", "--context", multiple=True, metavar="PATH", help="A file or folder to show to the voices.")
 @click.option("--no-context", is_flag=True, help="Show them no context at all.")
+@click.option("--recall", is_flag=True, help="Show them what earlier runs decided on similar questions, as such.")
 @click.option("--width", metavar="N|A-B", help="Voices a turn.")
 @click.option("--turns", metavar="N", help="Most turns.")
 @LIMITS
@@ -102,6 +75,8 @@ OUT = click.option("--out", metavar="DIR", help="Where sessions live (default: t
 )
 @click.option("--adr-dir", metavar="DIR", help="Copy the decision record of `exec arch` there, numbered.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and its range of calls and cost; send nothing.")
+@NO_GIT
+@CONSENT
 @OUTPUT
 @click.pass_context
 def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> None:
@@ -124,23 +99,27 @@ def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -
 
     if options["session"] is not None:
         sessions.session_path(Path(), options["session"])
-    resolved = settings.resolve(_flags(options), library)
-    trusted = _trusted(options)
-    names = _models(resolved, library, trusted, every="lev-exec" in invocation.modifiers)
-    specs = seating.specs(names, library, resolved.values, os.environ, trusted)
+    resolved = settings.resolve(flags(options), library)
+    holds = trusted(options)
+    names = _models(resolved, library, holds, every="lev-exec" in invocation.modifiers)
+    specs = seating.specs(names, library, resolved.values, os.environ, holds)
     around, notes = _around(options, resolved, specs, library)
     plan_ = plan.make(invocation, problem, resolved, library, names, around)
     context = _context(options, resolved, specs, problem)
-    preview = _preview(plan_, specs, problem, context, library, options["session"] or "")
+    if options["recall"]:
+        recalled = _recalled(resolved, library, problem)
+        context = f"{context.rstrip()}\n\n{recalled}" if recalled else context
+        notes = (*notes, *(() if recalled else ("no earlier run decided on a similar question",)))
+    shown = preview(plan_, specs, problem, context, library, options["session"] or "")
     if options["dry_run"]:
-        return _dry_run(preview, options["as_json"])
+        return _dry_run(shown, options["as_json"])
     if resolved.values.adr_dir:
         _writable(Path(resolved.values.adr_dir))
     from cdo.driving import drive
 
     session = frozen.create(plan_, problem, context, resolved, options["session"])
     told = (*notes, *plan_.remarks)
-    return drive(session, plan_, preview, resolved.values, options, resumed=False, notes=told)
+    return drive(session, plan_, shown, resolved.values, options, resumed=False, notes=told)
 
 
 @click.command("resume")
@@ -149,6 +128,8 @@ def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -
 @click.option("--trust", is_flag=True, help="Trust what this project brings as it is now: command agents, providers.")
 @LIMITS
 @OUT
+@NO_GIT
+@CONSENT
 @OUTPUT
 def resume_command(session: str | None, **options: Any) -> None:
     """Go on with a session; nothing is paid twice.
@@ -160,25 +141,25 @@ def resume_command(session: str | None, **options: Any) -> None:
     from cdo.store import Session
 
     library = Library.at(Path.cwd())
-    resolved = settings.resolve(_flags(options), library)
+    resolved = settings.resolve(flags(options), library)
     path = _path(session, resolved) if session else frozen.newest_unfinished(Path(resolved.values.out))
     opened = Session.open(path, frozen.redactor(os.environ))
     try:
         kept = frozen.load(opened)
-        names = kept.plan.models
+        names = kept.plan.asked
         if options["model"]:  # the plan stays as it is: only who is asked from now on changes
             names = tuple(islice(cycle(options["model"]), len(names)))
         adjusted = frozen.adjusted(kept, resolved)
-        specs = seating.specs(names, library, adjusted, os.environ, _trusted(options))
-        plan = kept.plan.model_copy(update={"models": names, "vendors": {spec.name: spec.vendor for spec in specs}})
+        specs = seating.specs(names, library, adjusted, os.environ, trusted(options))
+        plan = kept.plan.with_models(names, {spec.name: spec.vendor for spec in specs})
         problem = opened.read("00-input.md") or ""
-        preview = _preview(plan, specs, problem, opened.read("00-context.md") or "", library, opened.name)
+        shown = preview(plan, specs, problem, opened.read("00-context.md") or "", library, opened.name)
     except CdoError:
         opened.close()
         raise
     from cdo.driving import drive
 
-    return drive(opened, kept.plan, preview, adjusted, options, resumed=True)
+    return drive(opened, kept.plan, shown, adjusted, options, resumed=True)
 
 
 # -- what a run needs ------------------------------------------------------------------------------
@@ -212,17 +193,6 @@ def _commands() -> list[str]:
     return list(parent.commands) if isinstance(parent, click.Group) else []
 
 
-def _flags(options: Mapping[str, Any]) -> dict[str, Any]:
-    keys = (
-        "model", "width", "turns", "budget", "max_calls", "max_tokens", "timeout", "concurrency", "out", "strict",
-        "skills", "adr_dir",
-    )  # fmt: skip
-    flags = {key: options[key] for key in keys if options.get(key) not in (None, (), False)}
-    if "adr_dir" in flags:  # a resume may come from another folder
-        flags["adr_dir"] = str(Path(flags["adr_dir"]).absolute())
-    return flags
-
-
 def _problem(source: str, value: str) -> str:
     """The problem's text, wherever it comes from; raises `UsageError`."""
     try:
@@ -247,20 +217,6 @@ def _writable(folder: Path) -> None:
     there = next((place for place in (folder, *folder.absolute().parents) if place.exists()), Path("/"))
     if not there.is_dir() or not os.access(there, os.W_OK):
         raise UsageError(f"Nothing can be written into {folder}.", "Give another folder with --adr-dir.")
-
-
-def _trusted(options: Mapping[str, Any]) -> Trusted:
-    """What tells whether the person trusts a file of the project; with --trust they do so now."""
-    from cdo.trust import Trust
-
-    trust = Trust.load()
-
-    def holds(kind: str, path: Path, sha256: str) -> bool:
-        if options.get("trust"):
-            trust.pin(kind, [(path, sha256)])
-        return trust.holds(kind, path, sha256)
-
-    return holds
 
 
 def _models(resolved: Resolved, library: Library, trusted: Trusted, *, every: bool) -> tuple[str, ...]:
@@ -320,16 +276,11 @@ def _context(options: Mapping[str, Any], resolved: Resolved, specs: Sequence[Mod
     return repository.survey(root, problem, budget, given)
 
 
-def _preview(
-    plan: Any, specs: Sequence[ModelSpec], problem: str, context: str, library: Library, session: str
-) -> Preview:
-    from cdo.context import estimate_tokens
-    from cdo.plan import estimate
-    from cdo.preview import Preview
+def _recalled(resolved: Resolved, library: Library, problem: str) -> str:
+    """What earlier runs of the same folder decided on similar questions, as a part of 00-context.md."""
+    from cdo.recall import recalled
 
-    given = estimate_tokens(problem + context)
-    there = shutil.which("bd") is not None
-    return Preview(plan, specs, estimate(plan, specs, given), given, problem, library, session, tracked=there)
+    return recalled(problem, Path(resolved.values.out), library, RECALLED, RECALL_TOKENS)
 
 
 def _dry_run(preview: Preview, as_json: bool) -> None:

@@ -381,10 +381,10 @@ async def _all(coroutines: Sequence[Coroutine[Any, Any, Reply]]) -> list[Reply]:
 
 
 def totals(records: Sequence[Mapping[str, Any]]) -> Totals:
-    """What the recorded exchanges used."""
+    """What the recorded exchanges used; those that a fork took along (`from`) were paid for by another session."""
     found = Totals()
     for record in records:
-        if record["kind"] == "exchange":
+        if record["kind"] == "exchange" and not record.get("from"):
             usage = record.get("usage")
             found.add(Usage(usage["input_tokens"], usage["output_tokens"]) if usage else None, record.get("cost"))
     return found

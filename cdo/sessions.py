@@ -26,10 +26,11 @@ _GROUP = re.compile(r"([0-9]{4,})\.jsonl")
 def session_path(out: Path, name: str) -> Path:
     """The directory of the session called `name`; raise `UsageError` when it cannot be a name."""
     name = name.removeprefix(PREFIX)
-    if not _NAME.fullmatch(name) or ".." in name or name.endswith(".") or name.startswith(PREFIX):
+    # What ends so cannot be the name of a branch.
+    if not _NAME.fullmatch(name) or ".." in name or name.endswith((".", ".lock")) or name.startswith(PREFIX):
         raise UsageError(
             f"`{name[:60]}` cannot be the name of a session.",
-            "Use letters, digits, dots, - and _; a letter or digit first; at most 64.",
+            "Use letters, digits, dots, - and _; a letter or digit first; at most 64; not ending in .lock.",
         )
     return out / f"{PREFIX}{name}"
 
@@ -62,7 +63,7 @@ def locked(path: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two that look do not take each other for owners
     except OSError:
         return True
     finally:

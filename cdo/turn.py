@@ -15,7 +15,7 @@ from typing import Any, cast
 from cdo import proposal, skills, team
 from cdo.convergence import Record, Tension
 from cdo.final import Dissent
-from cdo.plan import Plan, seats
+from cdo.plan import SPECIAL_ROLES, Change, Plan, seats
 from cdo.proposal import Proposal
 from cdo.protocol import AgentData, AgentFormat, Directive, Note, SynthesisFormat
 from cdo.skills import SkillCard
@@ -133,12 +133,17 @@ class Course:
     def prepare(self, voices: Sequence[Voice]) -> Program[list[Voice]]:
         """The voices as they will speak: with skills, as the human wants them, and on the roster.
 
-        Sets `stop` where the human says that it is done.
+        Sets `stop` where the human says that it is done. What a fork changes with this turn holds before anything
+        else is decided; the seats it asks for win over those that messages call for.
         """
         self.focus, self.note, self.said, self.stop = self.directive.focus if self.directive else "", "", (), False
-        chosen = list(voices)
+        chosen, change = list(voices), self.plan.change(self.turn)
+        if change:
+            self._change(change)
         if self.plan.team:
             chosen = yield from self._mail(chosen)
+        if change:
+            chosen = self._changed(chosen, change)
         chosen = self._skilled(chosen)
         if self.plan.hitl:
             chosen = yield from self._reviewed(chosen)
@@ -152,6 +157,45 @@ class Course:
             yield Publish(self.team.files())
         self.last = tuple(voice.role for voice in chosen)
         return chosen
+
+    def _change(self, change: Change) -> None:
+        """Take over what a fork changes beside the seats; the turn is held, so the cap is no lower."""
+        (low, cap), models = change.turns or self.plan.turns, change.models or self.plan.models
+        vendors = {**self.plan.vendors, **change.vendors}
+        turns = (low, max(cap, self.turn))
+        self.plan = self.plan.model_copy(update={"models": models, "vendors": vendors, "turns": turns})
+        self.focus, self.note = change.focus or self.focus, change.note
+
+    def _changed(self, voices: Sequence[Voice], change: Change) -> list[Voice]:
+        """The voices without those that a fork leaves out, and with the roles that it asks for.
+
+        One that sits keeps its seat; another takes a further one where an adaptive band has room, or the band is of
+        one width; else that of the last voice that nobody asked for.
+        """
+        plan, asked = self.plan, dict(change.roles)
+        chosen = [voice for voice in voices if not {voice.name, voice.role} & set(change.without)]
+        sat = {name for voice in voices for name in (voice.name, voice.role)}
+        self.flags += [
+            f"turn {self.turn}: {name} had no seat to be left out of" for name in change.without if name not in sat
+        ]
+        chosen = [replace(voice, charge=asked.get(voice.role) or voice.charge) for voice in chosen]
+        for role, charge in change.roles:
+            if role in {name for voice in chosen for name in (voice.name, voice.role)}:
+                continue
+            drop = [voice for voice in chosen if voice.role not in asked and voice.role not in SPECIAL_ROLES]
+            if plan.adaptive and len(chosen) >= plan.width[1] and drop:
+                chosen.remove(drop[-1])
+            chosen.append(Voice(role, role, 1, charge or plan.charges.get(role, "")))
+        rest = [role for role in (*plan.roles, *plan.known_roles) if role not in change.without]
+        chosen = chosen or seated(rest or plan.roles, (), 1, plan.charges)
+        if len(chosen) != len(voices):
+            self._resize(len(chosen))
+        return chosen
+
+    def _resize(self, width: int) -> None:
+        """Move the band: as many voices as a person asked for may sit from now on."""
+        low, high = self.plan.width
+        self.plan = self.plan.model_copy(update={"start": width, "width": (min(low, width), max(high, width))})
 
     def _mail(self, voices: list[Voice]) -> Program[list[Voice]]:
         """Take in what lead and human wrote to teammates; whoever a message waits for gets a seat."""
@@ -218,6 +262,7 @@ class Course:
             focus=self.focus,
             turns=plan.turns,
             criteria=plan.criteria,
+            note=self.note,
         )
         form = proposal.PlanFormat(
             proposed,
@@ -234,10 +279,8 @@ class Course:
         if answer.decision == "done":
             self.stop = True
             return list(voices)
-        width = len(answer.voices)
-        if width != len(voices):  # a person's word moves the band
-            low, high = self.plan.width
-            self.plan = self.plan.model_copy(update={"start": width, "width": (min(low, width), max(high, width))})
+        if len(answer.voices) != len(voices):
+            self._resize(len(answer.voices))
         known = {card.name: card for card in plan.skills}
         return [
             Voice(

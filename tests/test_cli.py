@@ -161,12 +161,12 @@ USAGE: list[tuple[list[str], list[str]]] = [
     (["--mode", "x"], ["Did you mean --model"]),
     (["---"], ["put `--` before the problem"]),
     (["--model"], ["--model", "requires an argument"]),
-    (["list", "of", "things"], ["of things", "quote the problem"]),
+    (["doctor", "of", "things"], ["of things", "quote the problem"]),
     (["list", "--nope"], ["--nope", "`cdo list --help`"]),
     (["content", "list", "--nope"], ["`cdo content list --help`"]),
     (["content", "nope"], ["nope", "`cdo content --help`"]),
-    (["watch"], ["`watch` is not available"]),
-    (["--json", "report", "x"], ["`report` is not available"]),
+    (["answer"], ["`answer` is not available"]),
+    (["--json", "cabal", "x"], ["`cabal` is not available"]),
     (["docter"], ["Did you mean `cdo doctor`"]),
     (["thnk"], ["Did you mean `cdo think`"]),
     (["--width", "8-3", "q"], ["--width cannot be `8-3`", "must not be above"]),
@@ -690,7 +690,17 @@ OWN = f"{CLI}test_resume_takes_options_of_its_own"
 NAMED = f"{CLI}test_options_reach_the_run_and_are_frozen_with_their_source"
 RUN = f"{CLI}test_a_run_prints_its_decision_and_tells_its_progress"
 RESULT = f"{CLI}test_json_is_the_result_and_nothing_else"
-LISTED = f"{COMMANDS}test_list_shows_sessions_newest_first_and_damaged_ones"
+PAST = "tests/test_library_commands.py::"
+CHOSEN = f"{PAST}test_list_filters_by_what_sessions_are_and_when_they_began"
+SUMS = f"{PAST}test_cost_takes_any_set_of_runs_and_any_key"
+BRANCHES = "tests/test_branches.py::"
+FORKS = "tests/test_fork.py::"
+CHAIR = "tests/test_audit.py::"
+SAME = f"{CHAIR}test_the_options_of_a_run_are_those_of_an_audit"
+REPLAYS = "tests/test_replay.py::"
+PAGE = "tests/test_report.py::"
+DIFFS = "tests/test_diff_command.py::"
+WATCHED = "tests/test_watch.py::"
 # Which test shows the effect of each option that --help offers.
 EFFECTS: dict[str, dict[str, str]] = {
     "run": {
@@ -707,6 +717,8 @@ EFFECTS: dict[str, dict[str, str]] = {
         "--strict": f"{CLI}test_strict_turns_anything_but_a_clean_end_into_3",
         "--out": NAMED,
         "--session": NAMED,
+        "--recall": f"{PAST}test_a_run_is_shown_what_earlier_ones_decided",
+        "--no-git": "tests/test_trail.py::test_no_git_keeps_no_branch",
         "--skills": f"{SKILLS}test_a_folder_that_is_given_needs_no_trust",
         "--trust": f"{SKILLS}test_a_projects_skills_reach_voices_only_with_trust",
         "--adr-dir": f"{DOMAINS}test_the_decision_record_is_copied_once_under_the_next_number",
@@ -726,6 +738,7 @@ EFFECTS: dict[str, dict[str, str]] = {
         "--trust": f"{SEATS}test_a_projects_command_agent_is_started_only_with_trust",
         "--concurrency": OWN,
         "--strict": OWN,
+        "--no-git": "tests/test_trail.py::test_no_git_keeps_no_branch",
         "--out": OWN,
         "--yes": STALE,
         "--no-input": STALE,
@@ -755,7 +768,93 @@ EFFECTS: dict[str, dict[str, str]] = {
         "--force": f"{LISTS}test_install_replaces_nothing_that_differs_unless_forced",
         "--verbose": LOUD,
     },
-    "list": {"--out": NAMED, "--json": LISTED, "--verbose": LOUD},
+    "fork": {
+        "--turn": f"{FORKS}test_a_fork_asks_only_for_the_turns_after_the_shared_ones",
+        **dict.fromkeys(
+            ("--focus", "--role", "--without", "--note"),
+            f"{FORKS}test_focus_note_role_and_seats_hold_for_the_next_turn_alone",
+        ),
+        "--model": f"{FORKS}test_other_models_are_asked_from_the_next_turn_on",
+        "--turns": f"{FORKS}test_a_run_at_its_cap_has_one_more_turn_or_as_many_as_asked",
+        "--session": f"{FORKS}test_a_fork_is_called_after_its_source",
+        "--no-run": f"{FORKS}test_without_running_nothing_is_sent_and_a_resume_goes_on",
+        "--json": f"{FORKS}test_without_running_nothing_is_sent_and_a_resume_goes_on",
+        "--trust": f"{FORKS}test_a_projects_command_agent_answers_in_a_fork_only_with_trust",
+        **dict.fromkeys(
+            ("--budget", "--max-tokens", "--timeout", "--concurrency", "--strict"),
+            f"{FORKS}test_each_cap_stops_a_fork",
+        ),
+        "--max-calls": f"{FORKS}test_the_caps_of_a_fork_are_its_own",
+        "--no-git": f"{FORKS}test_a_fork_is_on_a_branch_of_git_unless_not_wanted",
+        **dict.fromkeys(
+            ("--out", "--quiet", "--verbose"), f"{FORKS}test_a_fork_lives_and_says_what_its_options_ask_for"
+        ),
+        **dict.fromkeys(
+            ("--yes", "--no-input"), f"{FORKS}test_what_an_edit_made_stale_is_asked_again_only_with_consent"
+        ),
+    },
+    "replay": {
+        "--out": f"{REPLAYS}test_a_replay_needs_no_key_and_no_network_and_says_that_all_is_the_same",
+        "--strict": f"{REPLAYS}test_a_replay_needs_no_key_and_no_network_and_says_that_all_is_the_same",
+        "--json": f"{REPLAYS}test_a_replay_needs_no_key_and_no_network_and_says_that_all_is_the_same",
+        "--verbose": f"{REPLAYS}test_whole_differences_are_shown_when_asked",
+    },
+    "audit": {
+        "--model": f"{CHAIR}test_two_models_sit_in_turn_and_judge_each_other",
+        "--orders": f"{CHAIR}test_a_chair_that_follows_whom_it_reads_first",
+        "--session": f"{CHAIR}test_an_audit_keeps_to_its_caps_and_goes_on_with_other_ones",
+        "--budget": f"{CHAIR}test_an_audit_keeps_to_its_caps_and_goes_on_with_other_ones",
+        "--max-calls": f"{CHAIR}test_an_audit_keeps_to_its_caps_and_goes_on_with_other_ones",
+        **dict.fromkeys(("--max-tokens", "--timeout", "--concurrency", "--quiet", "--verbose"), SAME),
+        "--strict": f"{CHAIR}test_another_model_that_decides_otherwise_changes_it",
+        "--json": f"{CHAIR}test_a_decision_that_another_chair_shares_survives",
+        "--out": f"{CHAIR}test_without_a_name_it_is_the_newest_finished_run_that_is_no_audit",
+        "--no-git": f"{CHAIR}test_an_audit_is_kept_on_a_branch_as_a_run_is",
+        "--trust": f"{CHAIR}test_a_projects_agent_sits_in_the_chair_only_with_trust",
+        "--dry-run": f"{CHAIR}test_a_dry_run_sends_and_makes_nothing",
+    },
+    "watch": {
+        "--follow": f"{WATCHED}test_with_follow_it_waits_for_who_begins_and_who_goes_on",
+        "--json": f"{WATCHED}test_in_a_pipe_it_prints_what_the_run_prints",
+        "--out": f"{WATCHED}test_which_session_it_is",
+        "--verbose": LOUD,
+    },
+    "report": {
+        "--output": f"{PAGE}test_it_is_written_where_one_says",
+        "--out": f"{PAGE}test_it_is_written_where_one_says",
+        "--json": f"{PAGE}test_the_history_is_there_for_scripts",
+        "--verbose": LOUD,
+    },
+    "diff": {
+        "--changed": f"{DIFFS}test_only_what_differs",
+        "--strict": f"{DIFFS}test_strict_exits_3_when_they_differ",
+        "--out": f"{DIFFS}test_a_session_is_found_by_its_path_too",
+        "--json": f"{DIFFS}test_json_is_both_sides_and_the_rows",
+        "--verbose": LOUD,
+    },
+    "restore": {
+        "--turn": f"{BRANCHES}test_restore_takes_the_state_after_a_turn",
+        "--session": f"{BRANCHES}test_restore_refuses_what_is_there_and_takes_another_name",
+        "--out": f"{BRANCHES}test_restore_refuses_what_is_there_and_takes_another_name",
+        "--verbose": LOUD,
+    },
+    "list": {
+        **dict.fromkeys(("--preset", "--status", "--since", "--until", "--limit"), CHOSEN),
+        "--git": f"{BRANCHES}test_what_only_a_branch_keeps_is_listed_and_read",
+        "--out": NAMED,
+        "--json": f"{PAST}test_list_shows_sessions_newest_first_and_damaged_ones",
+        "--verbose": LOUD,
+    },
+    "search": {
+        "--limit": f"{PAST}test_search_takes_words_as_words",
+        "--json": f"{PAST}test_search_prints_who_when_and_the_passage",
+        "--out": f"{PAST}test_search_prints_who_when_and_the_passage",
+        "--verbose": LOUD,
+    },
+    "cost": {
+        **dict.fromkeys(("--by", "--status", "--preset", "--since", "--until", "--limit", "--out", "--json"), SUMS),
+        "--verbose": LOUD,
+    },
     "show": {
         "--out": NAMED,
         "--json": f"{COMMANDS}test_show_gives_the_overview_the_files_and_every_exchange",

@@ -1,10 +1,8 @@
-"""The commands around a run, from outside: list, show, final, doctor, models, content, completion."""
+"""The commands around a run, from outside: show, final, doctor, models, content, completion."""
 
 from __future__ import annotations
 
 import json
-import os
-import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -20,67 +18,7 @@ from tests.conftest import Desk, explained
 from tests.harness import KEY, ROOT
 from tests.provider import Provider
 
-# -- list, show, final ----------------------------------------------------------------------------------------
-
-
-def dated(folder: Path, when: int) -> None:
-    """Sessions are as old as their plan."""
-    os.utime(folder / "session.yaml", (when, when))
-
-
-def test_list_shows_sessions_newest_first_and_damaged_ones(cdo: Desk) -> None:
-    empty, none = cdo.several(["list"], ["list", "--json"])
-    assert (empty.ok().out, empty.err) == ("", "There is no session in tmp.\n")
-    assert (none.ok().json, none.err) == ([], "")
-
-    begun, capped = cdo.several(
-        ["quick", "--session", "done", "-q", "Why?"],
-        ["quick", "--session", "capped", "-q", "--max-calls", "1", "Why\nnot?"],
-    )
-    assert (begun.code, capped.code) == (0, 5)
-    tmp = cdo.path / "tmp"
-    for name in ("edited", "plan", "group", "final", "folder"):
-        shutil.copytree(tmp / "cdo-done", tmp / f"cdo-{name}")
-    final = (tmp / "cdo-done/FINAL.md").read_text()
-    edited = re.sub("(?m)^status: .*", "status: [odd, 1]", re.sub("(?m)^confidence: .*", "confidence: 1", final))
-    (tmp / "cdo-edited/FINAL.md").write_text(edited)
-    (tmp / "cdo-final/FINAL.md").write_text(final.replace("turns: 1", "turns: [1"))
-    (tmp / "cdo-plan/session.yaml").write_bytes(b"caf\xe9")
-    group = next((tmp / "cdo-group/calls").glob("*.jsonl"))
-    group.write_text("rubbish")
-    broken = next((tmp / "cdo-folder/calls").glob("*.jsonl"))
-    broken.unlink()
-    broken.mkdir()
-    (tmp / "cdo-none").mkdir()  # no session.yaml: not a session
-    (tmp / "cdo-link").symlink_to("cdo-done")
-    for when, name in enumerate(["done", "capped", "edited", "plan", "group", "final", "folder"]):
-        dated(tmp / f"cdo-{name}", when + 1_700_000_000)
-
-    rows = cdo("list", "--json").ok().json
-    assert [(row["session"], row["status"]) for row in rows] == [
-        ("folder", "damaged"), ("final", "damaged"), ("group", "damaged"), ("plan", "damaged"),
-        ("edited", "['odd', 1]"), ("capped", "unfinished"), ("done", "max_turns"),
-    ]  # fmt: skip
-    done = rows[-1]
-    assert list(done) == [
-        "session", "path", "created", "preset", "models", "calls", "tokens", "cost", "status", "confidence",
-        "problem",
-    ]  # fmt: skip
-    assert (done["path"], done["preset"], done["models"]) == ("tmp/cdo-done", "quick", ["openai/gpt-4.1"])
-    assert (done["calls"], done["confidence"], done["problem"]) == (4, 0.62, "Why?")
-    assert done["tokens"] > 1000
-    assert 0 < done["cost"] < 0.1
-    assert rows[-2]["problem"] == "Why not?"
-    for name, word in (("folder", broken.name), ("final", "FINAL.md"), ("group", group.name), ("plan", "not UTF-8")):
-        (row,) = [row for row in rows if row["session"] == name]
-        assert word in row["problem"]
-
-    lines = cdo("list").ok().out.splitlines()
-    assert [line.split()[0] for line in lines] == [row["session"] for row in rows]
-    assert re.fullmatch(r"done    quick  max_turns   0\.62  \$0\.01\d\d  Why\?", lines[-1])
-    assert re.fullmatch(r"capped  quick  unfinished +\$0\.00\d\d  Why not\?", lines[-2])
-    assert "1.00" in lines[4]
-    assert "damaged" in lines[0]
+# -- show, final ----------------------------------------------------------------------------------------------
 
 
 def flaky(info: RequestInfo) -> Answer | None:
@@ -399,5 +337,5 @@ def test_completion_scripts_are_valid_and_complete(cdo: Desk) -> None:
         assert not word or word in items, line
     assert {"think", "adaptive", "list", "run"} <= set(found[1])
     assert {"hitl", "exec", "parliament", "skills"} <= set(found[1])
-    assert set(found[2]) == {"debug", "deep", "doctor"}
+    assert set(found[2]) == {"debug", "deep", "diff", "doctor"}
     assert found[5] == found[6] == ["mine"]

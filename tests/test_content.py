@@ -73,6 +73,7 @@ SCHEMAS: dict[str, Any] = {
     "engine/convergence": Convergence,
     "engine/rca-protocol": Prompt,
     "engine/minutes-protocol": Prompt,
+    "engine/audit-protocol": Prompt,
     "dispatch/providers": Providers,
     "dispatch/agents": CommandAgent,
     "dispatch/beads": Wording,

@@ -18,7 +18,7 @@ from cdo.content import PACKAGED, Library
 from cdo.deliberate import FINISH, GO_ON, deliberate
 from cdo.ending import Outcome
 from cdo.final import Dissent, FinalData, FinalFormat
-from cdo.plan import Plan, make
+from cdo.plan import Change, Plan, make
 from cdo.protocol import AgentData, Directive, SynthesisFormat
 from cdo.schemas import Criteria
 from cdo.settings import Resolved, Settings
@@ -651,3 +651,99 @@ def test_no_directive_breaks_names_band_or_cap(
         assert len(voices) == start if turn == 1 or not is_adaptive else low <= len(voices) <= high
         assert all(role_problem(call.name.removeprefix(f"t{turn}-")) is None for call in voices)
         assert all(call.data["role"] in call.name or len(call.data["role"]) > 29 for call in voices)
+
+
+# -- forks -----------------------------------------------------------------------------------------
+
+
+def identities(run: Run, last: int) -> list[tuple[Any, ...]]:
+    """All that tells a recorded call from another, for the turns up to `last`."""
+    calls = [call for batch in run.batches for call in batch.calls if call.kind != "final"]
+    return [
+        (call.name, call.template, json.dumps(call.data), call.reads)
+        for call in calls
+        if int(call.name[1 : call.name.index("-")]) <= last
+    ]
+
+
+EVERYTHING: dict[str, Any] = {
+    "focus": "the way back",
+    "note": "mind Peru",
+    "roles": (("lawyer", "read the contracts"), ("critic", "")),
+    "without": ("pragmatist",),
+    "models": ("x/1", "y/2"),
+    "vendors": {"x/1": "x", "y/2": "y"},
+}
+
+
+@pytest.mark.parametrize("shape", [plan, adaptive])
+@pytest.mark.parametrize("more", [{}, {"modifiers": ("lev-exec",)}, {"team": True}, {"hitl": True, "team": True}])
+@pytest.mark.parametrize("turn", [1, 2, 3])
+def test_a_fork_changes_no_call_of_the_turns_that_it_shares(
+    shape: Callable[..., Plan], more: dict[str, Any], turn: int
+) -> None:
+    models = {"models": ("m/a", "m/b"), "vendors": {"m/a": "a", "m/b": "b"}}
+    source = drive(shape(**models, **more))
+    change = Change(turn=turn + 1, turns=(turn + 2, turn + 2), **EVERYTHING)
+    fork = drive(shape(**models, **more, changes=(change,)))
+    assert identities(fork, turn) == identities(source, turn) != []
+    assert identities(fork, turn + 1) != identities(source, turn + 1)
+    assert fork.outcome.turns == turn + 2
+    assert {call.models[0] for call in fork.turn(turn + 1)} <= {"x/1", "y/2"} and fork.final.models == ("x/1", "y/2")
+
+
+def test_what_a_fork_says_of_one_turn_is_for_that_turn_and_the_rest_stays() -> None:
+    run = drive(plan(changes=(Change(turn=2, **EVERYTHING),)))
+    assert run.roles(2) == ["architect", "critic", "lawyer"]
+    assert {call.data["focus"] for call in run.turn(2)} == {"the way back"}
+    assert {call.data["note"] for call in (*run.turn(2), run.synthesis(2))} == {"mind Peru"}
+    assert [call.data["charge"] for call in run.turn(2)] == ["", "", "read the contracts"]
+    assert {call.data["note"] for call in run.turn(3)} == {""} and "lawyer" not in run.roles(3)
+    assert [call.models for call in run.turn(3)] == [("x/1",), ("y/2",), ("x/1",)]
+    assert [call.models for call in run.turn(1)] == [("m/a",)] * 3
+
+
+def test_the_turn_that_a_fork_begins_with_is_held_whatever_came_before() -> None:
+    sure = {"exit_ready": True, "confidence": 0.9}
+    assert drive(plan(), sure).outcome.turns == 1
+    assert drive(plan(changes=(Change(turn=2),)), sure).outcome.turns == 2
+    capped = drive(plan(changes=(Change(turn=4),)))
+    assert (capped.outcome.turns, capped.outcome.why) == (4, "the cap of 4 turns was reached")
+    assert capped.synthesis(3).data["max_turns"] == 3 and capped.synthesis(4).data["max_turns"] == 4
+    raised = drive(plan(changes=(Change(turn=2, turns=(5, 5)),)))
+    assert raised.outcome.turns == 5 and raised.synthesis(1).data["max_turns"] == 3
+
+
+def test_a_conflict_after_the_shared_turn_seats_a_referee_and_asks_nobody() -> None:
+    source = drive(plan(), voices=lambda call: objecting(9) if call.name == "t1-critic" else spoken())
+    fork = drive(
+        plan(changes=(Change(turn=2),)), voices=lambda call: objecting(9) if call.name == "t1-critic" else spoken()
+    )
+    assert [pause.name for pause in source.pauses] == ["t1-conflict"] and fork.pauses == []
+    assert "referee" in fork.roles(2) and fork.outcome.flags == source.outcome.flags
+
+
+def test_a_fork_from_the_beginning_changes_the_first_turn() -> None:
+    run = drive(plan(changes=(Change(turn=1, **EVERYTHING),)))
+    assert run.roles(1) == ["architect", "critic", "lawyer"] and run.turn(1)[0].models == ("x/1",)
+
+
+def test_the_seats_of_a_fork_move_the_band_as_a_persons_word_does() -> None:
+    def seats(what: Callable[..., Plan], **keys: Any) -> list[list[str]]:
+        run = drive(what(changes=(Change(turn=2, **keys),)), {"width": 3, "roles": ["architect", "critic", "tester"]})
+        return [run.roles(2), run.roles(3)]
+
+    asked = tuple((name, "look") for name in ("lawyer", "banker", "nurse", "pilot"))
+    assert seats(plan, roles=asked[:1]) == [
+        ["architect", "critic", "tester", "lawyer"], ["architect", "critic", "tester", "pragmatist"]
+    ]  # fmt: skip
+    assert seats(plan, without=("tester",)) == [["architect", "critic"], ["architect", "critic"]]
+    # Adaptive: at most six sit, so that those whom nobody asked for give way from the end.
+    assert seats(adaptive, roles=asked)[0] == ["architect", "critic", "lawyer", "banker", "nurse", "pilot"]
+    assert seats(adaptive, roles=asked)[1] == ["architect", "critic", "tester"]
+    assert seats(adaptive, without=("architect", "critic", "tester"))[0] == ["pragmatist"]
+
+
+def test_a_voice_that_had_no_seat_is_named() -> None:
+    run = drive(plan(changes=(Change(turn=2, without=("lawyer",)),)))
+    assert "turn 2: lawyer had no seat to be left out of" in run.outcome.flags

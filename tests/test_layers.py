@@ -18,7 +18,7 @@ PACKAGE = ROOT / "cdo"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__init__", "types", "errors", "backends.__init__", "backends.local_server"),  # nouns
     ("durable", "gauge", "gbnf", "ignore", "schemas", "secrets", "signals", "wording"),  # what needs no other part
-    ("hypertext", "strict_yaml", "words", "policy", "board", "tree", "ranking", "sessions", "git", "bd"),
+    ("hypertext", "strict_yaml", "words", "policy", "board", "tree", "ranking", "sessions", "git", "bd", "queries"),
     ("plots", "blocks", "markup", "diagrams", "skills", "trust", "vendors", "writer"),
     ("backends.chat", "backends.scripted"),
     ("protocol", "final", "content", "context", "worksheets", "structurizr", "domains", "diffs"),
@@ -31,27 +31,37 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("rca", "minutes", "budget", "conversation", "plan", "people", "hitl"),
     ("attempts", "turn", "dashboard", "beads"),
     ("ending", "alarms", "runner"),  # a program decides, the runner acts; neither knows the other
-    ("deliberate", "debug", "parliament", "audit", "frozen", "seating"),
-    ("modes", "history", "trail"),
+    ("deliberate", "debug", "parliament", "audit", "frozen", "seating", "commit_messages"),
+    ("modes", "history", "trail", "audit_report"),
     ("worth", "catalogue", "forking"),
-    ("preview", "app", "comparison", "report"),
-    ("rehearsal",),
-    ("console",),
-    ("machine_commands", "skill_commands", "watch_command", "report_command", "diff_command", "library_commands"),
+    ("preview", "app", "comparison", "report", "recall", "costs"),
+    ("rehearsal", "side_by_side"),
+    ("auditing",),
+    ("console", "run_options"),
+    (
+        "machine_commands",
+        "skill_commands",
+        "watch_command",
+        "report_command",
+        "diff_command",
+        "library_commands",
+        "restore_command",
+    ),
     ("commands", "driving"),
-    ("branch_commands",),
+    ("branch_commands", "review_commands"),
     ("run_commands",),
     ("cli",),
     ("__main__",),
 )
 PROGRAMS = (
-    "deliberate", "debug", "parliament", "turn", "ending", "alarms", "team", "evidence", "hypotheses", "motions",
-    "rca", "minutes", "convergence", "plan", "proposal", "plan_edits",
+    "deliberate", "debug", "parliament", "audit", "turn", "ending", "alarms", "team", "evidence", "hypotheses",
+    "motions", "rca", "minutes", "convergence", "plan", "proposal", "plan_edits",
 )  # fmt: skip
 HEAVY = ("litellm", "rich", "git", "watchfiles", "aiohttp", "xllamacpp")
 SESSION = ("durable", "writer", "store")  # what writes into sessions
-# And files outside of them: what is trusted, installed skills, the embedded model's cache, an agent's own home.
-WRITERS = (*SESSION, "trust", "skill_commands", "backends.local", "backends.command")
+# And files outside of them: what is trusted, installed skills, the index of past runs, what git leaves when it fails,
+# a replay's own copy, the embedded model's cache, an agent's own home.
+WRITERS = (*SESSION, "trust", "skill_commands", "catalogue", "git", "rehearsal", "backends.local", "backends.command")
 # Methods that are described where the interface is: Backend, click.
 INTERFACE = ("complete", "close", "parse_args")
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cdo.plan import Change
 from cdo.skills import SkillCard
 from cdo.types import Call, Finding, Review
 from tests.test_deliberate import Run, adaptive, drive, plan
@@ -149,3 +150,24 @@ def test_a_citation_that_held_once_holds() -> None:
     assert course.unverified == {"a.py:1": "no such line"}
     course._count([Reply("t1-tester", object(), findings=(good,)), Reply("t1-x", object(), findings=(bad,))])
     assert course.verified == {"a.py:1"} and course.unverified == {}
+
+
+# -- what a fork changes ---------------------------------------------------------------------------
+
+
+def test_the_plan_that_a_person_reviews_holds_what_their_fork_changed() -> None:
+    change = Change(turn=2, focus="the cost", note="mind Peru", roles=(("tester", "measure it"),))
+    run = held({"t2-plan.yaml": "note: mind Chile\n"}, changes=(change,))
+    (proposed,) = [step.format.proposed for step in run.steps if isinstance(step, Review) and "t2" in step.file]  # type: ignore[attr-defined]
+    assert (proposed.focus, proposed.note, proposed.turns) == ("the cost", "mind Peru", (3, 3))
+    assert (proposed.voices[-1].role, proposed.voices[-1].charge) == ("tester", "measure it")
+    assert {call.data["note"] for call in run.turn(2)} == {"mind Chile"}, "the person has the last word"
+
+
+def test_a_voice_that_a_fork_leaves_out_is_not_woken_by_a_message() -> None:
+    told = {"messages": [{"to": "critic", "text": "What does it cost?"}]}
+    woken = drive(plan(team=True), told)
+    left = drive(plan(team=True, changes=(Change(turn=2, without=("critic",)),)), told)
+    assert "critic" in woken.roles(2) and "critic" not in left.roles(2)
+    waiting = [call.data["messages"] for call in left.turn(3) if call.data["role"] == "critic"]
+    assert waiting and waiting[0][0]["text"] == "What does it cost?"

@@ -187,7 +187,8 @@ def test_an_unknown_price_is_never_zero() -> None:
 
 def test_a_turn_ends_when_the_next_begins() -> None:
     board = folded(TURN)
-    assert (board.title, board.settled, board.finished, board.confidences) == ("turn 1", True, (), (0.55,))
+    assert (board.title, board.settled, board.finished) == ("turn 1", True, ())
+    assert board.confidences == {"t1-synthesis": 0.55}
     board = board.apply(batch("t2-critic", "t2-referee"), 9.0)
     assert list(board.voices) == ["t2-critic", "t2-referee"]
     assert not board.settled
@@ -238,6 +239,101 @@ def test_the_fold_leaves_the_board_before_alone() -> None:
     copy = folded(TURN[:4])
     folded(TURN[4:], before)
     assert before == copy
+
+
+def synthesis(turn: int, confidence: float = 0.5, **tensions: str) -> list[tuple[float, Event]]:
+    """A turn of one voice, whose synthesis tells of `tensions`, each by its status; ten seconds from turn to turn."""
+    ledger = [{"id": name, "title": f"about {name}", "status": status} for name, status in tensions.items()]
+    name, now = f"t{turn}-synthesis", 10.0 * turn
+    said = event("reply", name, confidence=confidence, focus="f", exit_ready=False, directive={"tensions": ledger})
+    return [
+        (now, batch(f"t{turn}-critic")),
+        (now, event("call", f"t{turn}-critic", model="m", attempt=1)),
+        (now + 1, exchange(f"t{turn}-critic")),
+        (now + 1, event("reply", f"t{turn}-critic", position="Yes.", confidence=0.5)),
+        (now + 1, batch(name, kind="synthesis")),
+        (now + 1, event("call", name, model="m", attempt=1)),
+        (now + 2, exchange(name)),
+        (now + 2, said),
+    ]
+
+
+DISPUTE = [
+    *synthesis(1, 0.5, T1="open", T2="open", T3="open"),
+    *synthesis(2, 0.6, T1="resolved", T4="open"),
+    *synthesis(3, 0.7, T1="open", T2="accepted", T5="resolved"),
+]
+
+
+def test_tensions_live_through_the_turns() -> None:
+    board = folded(DISPUTE)
+    lives = [(item.id, item.since, item.changed, item.state(3)) for item in board.tensions.values()]
+    assert lives == [
+        ("T1", 1, 3, "reopened"),
+        ("T2", 1, 3, "accepted"),
+        ("T3", 1, 1, "open"),
+        ("T4", 2, 2, "open"),
+        ("T5", 3, 3, "resolved"),
+    ]
+    assert board.news == "reopened T1, accepted T2, resolved T5"
+    assert [row.partition("tok  ")[2] for row in board.finished] == [
+        "opened T1 T2 T3  focus: f",
+        "resolved T1, opened T4  focus: f",
+    ]
+    many = folded(synthesis(1, 0.5, **{f"T{number}": "open" for number in range(1, 8)}))
+    assert many.news == "opened T1 T2 T3 T4 …"
+
+
+def test_what_did_not_change_is_not_told_again() -> None:
+    missing = event("missing", "t2-synthesis", reason="timeout")
+    board = folded([*synthesis(1, T1="open"), (20.0, batch("t2-synthesis", kind="synthesis")), (21.0, missing)])
+    assert "opened" not in board.outcome()
+    assert "opened" not in folded(synthesis(3, T1="open"), board).outcome()
+    chairs = batch("t1-synthesis", "t2-synthesis", kind="synthesis")
+    other = folded([(30.0, chairs), (31.0, Event("reply", "t2-synthesis", DISPUTE[-1][1].data))])
+    assert (other.tensions, other.confidences) == ({}, {"t2-synthesis": 0.7})
+
+
+def replayed(events: Iterable[tuple[float, Event]], at: float) -> list[tuple[float, Event]]:
+    """The same as told from the record by a run that was resumed at `at`."""
+    kept = [told for _, told in events if told.kind in ("batch", "reply")]
+    return [(at, Event(told.kind, told.name, {**told.data, "how": "recorded"})) for told in kept]
+
+
+def test_a_run_that_begins_again_is_one_run() -> None:
+    whole = folded([*DISPUTE, (50.0, batch("final", kind="final"))])
+    cut = [*DISPUTE[:16], *DISPUTE[16:18]]  # killed while the third turn's voice was asked
+    board = folded(cut)
+    assert board.title == "turn 3"
+    board = folded([*replayed(DISPUTE[:16], 25.0), *DISPUTE[16:]], board)
+    assert (board.resumed, board.title, board.turn) == (True, "turn 3", 3)
+    assert board.tensions == whole.tensions
+    assert board.confidences == whole.confidences
+    assert board.spent.tokens == whole.spent.tokens
+    assert board.spent.calls == whole.spent.calls + 1, "the one that was asked twice"
+    board = board.apply(batch("final", kind="final"), 50.0)
+    assert board.finished == whole.finished
+    assert board.paid["t3-critic"].calls == 2
+
+
+def test_a_turn_that_an_edit_changes_is_told_once_more() -> None:
+    board = folded([*synthesis(1, 0.5, T1="open"), (20.0, event("stopped", status="NeedsHuman", why="Paused."))])
+    assert (board.status, board.over) == ("stopped", True)
+    again = folded([*synthesis(1, 0.9, T1="resolved"), (30.0, batch("final", kind="final"))], board)
+    assert (again.status, again.over, again.confidences) == ("", False, {"t1-synthesis": 0.9})
+    assert [row.split()[2:5] for row in again.finished] == [["1", "voice", "0.50"], ["1", "voice", "0.90"]]
+    assert again.tensions["T1"].status == "resolved"
+
+
+def test_the_head_says_how_the_run_stands() -> None:
+    board = Board(going="running")
+    for now, told in [(0.0, RUN), *synthesis(1)]:
+        board = board.apply(told, now)
+    assert board.header()[2:4] == ["running", "turn 1"]
+    asked = board.apply(event("pause", "t1-conflict", question="Go on?", options=["yes", "no"]), 20.0)
+    assert asked.header()[2:4] == ["waits for an answer", "turn 1"]
+    assert asked.apply(batch("final", kind="final"), 21.0).header()[2:4] == ["running", "final"]
+    assert board.apply(event("done", status="converged"), 20.0).header()[2:4] == ["converged", "2 calls"]
 
 
 # -- plain lines ----------------------------------------------------------------------------------
@@ -353,6 +449,8 @@ HOSTILE = st.text(st.characters(exclude_categories=()), max_size=30) | st.sample
 @st.composite
 def hostile_events(draw: st.DrawFn) -> list[Event]:
     names = [f"t1-role-{number}" for number in range(draw(st.integers(1, 30)))]
+    status = HOSTILE | st.sampled_from(["open", "resolved", "accepted"])
+    tension = st.fixed_dictionaries({"id": HOSTILE, "title": HOSTILE, "status": status})
     kinds: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "call": {"model": HOSTILE, "attempt": st.integers(1, 9)},
         "progress": {"characters": st.integers(0, 10**7)},
@@ -367,10 +465,14 @@ def hostile_events(draw: st.DrawFn) -> list[Event]:
             "position": HOSTILE,
             "confidence": st.floats(0, 1),
             "how": st.sampled_from(["", "edited", "recorded"]),
+            "directive": st.none() | st.fixed_dictionaries({"tensions": st.lists(tension, max_size=12)}),
         },
         "missing": {"reason": HOSTILE},
         "note": {"text": HOSTILE},
         "pause": {"question": HOSTILE, "options": st.lists(HOSTILE, max_size=3)},
+        "done": {"status": HOSTILE},
+        "stopped": {"why": HOSTILE},
+        "review": {"path": HOSTILE},
         "stale": {"superseded": st.lists(HOSTILE), "kept": st.lists(HOSTILE), "place": HOSTILE},
     }
     start: dict[str, st.SearchStrategy[Any]] = {
@@ -445,6 +547,30 @@ def test_only_the_head_is_left_of_a_folded_frame() -> None:
     assert len(drawn(folded(TURN), 9.0, 80, folded=True)) == 1
 
 
+def test_tensions_stand_under_the_voices() -> None:
+    assert drawn(folded(DISPUTE), 40.0, 80) == [
+        "turn 3 · 6 calls · 4,872 tok · $0.0072 · confidence 0.50 → 0.60 → 0.70",
+        "voice      state       time  tokens     cost  conf  position",
+        "critic     done       1.0 s     812  $0.0012  0.50  Yes.",
+        "synthesis  done       1.0 s     812  $0.0012  0.70  focus: f",
+        "tensions: 3 open, 1 accepted, 1 resolved · turn 3: reopened T1, accepted T2, r…",
+        "» T1  turn 1  reopened  about T1",
+        "» T2  turn 1  accepted  about T2",
+        "» T5  turn 3  resolved  about T5",
+        "  T3  turn 1  open      about T3",
+        "  T4  turn 2  open      about T4",
+    ]
+    assert [row.split()[0] for row in drawn(folded(DISPUTE), 40.0, 80, folded=True)[1:3]] == ["tensions:", "»"]
+
+
+@pytest.mark.parametrize(("height", "voices", "tensions"), [(7, 2, 0), (9, 2, 1), (12, 2, 4), (13, 2, 5), (40, 2, 6)])
+def test_what_a_low_terminal_keeps(height: int, voices: int, tensions: int) -> None:
+    rows = drawn(folded(DISPUTE), 40.0, 80, height)
+    table = next((number for number, row in enumerate(rows) if row.startswith("tensions")), len(rows))
+    assert (table - 2, len(rows) - table) == (voices, tensions)
+    assert len(rows) < height
+
+
 def twenty(settled: int, active: int) -> Board:
     names = [f"t2-voice-{number}" for number in range(1, 21)]
     events = [(0.0, told) for _, told in TURN] + [(0.0, batch(*names))]
@@ -502,7 +628,7 @@ def test_finished_turns_collapse_and_the_last_head_stays() -> None:
         "FINAL.md was asked for again.",
         "turn 2  2 voices    from record",
         "final    2.0 s  $0.0012     812 tok",
-        "audit · deep · final · 7 calls · 4,060 tok · $0.0036 + ? · confidence 0.55",
+        "audit · deep · converged · 7 calls · 4,060 tok · $0.0036 + ? · confidence 0.55",
     ]
     assert not screen.cursor.hidden
 
@@ -632,7 +758,7 @@ def test_in_a_terminal() -> None:
     seen = terminal("ask")
     assert not seen.screen.cursor.hidden
     assert seen.rows[-1] == "the result"
-    assert seen.rows[-2].startswith("audit · deep · final · 7 calls · 4,060 tok")
+    assert seen.rows[-2].startswith("audit · deep · converged · 7 calls · 4,060 tok")
     assert any(row.startswith("turn 1  2/3 voices  0.55") for row in seen.rows)
     assert "Go on?" in seen.rows
     assert any("stray warning" in row for row in seen.rows)

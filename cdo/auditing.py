@@ -1,0 +1,182 @@
+"""How an audit begins: from a rehearsed session to the brief, the frozen files, the plan and what it may cost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from cdo import models
+from cdo.archive import Archive
+from cdo.audit import BRIEF, DECISION, MODE, Brief, freeze, frozen_name, orders
+from cdo.content import Library
+from cdo.context import Context, estimate_tokens
+from cdo.errors import SessionError, UsageError
+from cdo.frozen import redactor
+from cdo.models import ModelSpec, Trusted
+from cdo.plan import BRIEF_TOKENS, PACE, REPLY_TOKENS, Plan, Range
+from cdo.protocol import Directive
+from cdo.sessions import group_file
+from cdo.settings import Settings
+from cdo.types import Usage
+
+if TYPE_CHECKING:
+    from cdo.rehearsal import Rehearsal
+
+STEPS = 3  # one after the other: syntheses, final answers, comparisons
+
+
+def refuse(archive: Archive, plan: Plan) -> None:
+    """Raise `SessionError` for a session that cannot be audited."""
+    if plan.mode == MODE:
+        raise SessionError(f"{archive.place} is an audit itself.", "Name the session that it audits.")
+    if plan.mode:
+        what = f"{plan.mode} ends by rules of its own, not by its last synthesis"
+        raise SessionError(f"{archive.place} cannot be audited: {what}.", "Read FINAL.md, which holds its record.")
+    if "FINAL.md" not in archive.files():
+        raise SessionError(
+            f"{archive.place} has no FINAL.md yet.", f"`cdo resume {archive.name}` goes on with it; then audit it."
+        )
+
+
+def begin(rehearsed: Rehearsal, wanted: int) -> Brief:
+    """The brief of an audit in at most `wanted` orders, or in the first one where there is one voice only.
+
+    Raises `SessionError` where today's code does not come to the end of the session.
+    """
+    place = rehearsed.then.place
+    if rehearsed.outcome is None:
+        raise SessionError(
+            f"{place} cannot be run again from its record: {rehearsed.stopped}",
+            f"`cdo replay {rehearsed.then.name}` shows where it leaves the record.",
+        )
+    synthesis = next(call for call in reversed(rehearsed.calls) if call.kind == "synthesis")
+    final = next(call for call in rehearsed.calls if call.name == "final")
+    kept = rehearsed.kept[synthesis.name]
+    directive: Directive = synthesis.format.parse(kept.reply)
+    first = tuple(voice["name"] for voice in synthesis.data["voices"])
+    asked = (str(rehearsed.kept[call.name].own.get("model") or "") for call in (synthesis, final))
+    return Brief(
+        source=rehearsed.then.name,
+        models=tuple(dict.fromkeys(filter(None, asked))) or rehearsed.plan.models[:1],
+        first=first,
+        orders=orders(first, wanted) or (first,),
+        synthesis=freeze(synthesis),
+        final=freeze(final),
+        confidence=rehearsed.outcome.confidence,
+        exit_ready=directive.exit_ready,
+        tensions=tuple((item["id"], item["title"], item["status"]) for item in final.data["tensions"]),
+    )
+
+
+def files(rehearsed: Rehearsal, brief: Brief) -> dict[str, str | bytes]:
+    """What the audit's session begins with: the frozen texts, and its brief as its first record.
+
+    The texts are those that readers were shown, with what code found of their citations and without cdo's own keys:
+    they tell no model's name.
+    """
+    calls = [call for call in rehearsed.calls if call.kind == "synthesis"][-1:]
+    calls += [call for call in rehearsed.calls if call.name == "final"]
+    last = calls[0].name
+    names = {name for call in calls for name in call.reads if name != last}
+    found: dict[str, str | bytes] = {"00-context.md": Context((), (), 0).markdown()}
+    for name in sorted(names):
+        text = rehearsed.texts.get(name) or rehearsed.then.text(f"{name}.md") or ""
+        found[f"{frozen_name(name)}.md"] = text
+    found[f"{DECISION}.md"] = f"{rehearsed.kept['final'].body.strip()}\n"
+    text = redactor(os.environ)(brief.model_dump_json())
+    file, data = group_file(1, [{"kind": "collected", "name": BRIEF, "items": [{"file": "brief", "text": text}]}])
+    return {**found, f"calls/{file}": data}
+
+
+def plan(source: Plan, brief: Brief, specs: Sequence[ModelSpec]) -> Plan:
+    """The plan of an audit: what the source's says of voices and turns does not hold for it.
+
+    Raises `UsageError` where neither model nor order would be another one.
+    """
+    if [brief.first] == list(brief.orders) and _same_chair(brief, specs):
+        raise UsageError(f"There is one voice in {brief.source}, and no other model.", "Name another one with -m.")
+    return Plan(
+        preset=MODE,
+        why=f"the last synthesis and FINAL.md of {brief.source} are written again",
+        mode=MODE,
+        width=(1, len(brief.first)),
+        start=len(brief.first),
+        turns=(1, len(brief.orders)),
+        adaptive=False,
+        roles=source.roles,
+        known_roles=source.known_roles,
+        models=tuple(spec.name for spec in specs),
+        vendors={spec.name: spec.vendor for spec in specs},
+        criteria=source.criteria,
+        bounds=source.bounds,
+    )
+
+
+def another(
+    chairs: Sequence[str], source: Plan, settings: Settings, library: Library, trusted: Trusted, ollama: object
+) -> str:
+    """The model that audits unless one is named: of another vendor than all of the source's, else another one.
+
+    Where there is no other, the first of the `chairs`, which were asked there. Agents come last. Raises
+    `ConfigError`.
+    """
+    found = [name for name, _ in models.available(library, os.environ, ollama, trusted)]
+    specs = [
+        models.resolve(name, library, settings.prices, os.environ, trusted) for name in (*settings.model, *found)
+    ]
+    vendors = {*source.vendors.values(), ""}
+    others = sorted((spec for spec in specs if spec.name not in chairs), key=lambda spec: spec.route == "command")
+    strange = (spec.name for spec in others if spec.vendor not in vendors)
+    return next(strange, others[0].name if others else chairs[0])
+
+
+def remarks(brief: Brief, specs: Sequence[ModelSpec], source: Mapping[str, str], rehearsed: Rehearsal) -> list[str]:
+    """What a person should know before it begins; `source` are the vendors of the source's models."""
+    found = []
+    if _same_chair(brief, specs):
+        found.append("No other model is here: this tests the order of the voices only. Name another one with -m.")
+    elif {spec.vendor for spec in specs} <= {source.get(name, "") for name in brief.models} - {""}:
+        found.append("The chair is of the same vendor as before: models of one maker share their errors.")
+    if [brief.first] == list(brief.orders):
+        found.append("There is one voice, and no other order to read it in: this tests the model only.")
+    last = next(call.name for call in reversed(rehearsed.calls) if call.kind == "synthesis")
+    if changed := [name for name in rehearsed.elsewise if name in (last, "final")]:
+        found.append(f"Today's cdo words {', '.join(changed)} otherwise than then; the audit asks in today's words.")
+    return found
+
+
+def _same_chair(brief: Brief, specs: Sequence[ModelSpec]) -> bool:
+    return {spec.name for spec in specs} <= set(brief.models)
+
+
+def estimate(brief: Brief, texts: Mapping[str, str | bytes], specs: Sequence[ModelSpec]) -> Range:
+    """What an audit may take without retries: each order is a synthesis, a final answer and two comparisons."""
+    sizes = {name: estimate_tokens(text) for name, text in texts.items() if isinstance(text, str)}
+
+    def prompt(names: Sequence[str]) -> int:
+        return BRIEF_TOKENS + sum(sizes.get(f"{name}.md", 0) for name in names)
+
+    asked, again = prompt(brief.synthesis.reads), prompt(brief.final.reads)
+    count, decision = len(brief.orders), sizes.get(f"{DECISION}.md", 0)
+    spans = []
+    for reply in (REPLY_TOKENS // 2, REPLY_TOKENS * 2):
+        total, cost, known = 0, 0.0, True
+        for number in range(count):
+            chair, judge = specs[number % len(specs)], specs[(number + 1) % len(specs)]
+            for spec, size in (
+                (chair, asked),
+                (chair, again + reply),
+                *[(judge, BRIEF_TOKENS + decision + reply)] * 2,
+            ):
+                total += size + reply
+                price = spec.cost(Usage(size, reply))
+                known, cost = known and price is not None, cost + (price or 0.0)
+        spans.append((total, cost if known else None))
+    (low, least), (high, most) = spans
+    return Range(
+        calls=(4 * count, 4 * count),
+        tokens=(low, high),
+        cost=None if least is None or most is None else (least, most),
+        seconds=(STEPS * PACE[0], STEPS * PACE[1]),
+    )

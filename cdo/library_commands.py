@@ -1,0 +1,325 @@
+"""The commands about many runs: list, search, cost. They read the files of sessions and send nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cdo.console import (
+    JSON,
+    OUT,
+    VERBOSE,
+    columns,
+    complete_session,
+    dumps,
+    library_here,
+    out_folder,
+    print_table,
+    session_folder,
+)
+from cdo.errors import UsageError
+
+if TYPE_CHECKING:
+    from cdo.catalogue import Entry, Hit
+    from cdo.costs import Sum
+    from cdo.queries import Wanted
+
+STATUSES = ("converged", "max_turns", "stopped", "finished", "unfinished", "running", "damaged")
+BY = ("session", "model", "role", "kind", "turn", "day", "preset")
+_LEFT_OUT = re.compile(r"-(?!n[0-9]+$)\w{2,}[\w*-]*")  # `-word`, no option of `cdo search`
+LIMIT = click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="At most N sessions.")
+
+
+def _filters(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that choose among sessions."""
+    for option in (
+        LIMIT,
+        click.option("--until", metavar="DATE", help="Only those begun until then."),
+        click.option(
+            "--since", metavar="DATE", help="Only those begun since: 2026-11-22, today, yesterday, 24h, 7d."
+        ),
+        click.option("--status", metavar="NAME", help=f"Only those that are {', '.join(STATUSES)}."),
+        click.option("--preset", metavar="NAME", help="Only those with this preset, mode or domain."),
+    ):
+        function = option(function)
+    return function
+
+
+# -- list ------------------------------------------------------------------------------------------
+
+
+@click.command("list")
+@click.argument("text", nargs=-1, metavar="[TEXT]…")
+@_filters
+@click.option("--git", is_flag=True, help="Also those whose folder is gone, kept on branches of git.")
+@OUT
+@JSON
+@VERBOSE
+def list_(
+    text: tuple[str, ...], git: bool, out: str | None, as_json: bool, limit: int | None, **options: str | None
+) -> None:
+    """List sessions, newest first.
+
+    With TEXT those whose problem, decision or name holds all its words.
+    """
+    from cdo import catalogue
+    from cdo.queries import filtered
+
+    folder = out_folder(out)
+    rows = catalogue.rows(folder)
+    if git:
+        rows += _on_branches(folder, {row["session"] for row in rows})
+    words = tuple(word for argument in text for word in argument.split())
+    chosen = filtered(rows, _wanted(options, rows, words))[:limit]
+    if as_json:
+        click.echo(dumps(chosen))
+    elif chosen:
+        _print_rows(chosen)
+    else:
+        _say(f"None of the sessions in {folder} is like that." if rows else f"There is no session in {folder}.")
+
+
+def _on_branches(folder: Path, there: set[str]) -> list[dict[str, Any]]:
+    """Sessions that only branches keep, as rows; `created` is when they were last committed to."""
+    from cdo import branches
+
+    found = branches.kept(folder if folder.is_dir() else Path())
+    return [
+        {
+            "session": kept.name,
+            "path": kept.branch,
+            "created": kept.date,
+            "status": kept.status,
+            "confidence": kept.confidence,
+            "cost": kept.cost,
+            "problem": kept.problem,
+        }
+        for kept in found
+        if kept.name not in there
+    ]
+
+
+def _wanted(options: dict[str, str | None], rows: Sequence[dict[str, Any]], words: tuple[str, ...] = ()) -> Wanted:
+    """What the options ask for; raises `UsageError`."""
+    from cdo.queries import Wanted, moment
+
+    kind, status, since, until = (options[key] or "" for key in ("preset", "status", "since", "until"))
+    if status:
+        _known(status, "status", [*STATUSES, *(str(row["status"]) for row in rows)])
+    if kind:
+        library = library_here()
+        there = [name for folder in ("presets", "modes", "domains") for name in library.names(folder)]
+        used = [str(row[key]) for row in rows for key in ("preset", "mode", "domain") if row.get(key)]
+        _known(kind, "preset, mode or domain", [*there, *used])
+    now = datetime.now()
+    first = moment(since, now).astimezone() if since else None
+    last = moment(until, now, end=True).astimezone() if until else None
+    return Wanted(words, kind, status, first, last)
+
+
+def _known(name: str, what: str, names: Sequence[str]) -> None:
+    """Raise `UsageError` where a name is none of `names`."""
+    import difflib
+
+    if name in names:
+        return
+    near = difflib.get_close_matches(name, names, n=1)
+    every = ", ".join(dict.fromkeys(names))
+    raise UsageError(
+        f"`{name[:40]}` is no {what}.", f"{f'Did you mean {near[0]}? ' if near else ''}There are {every}."
+    )
+
+
+def _print_rows(rows: Sequence[dict[str, Any]]) -> None:
+    """A table: with a head, days and the terminal's width for a person, bare for whatever else reads it."""
+    if not sys.stdout.isatty():
+        print_table([[*_cells(row), row["problem"][:80]] for row in rows])
+        return
+    from cdo.wording import flat
+
+    name, *others = ["session", "preset", "status", "sure", "cost"]
+    table = [[name, "begun", *others, "problem"]]
+    for row in rows:
+        name, *others = _cells(row)
+        table.append([name, _begun(row), *others, flat(row["problem"])])
+    taken = sum(max(map(len, column)) + 2 for column in list(zip(*table, strict=True))[:-1])
+    room = max(16, columns(sys.stdout) - taken)
+    print_table([[*cells[:-1], _short(cells[-1], room)] for cells in table])
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    from cdo.wording import flat, money
+
+    cost = money(row["cost"]) if "cost" in row else ""
+    return [row["session"], flat(row.get("preset", ""), 24), flat(row["status"], 24), _sure(row), cost]
+
+
+def _sure(row: dict[str, Any]) -> str:
+    sure = row.get("confidence")
+    return f"{sure:.2f}" if isinstance(sure, (int, float)) else ""
+
+
+def _begun(row: dict[str, Any]) -> str:
+    from cdo.queries import created
+
+    begun = created(row)
+    return f"{begun.astimezone():%Y-%m-%d}" if begun else ""
+
+
+def _short(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+# -- search ----------------------------------------------------------------------------------------
+
+
+class _Search(click.Command):
+    """A command for which `-word` is a word to leave out, not a row of options."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        split = args.index("--") if "--" in args else len(args)
+        without = [word for word in args[:split] if _LEFT_OUT.fullmatch(word)]
+        others = [word for word in args[:split] if word not in without]
+        return super().parse_args(ctx, [*others, "--", *without, *args[split + 1 :]])
+
+
+@click.command(cls=_Search)
+@click.argument("words", nargs=-1, required=True, metavar="WORDS…")
+@LIMIT
+@OUT
+@JSON
+@VERBOSE
+def search(words: tuple[str, ...], limit: int | None, out: str | None, as_json: bool) -> None:
+    """Search what past runs asked, decided and argued; best first.
+
+    All words must stand in a session, in any form: "two words" is a phrase, -word must not stand there, word* is any
+    word that begins so. Prints at most ten sessions, or N.
+    """
+    from cdo import catalogue
+    from cdo.queries import match
+
+    folder, expression = out_folder(out), match(words)
+    hits = catalogue.search(folder, expression, limit or 10)
+    if as_json:
+        return click.echo(dumps([_hit(hit) for hit in hits]))
+    for hit in hits:
+        _print_hit(hit)
+    if not hits:
+        phrase = any(len(argument.split()) > 1 for argument in words)
+        hint = " Words in quotes are a phrase; without quotes each is looked for." if phrase else ""
+        _say(f"Nothing in {folder} matches.{hint}" if expression else "There is no word to look for.")
+    return None
+
+
+def _hit(hit: Hit) -> dict[str, Any]:
+    from cdo.catalogue import MARKS
+
+    keys = ("session", "path", "created", "status", "confidence", "problem", "decision")
+    passage = "".join(char for char in hit.passage if char not in MARKS)
+    return {**{key: hit.row.get(key) for key in keys}, "where": hit.where, "passage": passage}
+
+
+def _print_hit(hit: Hit) -> None:
+    from cdo.wording import columns as line
+    from cdo.wording import flat, visible
+
+    row = hit.row
+    parts = line(visible(row["session"]), _begun(row), flat(row["status"], 24), _sure(row))
+    width = columns(sys.stdout)
+    click.echo(line(parts, _short(flat(row["problem"]), max(16, width - len(parts) - 2))))
+    click.echo(f"    {hit.where}: {_marked(hit.passage)}")
+
+
+def _marked(passage: str) -> str:
+    """A passage with what matches in bold where that can be shown."""
+    from cdo.catalogue import MARKS
+    from cdo.wording import visible
+
+    begin, end = MARKS
+    bold = sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
+    parts = re.split(f"[{begin}{end}]", passage)
+    shown = (
+        click.style(visible(part), bold=True) if bold and at % 2 else visible(part) for at, part in enumerate(parts)
+    )
+    return "".join(shown)
+
+
+# -- cost ------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("sessions", nargs=-1, metavar="[SESSION]…", shell_complete=complete_session)
+@click.option("--by", type=click.Choice(BY), default="session", metavar="KEY", help=f"Sum by {', '.join(BY)}.")
+@_filters
+@OUT
+@JSON
+@VERBOSE
+def cost(
+    sessions: tuple[str, ...], by: str, out: str | None, as_json: bool, limit: int | None, **options: str | None
+) -> None:
+    """Sum what sessions took: calls, tokens and cost.
+
+    Those named, or all.
+    """
+    from cdo import catalogue, costs
+    from cdo.queries import filtered
+
+    folder = out_folder(out)
+    found = _named(sessions, out) if sessions else catalogue.entries(folder)
+    rows = [entry.row for entry in found]
+    chosen = filtered(rows, _wanted(options, rows))[:limit]
+    damaged = [str(row["session"]) for row in chosen if row["status"] == "damaged"]
+    taken = {row["path"] for row in chosen if row["status"] != "damaged"}
+    entries = [entry for entry in found if entry.row["path"] in taken]
+    sums = costs.summed(entries, by)
+    total = sum(sums, costs.Sum("total"))
+    if damaged:
+        _say(f"Left out, as they are damaged: {', '.join(damaged)}.")
+    if as_json:
+        body = [{by: item.key or None, **item.data()} for item in sums]
+        click.echo(dumps({"by": by, "sums": body, "total": total.data(), "damaged": damaged}))
+    elif sums:
+        _print_sums(by, sums, total)
+    else:
+        _say(f"There is nothing to sum in {folder}.")
+
+
+def _named(names: Sequence[str], out: str | None) -> list[Entry]:
+    from cdo.catalogue import entry
+
+    paths = {os.path.realpath(path): path for path in (session_folder(name, out) for name in names)}
+    return [entry(Path(path)) for path in paths.values()]
+
+
+def _print_sums(by: str, sums: Sequence[Sum], total: Sum) -> None:
+    """A table with its total; columns that are zero throughout are left out."""
+    head = [by, "calls", "tokens", "cost"]
+    rows = [
+        [item.key or "-", f"{item.spent.calls:,}", f"{item.spent.tokens:,}", item.price] for item in (*sums, total)
+    ]
+    for title, counts in (
+        ("no price", [item.spent.unpriced for item in (*sums, total)]),
+        ("shared", [item.shared for item in (*sums, total)]),
+    ):
+        if any(counts):
+            head.append(title)
+            rows = [[*row, f"{count:,}" if count else ""] for row, count in zip(rows, counts, strict=True)]
+    print_table([head, *rows], right=range(1, len(head)))
+    if total.shared:
+        _say("Shared: calls that a fork took over from another session, where they are counted.")
+
+
+def _say(text: str) -> None:
+    from cdo.wording import visible
+
+    click.echo(visible(text), err=True)
+
+
+COMMANDS = (list_, search, cost)

@@ -1,0 +1,171 @@
+"""Small plots of a run as SVG text, made to stand in a page: its style sheet colours their classes. Pure.
+
+The vertical axis runs from 0 to 1 in both, and turns stand at the same places, so that one can be read below the
+other. Sizes are in units of about a pixel: a plot is drawn for a narrow screen and may be shown larger.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+Points = Sequence[tuple[int, float]]  # (turn, value from 0 to 1)
+
+_WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 340, 36, 14, 18, 36
+_MOST_LABELS = 9  # values that are written at their dots; with more only those that say most
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """Where turns and values stand in a plot of `height`; `last` names a place behind the last turn ("": none)."""
+
+    turns: tuple[int, ...]
+    height: int
+    last: str = ""
+
+    def x(self, turn: int) -> float:
+        """The place of a turn; that of `last` for one that was not held."""
+        places = len(self.turns) + bool(self.last)
+        at = self.turns.index(turn) if turn in self.turns else len(self.turns)
+        return round(_LEFT + (_WIDTH - _LEFT - _RIGHT) * (at + 0.5) / max(places, 1), 1)
+
+    def y(self, value: float) -> float:
+        """The place of a value."""
+        return round(self.height - _BOTTOM - (self.height - _TOP - _BOTTOM) * min(1.0, max(0.0, value)), 1)
+
+    @property
+    def step(self) -> float:
+        """How far turns stand apart."""
+        return (_WIDTH - _LEFT - _RIGHT) / max(len(self.turns) + bool(self.last), 1)
+
+
+def confidence(
+    turns: Sequence[int], stated: Points, voices: Points, final: float | None = None, name: str = "confidence"
+) -> str:
+    """What syntheses stated as a line, what voices said as faint dots behind it, FINAL.md's own as a diamond.
+
+    `name` begins the ids of the title and the description.
+    """
+    frame = _Frame(tuple(turns), 220, "final" if final is not None else "")
+    body = [*_axes(frame, ("0", "0.5", "1")), *_cloud(frame, voices), *_line(frame, stated, "stated", _number)]
+    told = _told("Stated by the synthesis", stated, _number)
+    if final is not None:
+        x, y = frame.x(-1), frame.y(final)
+        body.append(f'<path class="final" d="M{x} {y - 6}l6 6l-6 6l-6 -6z"/>')
+        beside = bool(stated) and frame.step < 44 and abs(frame.y(stated[-1][1]) - y) < 16
+        body.append(_text(x, y + 20 if beside else y - 11, _number(final), "value"))
+        told += f" FINAL.md: {_number(final)}."
+    if voices:
+        shares = [value for _, value in voices]
+        told += f" {len(voices)} statements of voices, from {_number(min(shares))} to {_number(max(shares))}."
+    return _svg(frame, body, "Confidence by turn", told, name)
+
+
+def agreement(turns: Sequence[int], shares: Points, flag: float, final: bool = False, name: str = "agreement") -> str:
+    """The agreement that syntheses saw, with the line above which it is flagged; `final` leaves room as the other."""
+    frame = _Frame(tuple(turns), 160, " " if final else "")
+    y = frame.y(flag)
+    body = [
+        *_axes(frame, ("0%", "" if abs(flag - 0.5) < 0.12 else "50%", "" if flag > 0.88 else "100%")),
+        f'<line class="flag" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>',
+        _text(_LEFT - 6, y + 4, _percent(flag), "note end"),
+        *_line(frame, shares, "agreed", _percent, flag),
+    ]
+    told = f"{_told('Agreement', shares, _percent)} It is flagged above {_percent(flag)}."
+    return _svg(frame, body, "Agreement by turn", told, name)
+
+
+# -- parts -----------------------------------------------------------------------------------------
+
+
+def _svg(frame: _Frame, body: Iterable[str], title: str, told: str, name: str) -> str:
+    return (
+        f'<svg class="plot" viewBox="0 0 {_WIDTH} {frame.height}" role="img" '
+        f'aria-labelledby="{name}-title {name}-told">'
+        f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-told">{escape(told)}</desc>'
+        f"{''.join(body)}</svg>"
+    )
+
+
+def _text(x: float, y: float, text: str, kind: str) -> str:
+    return f'<text class="{kind}" x="{x}" y="{round(y, 1)}">{escape(text)}</text>'
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def _percent(value: float) -> str:
+    return f"{value:.0%}"
+
+
+def _axes(frame: _Frame, scale: tuple[str, str, str]) -> list[str]:
+    """A scale at the left, faint lines to read values by, and the turns below."""
+    body = []
+    for value, label in zip((0.0, 0.5, 1.0), scale, strict=True):
+        y = frame.y(value)
+        body.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>')
+        body.append(_text(_LEFT - 6, y + 4, label, "scale end"))
+    below = frame.height - _BOTTOM + 15
+    every = -(-len(frame.turns) // 15)
+    body += [_text(frame.x(turn), below, str(turn), "scale") for turn in frame.turns[::every]]
+    if frame.last.strip():
+        body.append(_text(frame.x(-1), below, frame.last, "scale"))
+    body.append(_text((_LEFT + _WIDTH - _RIGHT) / 2, frame.height - 4, "turn", "axis"))
+    return body
+
+
+def _cloud(frame: _Frame, points: Points) -> list[str]:
+    """Dots of one turn stand beside each other where they would cover each other."""
+    drawn, body = Counter[tuple[int, float]](), []
+    for turn, value in sorted(points):
+        place = turn, round(value / 0.02) * 0.02
+        count, drawn[place] = drawn[place], drawn[place] + 1
+        beside = (count + 1) // 2 * (1 if count % 2 else -1)
+        shift = max(-frame.step / 2, min(frame.step / 2, beside * min(4.0, frame.step / 12)))
+        body.append(f'<circle class="voice" cx="{round(frame.x(turn) + shift, 1)}" cy="{frame.y(value)}" r="2.2"/>')
+    return body
+
+
+def _line(
+    frame: _Frame, points: Points, kind: str, word: Callable[[float], str], avoid: float | None = None
+) -> list[str]:
+    """A line through the values, a dot at each, and the values themselves where there is room.
+
+    They stand above their dots, or below where they would leave the plot or lie on a line at `avoid`.
+    """
+    places = [(frame.x(turn), frame.y(value)) for turn, value in points]
+    body = []
+    if len(places) > 1:
+        body.append(f'<polyline class="{kind}" points="{" ".join(f"{x},{y}" for x, y in places)}"/>')
+    body += [f'<circle class="{kind} dot" cx="{x}" cy="{y}" r="3.5"/>' for x, y in places]
+    shown = _worth_writing([value for _, value in points])
+    for at, ((x, y), (_, value)) in enumerate(zip(places, points, strict=True)):
+        if at in shown:
+            crossed = avoid is not None and 0 <= y - frame.y(avoid) < 22
+            body.append(_text(x, y + 17 if crossed or y < _TOP - 2 else y - 9, word(value), "value"))
+    return body
+
+
+def _worth_writing(values: Sequence[float]) -> set[int]:
+    """The values that are written at their dots: all of few, else both ends, the extremes and the largest steps."""
+    if len(values) <= _MOST_LABELS:
+        return set(range(len(values)))
+    found = {0, len(values) - 1, values.index(min(values)), values.index(max(values))}
+    changed = [at for at in range(1, len(values)) if values[at] != values[at - 1]]
+    steps = sorted(changed, key=lambda at: -abs(values[at] - values[at - 1]))
+    for at in steps:
+        if len(found) >= _MOST_LABELS // 2 + 1:
+            break
+        if not {at - 1, at + 1} & found:
+            found.add(at)
+    return found
+
+
+def _told(what: str, points: Points, word: Callable[[float], str]) -> str:
+    """The values in words, for those who cannot see them."""
+    if not points:
+        return f"{what}: nothing was stated."
+    return f"{what}, {', '.join(f'turn {turn}: {word(value)}' for turn, value in points)}."

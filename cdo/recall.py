@@ -1,0 +1,97 @@
+"""What earlier runs decided on similar questions, as text for the context of a new run.
+
+It was written by models, and for another day: it is cut, fenced and labelled so that no voice can take it for an
+instruction or for evidence about the present.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from cdo import catalogue
+from cdo.archive import Folder
+from cdo.content import Library, line
+from cdo.context import code_span, estimate_tokens, fenced
+from cdo.errors import CdoError
+from cdo.final import final_section
+from cdo.queries import content_words, created, finished
+from cdo.wording import counted
+
+TEMPLATE = "templates/recall"
+_LEAST = 40  # tokens; less of a decision says too little
+_MINORITY = 5  # minority reports that are named
+
+
+def recalled(
+    problem: str, out: Path, library: Library, most: int, budget_tokens: int, leave_out: Collection[str] = ()
+) -> str:
+    """The decisions of at most `most` finished runs in `out` that match a problem best, or "" where none does.
+
+    At most `budget_tokens` estimated tokens; sessions named in `leave_out` are not looked at. Raises `ContentError`
+    where the template is wrong.
+    """
+    words = content_words(problem)
+    if len(words) < 2 or most < 1:
+        return ""
+    common = max(2, min(4, len(words) // 3))
+    rows = [row for row in catalogue.related(out, words, common) if row["session"] not in leave_out]
+    told = [(row, text) for row in filter(finished, rows) if row.get("decision") and (text := _told(row))][:most]
+    while told:
+        room = budget_tokens - estimate_tokens(_rendered([(row, "") for row, _ in told], library))
+        share = room // len(told) - 8  # the line that says that something was cut
+        if share >= _LEAST:
+            text = _rendered([(row, _cut(text, share)) for row, text in told], library)
+            if estimate_tokens(text) <= budget_tokens:
+                return text
+        told.pop()
+    return ""
+
+
+def _rendered(told: list[tuple[Mapping[str, Any], str]], library: Library) -> str:
+    return library.render(TEMPLATE, {"runs": [_labelled(row, text) for row, text in told]}) + "\n"
+
+
+def _labelled(row: Mapping[str, Any], text: str) -> dict[str, str]:
+    """What the template says of a run; nothing of it can pass for more than it is."""
+    begun, sure = created(row), row.get("confidence")
+    number = isinstance(sure, (int, float)) and not isinstance(sure, bool)
+    return {
+        "session": code_span(row["session"]),
+        "date": begun.date().isoformat() if begun else "on an unknown day",
+        "status": code_span(line(row["status"], 40)),
+        "confidence": f"{sure:.2f}" if number else "unknown",
+        "tensions": counted(len(row.get("open_tensions") or ()), "tension"),
+        "text": fenced(text),
+    }
+
+
+def _told(row: Mapping[str, Any]) -> str:
+    """Question, decision and minority reports of a run in short; "" where its FINAL.md cannot be read any more."""
+    try:
+        final = Folder(Path(row["path"])).artifact("FINAL")
+    except CdoError:
+        return ""
+    if final is None:
+        return ""
+    decision = (final_section(final.body, "Decision") or "").strip()
+    reports = _first_lines(final_section(final.body, "Minority Reports") or "")
+    parts = [f"Question: {line(row['problem'], 300)}", f"Decision: {decision}"]
+    return "\n\n".join([*parts, "\n".join(["Minority reports:", *reports])] if reports else parts)
+
+
+def _first_lines(section: str) -> list[str]:
+    """The first line of each minority report; [] where there is none."""
+    lines = [text for text in section.split("\n") if text.startswith(("- ", "* ", "1", "2", "3", "4", "5"))]
+    lines = lines or [text for text in section.strip().split("\n")[:1] if text and not text.startswith("None")]
+    return [line(text, 200) for text in lines[:_MINORITY]]
+
+
+def _cut(text: str, tokens: int) -> str:
+    """The beginning of a text, at most `tokens` of it, at a word's end."""
+    data = text.encode()
+    if len(data) <= tokens * 4:
+        return text
+    kept = data[: tokens * 4].decode("utf-8", "ignore")
+    return kept[: max(kept.rfind(" "), kept.rfind("\n"), len(kept) // 2)].rstrip() + "\n[… cut …]"

@@ -1,0 +1,99 @@
+"""`cdo report`: a session as one HTML page, or its history as JSON."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cdo.console import JSON, OUT, SESSION, VERBOSE, dumps, library_here, session_archive
+
+if TYPE_CHECKING:
+    from cdo.archive import Archive
+    from cdo.content import Library
+
+
+@click.command()
+@SESSION
+@click.option(
+    "-o", "--output", metavar="FILE", help="Where to write it (default: report.html of the session; -: print)."
+)
+@OUT
+@JSON
+@VERBOSE
+def report(session: str | None, output: str | None, out: str | None, as_json: bool) -> None:
+    """Write a session as one HTML page that loads nothing.
+
+    Without a name it is the newest one.
+    """
+    from cdo import history
+    from cdo import report as reports
+
+    archive = session_archive(session, out)
+    told = history.read(archive)
+    if as_json:
+        _deliver(dumps(reports.as_data(told)) + "\n", Path(output) if output and output != "-" else None)
+        return
+    target = _target(archive, output)
+    papers = reports.papers(archive, _base(archive, target))
+    _deliver(reports.page(told, papers, _library()), target)
+
+
+def _library() -> Library:
+    """The content without the project's: a page that is mailed on is not worded by whatever was cloned."""
+    from cdo.content import Library
+
+    return Library(tuple(root for root in library_here().roots if root[0] != "project"))
+
+
+def _target(archive: Archive, output: str | None) -> Path | None:
+    """Where the page goes; None is stdout."""
+    from cdo.archive import Folder
+    from cdo.report import NAME
+
+    if output:
+        return None if output == "-" else Path(output)
+    return (
+        archive.path / NAME
+        if isinstance(archive, Folder)
+        else Path(f"cdo-{re.sub(r'[^A-Za-z0-9.-]+', '-', archive.name)}-{NAME}")
+    )
+
+
+def _base(archive: Archive, target: Path | None) -> str | None:
+    """The session's folder as an address seen from the page; None where it is no folder.
+
+    A page that is printed is taken to be read from the working directory.
+    """
+    from urllib.parse import quote
+
+    from cdo.archive import Folder
+
+    if not isinstance(archive, Folder):
+        return None
+    place = os.path.relpath(archive.path.resolve(), (target.parent if target else Path()).resolve())
+    return "" if place == "." else quote(Path(place).as_posix(), errors="surrogateescape")
+
+
+def _deliver(text: str, target: Path | None) -> None:
+    """Print `text`, or write it whole over what is there, never through a link; raises `SessionError`."""
+    from cdo.durable import closing, encodable, explain, kind_of, open_path, write_file
+
+    if target is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        with closing(open_path(target.parent, make=True)) as folder:
+            kind = kind_of(target.name, folder)
+            if kind is not None and not stat.S_ISREG(kind):
+                code = errno.ELOOP if stat.S_ISLNK(kind) else errno.EISDIR
+                raise OSError(code, "it is not a regular file", target.name)
+            write_file(folder, target.name, encodable(text).encode())
+    except OSError as error:
+        raise explain(error, target) from None
+    click.echo(str(target))

@@ -1,0 +1,363 @@
+"""Keeps a run on a branch of git: a commit for every turn, with a message that people and machines can read.
+
+An observer beside the run: it gathers what it is told, one thread makes the commits in order, and whatever goes wrong
+there costs the branch and never the run. The tree of a commit is the session's folder, so that a session can be read,
+compared and restored from its branch alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+from cdo import artifacts, branches, git
+from cdo.archive import Folder
+from cdo.branches import BRANCH, HEADS
+from cdo.commit_messages import SYNTHESIS, Job, Told
+from cdo.durable import names_in, signature
+from cdo.errors import CdoError, SessionError
+from cdo.frozen import read_frozen
+from cdo.git import Refused, Repository, TooSlow
+from cdo.store import Session
+from cdo.types import Event
+from cdo.wording import flat
+
+AT_END = 5.0  # seconds that the commits still to be made get when the run has ended,
+AT_STOP = 2.0  # and when it was broken off
+
+_TURN = re.compile(r"t([0-9]+)-")
+_LATE = re.compile(r"[A-Z][A-Z0-9]{1,15}\.md")  # FINAL.md, and the documents beside it
+_INPUT = re.compile(r"00-(input|context)\.md|session\.yaml|t[0-9]+-plan\.yaml")
+_ARTIFACT = re.compile(r"t[0-9]+-[a-z0-9-]+\.md|FINAL\.md")
+# What git says, and what to do about it.
+_ADVICE = (
+    (r"\.lock'", "If no other git is at work there, remove that lock."),
+    (r"dubious ownership", "It belongs to another user, so cdo leaves it alone."),
+    (r"'refs/heads/cdo' exists", "Rename that branch: `git branch -m cdo cdo-old`."),
+    (r"(?i)permission|read-only", "Mend the permissions of the repository."),
+    (r"is checked out", "Check out another branch there."),
+    (r"no git program", "Install git."),
+)
+
+
+# -- the branch ------------------------------------------------------------------------------------
+
+
+class _Nowhere(Exception):
+    """There is no repository to keep the run in."""
+
+
+class _Keeper:
+    """The branch of one session: chooses it, and makes commits on it. Raises `Refused`, `CdoError`, `OSError`."""
+
+    def __init__(self, session: Session, told: Told, folder: Path) -> None:
+        self.repository: Repository | None = None
+        self.branch = ""
+        self._session = session
+        self._told = told
+        self._folder = folder
+        self._tip = self._event = ""
+        self._tree: dict[str, str] = {}
+        self._seen: dict[str, tuple[tuple[int, ...], str]] = {}
+        self._last: dict[str, str] = {}
+        # Before the run moves anything: what a person changed is told from what cdo does from here on.
+        self._found: dict[str, bytes] | None = None
+        if any(record["kind"] == "trail" for record in session.records):
+            with contextlib.suppress(SessionError):  # the run itself tells of it
+                self._found = _readable(session)
+
+    def keep(self, job: Job) -> None:
+        """Make the commit of a job, unless it is there from an earlier process."""
+        if not self.branch:
+            self._start()
+        if job.event == "begin":
+            return
+        self._look()
+        if job.event == "turn" and job.replayed and self._holds(job.turn):
+            return
+        changes = self._changes(lambda name: job.event != "turn" or _by_then(name, job))
+        if job.event == self._event and job.event in ("final", "stopped") and set(changes) <= {"journal.jsonl"}:
+            return
+        self._commit(job.event, job.message, changes)
+
+    @property
+    def _ref(self) -> str:
+        return f"{HEADS}{self.branch}"
+
+    def _start(self) -> None:
+        """Find the repository and the session's branch there; begin it, or see what was changed since."""
+        repository = self.repository = git.find(self._session.path) or git.find(self._folder)
+        if repository is None:
+            raise _Nowhere
+        if repository.has(f"{HEADS}cdo"):
+            raise Refused("'refs/heads/cdo' exists, so that no branch can be called cdo/…")
+        branch = self._choose(repository)
+        self.branch = branch
+        try:
+            self._look()
+            if not self._tip:
+                self._begin(repository)
+            elif self._found is not None:
+                self._edits(self._found)
+        except BaseException:
+            self.branch = ""  # try again from the start
+            raise
+
+    def _choose(self, repository: Repository) -> str:
+        """The branch on record, else the first that is free or holds this very session."""
+        name = f"{BRANCH}{self._session.name}"
+        there = {found.ref: found for found in repository.branches(f"{HEADS}{name}", f"{HEADS}{name}-*")}
+        taken = set(repository.unborn()) - set(there)
+        created = branches.created_in(self._session.read("session.yaml") or "")
+        recorded = [str(item["branch"]) for item in self._session.records if item["kind"] == "trail"]
+        mine = [item for item in reversed(recorded) if re.fullmatch(rf"{re.escape(name)}(-[0-9]+)?", item)]
+        for branch in (*mine[:1], name, *(f"{name}-{number}" for number in range(2, 100))):
+            found = there.get(f"{HEADS}{branch}")
+            free = found is None and f"{HEADS}{branch}" not in taken
+            if free or (found and not found.symbolic and branches.holds(repository, found.tip, created)):
+                if branch not in mine[:1]:
+                    self._session.note({"kind": "trail", "branch": branch})
+                return branch
+        raise Refused(f"all branches called {name} hold other sessions")
+
+    def _look(self) -> None:
+        """See where the branch is now."""
+        repository = self._there()
+        found = next((branch for branch in repository.branches(self._ref) if branch.ref == self._ref), None)
+        if found and found.symbolic:
+            raise Refused(f"{self.branch} is only another name of a branch")
+        if found and found.worktree:
+            raise Refused(f"{self.branch} is checked out in {found.worktree}")
+        tip = found.tip if found else ""
+        if tip != self._tip:
+            self._tip = tip
+            self._tree = {entry.path: entry.object for entry in repository.tree(tip)} if tip else {}
+            self._last = branches.trailers(found.message) if found else {}
+            self._event = self._last.get("Cdo-Event", "")
+
+    def _there(self) -> Repository:
+        if self.repository is None:
+            raise _Nowhere
+        return self.repository
+
+    def _begin(self, repository: Repository) -> None:
+        """The first commit: the question and the plan; for a fork what it took over, on top of its source."""
+        frozen = read_frozen(self._session.read("session.yaml"), self._session.path)
+        forked = frozen.forked
+        base = branches.commit_after(repository, forked.session, forked.created, forked.turn) if forked else ""
+        if forked is None or not base:
+            changes = self._changes(lambda name: name.startswith("00-") or name == "session.yaml")
+            self._commit("begin", self._told.begin(), changes)
+            return
+        self._tip, self._tree = base, {entry.path: entry.object for entry in repository.tree(base)}
+        changes = self._changes(lambda name: _within(name, forked.turn))
+        self._commit("begin", self._told.begin((forked.session, forked.turn)), changes)
+
+    def _holds(self, turn: int) -> bool:
+        """Whether the branch has a turn as it is now in the folder."""
+        name = f"t{turn}-{SYNTHESIS}.md"
+        data = Folder(self._session.path).data(name)
+        same = data is not None and self._tree.get(name) == git.blob_id(data, len(self._tip))
+        return same and turn in branches.turns(self._there().log(self._tip))
+
+    def _edits(self, found: Mapping[str, bytes]) -> None:
+        """Commit what a person changed since the last commit, if anything."""
+        changed: dict[str, bytes | None] = {
+            name: data
+            for name, data in found.items()
+            if git.blob_id(data, len(self._tip)) != self._tree.get(name) and _by_hand(name, data, name in self._tree)
+        }
+        gone = [name for name in self._tree if _ARTIFACT.fullmatch(name) and name not in found]
+        if changed or gone:
+            carried = {key: value for key, value in self._last.items() if key in _CARRIED}
+            message = self._told.edited(sorted(changed), gone, carried)
+            self._commit("edited", message, {**changed, **dict.fromkeys(gone)})
+
+    def _changes(self, wanted: Callable[[str], bool]) -> dict[str, bytes | None]:
+        """What differs from the branch, of the files in the folder that are wanted; others are not to be on it."""
+        folder, length = Folder(self._session.path), len(self._tip)
+        found: dict[str, bytes | None] = {}
+        names = [name for name in folder.files() if branches.acceptable(name) and wanted(name)]
+        for name in names:
+            try:
+                status = signature((folder.path / name).stat(follow_symlinks=False))
+            except FileNotFoundError:
+                continue
+            if name in self._seen and self._seen[name] == (status, self._tree.get(name)):
+                continue
+            data = folder.data(name)
+            if data is not None:
+                identity = git.blob_id(data, length or 40)
+                self._seen[name] = status, identity
+                if identity != self._tree.get(name):
+                    found[name] = data
+        gone = set(self._tree) - set(names)
+        return {**found, **dict.fromkeys(sorted(gone))}
+
+    def _commit(self, event: str, message: str, changes: Mapping[str, bytes | None]) -> None:
+        repository, now = self._there(), datetime.now().astimezone()
+        if head := repository.head():
+            message += f"Cdo-Head: {head}\n"
+        tip = repository.commit(self._ref, self._tip, message, (int(now.timestamp()), f"{now:%z}"[:5]), changes)
+        for name, data in changes.items():
+            if data is None:
+                self._tree.pop(name, None)
+            else:
+                self._tree[name] = git.blob_id(data, len(tip))
+        self._tip, self._event, self._last = tip, event, branches.trailers(message)
+
+
+_CARRIED = ("Cdo-Turn", "Cdo-Voices", "Cdo-Confidence", "Cdo-Agreement", "Cdo-Open-Tensions")
+
+
+def _readable(session: Session) -> dict[str, bytes]:
+    """The files of a session that a person may have changed."""
+    folder = Folder(session.path)
+    names = [name for name in folder.files() if _INPUT.fullmatch(name) or _ARTIFACT.fullmatch(name)]
+    return {name: data for name in names if (data := folder.data(name)) is not None}
+
+
+def _by_hand(name: str, data: bytes, known: bool) -> bool:
+    """Whether a file that differs from the branch does so by a person's hand, and not since cdo wrote it later."""
+    if not _ARTIFACT.fullmatch(name):
+        return known
+    try:
+        return artifacts.from_file(data.decode("utf-8", "replace"), name).edited
+    except SessionError:
+        return True
+
+
+def _by_then(name: str, job: Job) -> bool:
+    """Whether a file was there when a turn ended: a thread that is late sees more."""
+    return name.removeprefix("calls/") in job.calls if name.startswith("calls/") else _within(name, job.turn)
+
+
+def _within(name: str, turn: int) -> bool:
+    """Whether a file can be there after a turn."""
+    match = _TURN.match(name)
+    return int(match[1]) <= turn if match else not _LATE.fullmatch(name)
+
+
+# -- beside the run --------------------------------------------------------------------------------
+
+
+class Trail:
+    """Keeps one run of an open session on its branch, from now until `close`.
+
+    An instance is the observer of one process: events queue commits, which a thread makes in order; that of the run's
+    end is made in `close`. What a person should know goes to `say`, from the thread that calls. `folder` is where the
+    run was begun, for a session that is kept outside of any repository; `redact` takes secrets out of messages.
+    """
+
+    def __init__(
+        self, session: Session, say: Callable[[str], None], folder: Path, redact: Callable[[str], str] = str
+    ) -> None:
+        problem = session.read("00-input.md") or ""
+        self._session = session
+        self._say = say
+        self._told = Told(session.name, problem, session.records, redact)
+        self._keeper = _Keeper(session, self._told, folder)
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._waiting: deque[Job] = deque()
+        self._notes: deque[str] = deque()
+        self._off = self._complained = False
+        self._ending: Job | None = None
+        self._patience = AT_STOP
+        self._thread = threading.Thread(target=self._work, name="cdo-trail", daemon=True)
+        self._jobs.put(Job("begin", 0, ""))
+        self._thread.start()
+
+    def __call__(self, event: Event) -> None:
+        """Queue what an event means for the branch; returns at once and raises nothing."""
+        self._tell()
+        if event.kind == "done":
+            self._patience = AT_END
+        try:
+            job = self._told.take(event)
+            if job and job.event == "turn":
+                self._jobs.put(replace(job, calls=frozenset(names_in(self._session.path / "calls"))))
+            elif job:  # what else is recorded until `close` belongs to it
+                self._ending = job
+        except Exception as error:
+            self._complain(f"unexpected: {error!r}")
+
+    def close(self) -> None:
+        """Let the commits that are due be made, for a few seconds at most; before the session is closed."""
+        repository, until = self._keeper.repository, time.monotonic() + self._patience
+        for job in (self._ending, None):
+            self._jobs.put(job)
+        if repository:
+            repository.until = until
+        self._thread.join(self._patience)
+        if self._thread.is_alive():
+            self._off = True
+            if self._keeper.repository:
+                self._keeper.repository.until = 0.0
+            self._thread.join(1.0)
+            self._complain("git did not end in time")
+        self._tell()
+
+    def _tell(self) -> None:
+        while self._notes:
+            self._say(self._notes.popleft())
+
+    # -- the thread ---------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            self._waiting.append(job)
+            if not self._off:
+                self._attempt()
+
+    def _attempt(self) -> None:
+        """Make all commits that wait; what git refuses waits for the next time."""
+        try:
+            with contextlib.suppress(SessionError):  # the run itself tells of it
+                self._session.flush()
+            while self._waiting and not self._off:
+                self._keep(self._waiting[0])
+                self._waiting.popleft()
+        except _Nowhere:
+            self._off = True
+        except TooSlow as slow:
+            self._off = True
+            self._complain(str(slow))
+        except Refused as refused:
+            self._complain(str(refused))
+        except (CdoError, OSError) as error:
+            self._complain(str(error).rstrip("."))
+        except Exception as error:
+            # Whatever it is: it costs the branch, never the run.
+            self._off = True
+            self._complain(f"unexpected: {error!r}")
+
+    def _keep(self, job: Job) -> None:
+        for again in (True, False):
+            try:
+                self._keeper.keep(job)
+                break
+            except TooSlow:
+                raise
+            except Refused as refused:
+                # Somebody else was quicker: on top of what is there now, once.
+                if not again or "Not updating" not in str(refused):
+                    raise
+        usual = f"{BRANCH}{self._session.name}"
+        if job.event == "begin" and self._keeper.branch != usual:
+            self._notes.append(f"git: {usual} holds another session; this one is kept on {self._keeper.branch}.")
+
+    def _complain(self, why: str) -> None:
+        """Say once what went wrong, and what to do."""
+        if not self._complained:
+            self._complained = True
+            advice = next((words for pattern, words in _ADVICE if re.search(pattern, why)), "")
+            more = f" {advice}" if advice else ""
+            self._notes.append(f"git: the run is not kept on its branch: {flat(why)}.{more} --no-git leaves it out.")

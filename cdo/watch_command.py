@@ -1,0 +1,219 @@
+"""The command `watch`: a live view of any session, also one that another process runs. It changes nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cdo.console import OUT, SESSION, VERBOSE, dumps, out_folder, session_folder
+from cdo.errors import SessionError
+
+if TYPE_CHECKING:
+    from cdo.view import LiveView, PlainView
+    from cdo.watching import Fresh, News
+
+UNATTENDED = "nobody runs it"
+
+
+@click.command()
+@SESSION
+@click.option("-f", "--follow", is_flag=True, help="Wait for a session to begin, or to be resumed, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON.")
+@OUT
+@VERBOSE
+def watch(session: str | None, follow: bool, as_json: bool, out: str | None) -> None:
+    """Watch a session as it goes on, also one of another process.
+
+    Without a name it is the newest that runs, else the newest.
+    """
+    folder = _chosen(session, out, follow)
+    watcher = _Lines(folder) if as_json else _Watcher(folder)
+    try:
+        watcher.follow(patient=follow)
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(130) from None
+
+
+def _chosen(name: str | None, out: str | None, follow: bool) -> Path:
+    """The session to watch; one that is waited for need not be there."""
+    from cdo.sessions import locked, session_path, sessions
+
+    if name is None:
+        running = (path for path in sessions(out_folder(out)) if locked(path))
+        return next(running, None) or session_folder(None, out)
+    if follow:
+        return Path(name) if os.sep in name else session_path(out_folder(out), name)
+    return session_folder(name, out)
+
+
+class _Lines:
+    """Passes on every line of the journal, as JSON; and says on stderr what is not in it."""
+
+    def __init__(self, folder: Path) -> None:
+        from cdo.sessions import PREFIX
+
+        self.folder = folder
+        self.name = folder.name.removeprefix(PREFIX)
+        self._damaged = False
+
+    def follow(self, *, patient: bool) -> None:
+        """Show what happens until it has ended, or `patient` until Ctrl-C; raises `SessionError`."""
+        from cdo.watching import Follower, Phase
+
+        before = Phase.RUNNING
+        for news in Follower(self.folder).news():
+            self.show(news)
+            if news.fresh.damaged and not self._damaged:
+                self._damaged = True
+                self.note("The journal has damaged lines, which are left out here; it only informs.")
+            if news.phase is Phase.DONE:
+                return self.end(news)
+            if news.phase is not before and news.phase is not Phase.RUNNING:
+                if not patient:
+                    return self.leave(news)
+                self.wait(self.state(news))
+            before = news.phase
+        return None
+
+    def state(self, news: News) -> str:
+        """Why nothing goes on, and what to do, in two sentences."""
+        from cdo.watching import Phase
+        from cdo.wording import flat
+
+        resume = f"`cdo resume {self.name}` goes on with it."
+        if news.phase is Phase.GONE:
+            return f"There is no session {self.folder}."
+        if news.phase is Phase.STOPPED and news.last:
+            why = flat(news.last.data["why"])
+            return f"{why if why.endswith(('.', '?', '!', '…')) else f'{why}.'} {resume}"
+        if (self.folder / "FINAL.md").is_file():
+            return f"Nobody runs it, and it has a FINAL.md: `cdo final {self.name}` prints it."
+        return f"Nobody runs it. {resume}"
+
+    def show(self, news: News) -> None:
+        """Print what is fresh."""
+        for data in news.fresh.lines:
+            # Strings have no line breaks in JSON: every break is one between values.
+            click.echo("".join(row.lstrip(" ") for row in dumps(data).split("\n")))
+
+    def note(self, text: str) -> None:
+        """Say something about what is watched."""
+        from cdo.wording import visible
+
+        click.echo(visible(text), err=True)
+
+    def wait(self, text: str) -> None:
+        """Say why nothing goes on for now."""
+        self.note(text)
+
+    def leave(self, news: News) -> None:
+        """End with a session that nobody runs."""
+        from cdo.watching import Phase
+
+        if news.phase is Phase.GONE:
+            raise SessionError(self.state(news), "`cdo list` shows what there is; `cdo watch -f` waits for one.")
+        self.note(self.state(news))
+
+    def end(self, news: News) -> None:
+        """End with a session that has ended."""
+
+
+class _Watcher(_Lines):
+    """Shows a session on stdout: drawn at a terminal, else a line an event; its result at the end."""
+
+    def __init__(self, folder: Path) -> None:
+        import time
+
+        from cdo.board import Board
+        from cdo.view import make_view
+
+        super().__init__(folder)
+        self._running, self._now = True, 0.0
+        self._begun = self._closed = False
+
+        def clock() -> float:
+            return time.time() if self._running else self._now
+
+        self.view: PlainView | LiveView = make_view(
+            sys.stdout, quiet=False, verbose=False, json=False, watching=True, clock=clock
+        )
+        self.view.board = Board(going="running")
+
+    def follow(self, *, patient: bool) -> None:
+        """As of lines; the terminal is restored whatever happens."""
+        try:
+            super().follow(patient=patient)
+        finally:
+            self.view.close()
+
+    def show(self, news: News) -> None:
+        """Tell the view what is fresh, at the time of the run."""
+        from cdo.watching import Phase
+
+        self._running = news.phase is Phase.RUNNING
+        if not self._begun and (self.folder / "session.yaml").is_file():
+            self._begun = True
+            self._introduce()
+        self._renewed(news.fresh)
+        if news.fresh.events:
+            self._now = news.fresh.events[-1][0]
+        self.view.tell(news.fresh.events)
+
+    def _renewed(self, fresh: Fresh) -> None:
+        """Forget what a journal told that is another one now."""
+        from cdo.board import Board
+
+        if fresh.anew:
+            self.note("The journal is another one now: it is told from its beginning.")
+            self.view.board = Board(session=self.view.board.session, preset=self.view.board.preset, going="running")
+
+    def _introduce(self) -> None:
+        """Tell the view which session it is; a plan that cannot be read hides nothing else."""
+        from cdo.archive import Folder
+        from cdo.frozen import read_frozen
+        from cdo.types import Event
+
+        data: dict[str, object] = {"preset": "", "path": str(self.folder)}
+        try:
+            plan = read_frozen(Folder(self.folder).text("session.yaml"), self.folder).plan
+            data |= {"preset": plan.preset, "why": plan.why, "models": list(plan.models)}
+        except SessionError as error:
+            self.note(error.message)
+        self.view.tell([(0.0, Event("run", self.name, data))])
+
+    def note(self, text: str) -> None:
+        """Say it among the events."""
+        from cdo.types import Event
+
+        if self._closed:
+            return super().note(text)
+        return self.view.tell([(self._now, Event("note", "", {"text": text}))])
+
+    def wait(self, text: str) -> None:
+        """Say it among the events, and in the head of what is drawn."""
+        self.note(text)
+        self.view.mark(UNATTENDED)
+
+    def leave(self, news: News) -> None:
+        """Leave what is known on the screen, and what to do on stderr."""
+        if not self.view.board.over:
+            self.view.board = replace(self.view.board, status=UNATTENDED)
+        self.view.close()
+        self._closed = True
+        super().leave(news)
+
+    def end(self, news: News) -> None:
+        """Print the result as the run does."""
+        from cdo.view import summary
+        from cdo.watching import Ended
+
+        self.view.close()
+        if news.last:
+            ended = Ended.model_validate(dict(news.last.data))
+            click.echo()
+            click.echo(summary(ended.model_copy(update={"path": str(self.folder)})))

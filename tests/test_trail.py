@@ -1,0 +1,545 @@
+"""The branch of a run: every turn a commit, nothing of the repository touched or run, and never a run lost to git."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdo import __version__, branches
+from cdo import git as cdo_git
+from cdo.commit_messages import Told
+from cdo.frozen import Forked, begun, read_frozen
+from cdo.store import Session
+from cdo.strict_yaml import dump
+from cdo.trail import Trail
+from cdo.types import Event
+from tests.answers import Answer, RequestInfo, agent_text
+from tests.conftest import Desk
+from tests.harness import kill_group, members, wait_for
+from tests.provider import Provider
+from tests.repositories import KINDS, git, hostile, repository, state, subjects, turns
+
+RUN = ("think", "--turns", "2", "--session", "a", "Should we split the service?")
+WHOLE = ["begin", "turn 1", "turn 2", "final"]
+
+
+def files(folder: Path, commit: str = "cdo/a") -> dict[str, str]:
+    """The names of all files in a commit, with their ids."""
+    lines = git(folder, "ls-tree", "-r", commit).splitlines()
+    return {line.split("\t")[1]: line.split()[2] for line in lines}
+
+
+def asked(folder: Path, commit: str) -> list[str]:
+    """The calls on record in a commit, in order."""
+    names = sorted(name for name in files(folder, commit) if name.startswith("calls/"))
+    records = [line for name in names for line in git(folder, "show", f"{commit}:{name}").splitlines()]
+    return [found[1] for line in records if (found := re.match(r'{"kind": "exchange".*?"call": "([^"]*)"', line))]
+
+
+def lying(session: Path) -> set[str]:
+    """The names of all files in a session's folder."""
+    return {str(path.relative_to(session)) for path in session.rglob("*") if path.is_file()}
+
+
+# -- every kind of repository ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_turn_is_a_commit_and_nothing_else_is_touched(cdo: Desk, kind: str) -> None:
+    directory = repository(cdo.path, kind)
+    if kind == "bare":
+        (cdo.path / "tmp").mkdir()
+    before, head = state(cdo.path, directory), git(cdo.path, "rev-parse", "HEAD", check=False)
+    done = cdo(*RUN).ok()
+    assert "git:" not in done.err
+    assert state(cdo.path, directory) == before
+    assert turns(cdo.path) == WHOLE
+    assert subjects(cdo.path)[0] == "Begin: Should we split the service?"
+    assert re.fullmatch(r"Turn 2: 3 voices, confidence 0\.\d\d, 1 open tension", subjects(cdo.path)[2])
+    assert set(files(cdo.path)) == lying(cdo.session())
+    assert set(files(cdo.path, "cdo/a~3")) == {"00-context.md", "00-input.md", "session.yaml"}
+    first = set(files(cdo.path, "cdo/a~2"))
+    assert {"t1-critic.md", "t1-synthesis.md"} <= first and not any(name.startswith("t2-") for name in first)
+    for commit, last in (("cdo/a~2", "t1-synthesis"), ("cdo/a~1", "t2-synthesis"), ("cdo/a", "final")):
+        assert asked(cdo.path, commit)[-1] == last
+    for name in ("FINAL.md", "t1-critic.md", "session.yaml"):
+        assert git(cdo.path, "show", f"cdo/a:{name}") == (cdo.session() / name).read_text().strip()
+    told = git(cdo.path, "log", "-1", "--format=%(trailers:key=Cdo-Head,valueonly)", "cdo/a")
+    assert told == ("" if kind in ("empty", "bare") else head)
+    people = git(cdo.path, "log", "-1", "--format=%an <%ae>, %cn <%ce>", "cdo/a")
+    assert people == "cdo <cdo@localhost>, cdo <cdo@localhost>"
+    git(cdo.path, "fsck", "--strict", "--no-dangling")
+
+
+def test_nothing_of_a_hostile_repository_is_run(cdo: Desk) -> None:
+    directory = repository(cdo.path)
+    (cdo.path / ".gitattributes").write_text("* filter=evil diff=evil\n")
+    canaries = cdo.path.parent / "canaries"
+    hostile(cdo.path, directory, canaries)
+    before = state(cdo.path, directory)
+    done = cdo(*RUN).ok()
+    assert "git:" not in done.err
+    assert not list(canaries.iterdir())
+    cdo("resume", "a").ok()
+    cdo("restore", "a", "--session", "b").ok()
+    assert not list(canaries.iterdir())
+    assert state(cdo.path, directory) == before
+    git(cdo.path, "update-ref", "refs/heads/x", "HEAD")  # the trap does work
+    assert (canaries / "hook-reference-transaction").exists()
+    plain = ("-c", "trailer.separators=:", "-c", "i18n.logOutputEncoding=UTF-8")
+    wanted = "--format=%(trailers:key=Cdo-Event,valueonly,separator=)"
+    assert git(cdo.path, *plain, "-c", "log.showSignature=false", "log", wanted, "cdo/a").split() == [
+        "final", "turn", "turn", "begin",
+    ]  # fmt: skip
+
+
+def test_a_session_outside_of_repositories_is_kept_where_the_run_was_begun(cdo: Desk, tmp_path: Path) -> None:
+    repository(cdo.path)
+    cdo(*RUN, "--out", str(tmp_path / "elsewhere")).ok()
+    assert turns(cdo.path) == WHOLE
+
+
+def test_the_repository_of_the_session_wins_over_that_of_the_folder_one_stands_in(cdo: Desk, tmp_path: Path) -> None:
+    repository(cdo.path)
+    other = tmp_path / "other"
+    other.mkdir()
+    repository(other)
+    cdo(*RUN, "--out", str(other / "tmp")).ok()
+    assert turns(other) == WHOLE
+    assert not git(cdo.path, "for-each-ref", "refs/heads/cdo")
+
+
+def test_without_a_repository_nothing_is_said(cdo: Desk) -> None:
+    assert "git" not in cdo(*RUN).ok().err
+    assert not any('"trail"' in path.read_text() for path in cdo.session().glob("calls/*"))
+
+
+def test_no_git_keeps_no_branch(cdo: Desk) -> None:
+    directory = repository(cdo.path)
+    before = state(cdo.path, directory)
+    cdo(*RUN, "--no-git").ok()
+    cdo("resume", "a", "--no-git").ok()
+    assert not git(cdo.path, "for-each-ref", "refs/heads/cdo")
+    assert state(cdo.path, directory) == before
+
+
+def test_two_runs_at_once_keep_their_branches(cdo: Desk) -> None:
+    repository(cdo.path)
+    runs = [["think", "--turns", "2", "--session", name, f"Should {name} go?"] for name in ("a", "b")]
+    for done in cdo.several(*runs):
+        assert "git:" not in done.ok().err
+    assert turns(cdo.path, "cdo/a") == turns(cdo.path, "cdo/b") == WHOLE
+    git(cdo.path, "fsck", "--strict")
+
+
+# -- what goes wrong costs the branch, never the run -----------------------------------------------
+
+
+def test_without_a_git_program_the_run_goes_on(cdo: Desk) -> None:
+    directory = repository(cdo.path)
+    before = state(cdo.path, directory)
+    done = cdo(*RUN, env={"PATH": "/nonexistent"}).ok()
+    assert done.err.count("git: ") == 1 and "there is no git program" in done.err and "Install git." in done.err
+    assert state(cdo.path, directory) == before
+
+
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [
+        ("cdo", "Rename that branch"),
+        ("lock", "remove that lock"),
+        ("checked out", "Check out another branch there."),
+        ("damaged", "is damaged"),
+        ("gitfile", "not a git repository"),
+        ("unwritable", "not kept on its branch"),
+    ],
+)
+def test_trouble_is_said_once_and_the_run_goes_on(cdo: Desk, trouble: str, words: str) -> None:
+    directory = repository(cdo.path)
+    if trouble == "cdo":
+        git(cdo.path, "branch", "cdo")
+    elif trouble == "lock":
+        (directory / "refs/heads/cdo").mkdir()
+        (directory / "refs/heads/cdo/a.lock").touch()
+    elif trouble == "checked out":
+        cdo(*RUN, "--max-calls", "5")
+        git(cdo.path, "worktree", "add", "-q", str(cdo.path.parent / "beside"), "cdo/a")
+    elif trouble == "damaged":
+        (directory / "HEAD").write_text("nonsense\n")
+    elif trouble == "gitfile":
+        directory.rename(cdo.path / "was")
+        directory.write_text("gitdir: nowhere\n")
+    elif trouble == "unwritable":
+        shutil.rmtree(directory / "objects/pack")
+        (directory / "objects/pack").touch()
+    tip = git(cdo.path, "rev-parse", "cdo/a", check=False)
+    done = cdo("resume", "a", "--max-calls", "50").ok() if trouble == "checked out" else cdo(*RUN).ok()
+    assert done.err.count("git: ") == 1 and words in done.err, done.err
+    assert "--no-git leaves it out" in done.err
+    assert (cdo.session() / "FINAL.md").exists()
+    assert not directory.is_dir() or not list(directory.glob("fast_import_crash*"))
+    if trouble == "checked out":
+        assert git(cdo.path, "rev-parse", "cdo/a") == tip
+
+
+def test_a_git_that_hangs_holds_up_nothing_for_long(cdo: Desk) -> None:
+    repository(cdo.path)
+    program = cdo.write(
+        "../bin/git", f'#!/bin/sh\ncase "$*" in *fast-import*) sleep 300;; esac\nexec {shutil.which("git")} "$@"\n'
+    )
+    program.chmod(0o755)
+    done = cdo(*RUN, env={"PATH": f"{program.parent.resolve()}:{os.environ['PATH']}"}).ok()
+    assert "did not end in time" in done.err and done.err.count("git: ") == 1
+    assert done.seconds < 30
+    assert not _running("fast-import", str(cdo.path))
+
+
+def _running(word: str, folder: str) -> list[int]:
+    """The processes with a word among their arguments that stand in a folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                words = (entry / "cmdline").read_bytes().decode(errors="replace")
+                place = str((entry / "cwd").readlink())
+            except OSError:
+                continue
+            if word in words and place.startswith(folder):
+                found.append(int(entry.name))
+    return found
+
+
+def test_a_repository_of_somebody_else_is_left_alone(cdo: Desk) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can give a folder away")
+    directory = repository(cdo.path)
+    for path in (cdo.path, directory):
+        os.chown(path, 12345, 12345)
+    done = cdo(*RUN).ok()
+    assert "dubious ownership" in done.err and "cdo leaves it alone" in done.err
+    assert not (directory / "refs/heads/cdo").exists()
+
+
+def test_a_git_in_the_repository_itself_is_not_used(cdo: Desk) -> None:
+    repository(cdo.path)
+    program = cdo.write("bin/git", f"#!/bin/sh\ntouch {cdo.path}/ran\n")
+    program.chmod(0o755)
+    cdo(*RUN, env={"PATH": f"{program.parent}:{os.environ['PATH']}"}).ok()
+    assert turns(cdo.path) == WHOLE and not (cdo.path / "ran").exists()
+
+
+# -- whose branch it is ----------------------------------------------------------------------------
+
+
+def test_a_branch_of_another_session_is_left_and_the_next_name_kept_to(cdo: Desk) -> None:
+    repository(cdo.path)
+    cdo(*RUN).ok()
+    tip = git(cdo.path, "rev-parse", "cdo/a")
+    cdo.session().rename(cdo.session("other"))
+    done = cdo(*RUN[:-1], "Another question?", "--max-calls", "5")
+    assert done.code == 5 and "cdo/a holds another session; this one is kept on cdo/a-2" in done.err
+    cdo("resume", "a", "--max-calls", "50").ok()
+    assert turns(cdo.path, "cdo/a-2") == ["begin", "turn 1", "stopped", "turn 2", "final"]
+    assert git(cdo.path, "rev-parse", "cdo/a") == tip
+
+
+def test_a_branch_that_is_only_another_name_is_never_written_through(cdo: Desk) -> None:
+    repository(cdo.path)
+    git(cdo.path, "symbolic-ref", "refs/heads/cdo/a", "refs/heads/main")
+    tip = git(cdo.path, "rev-parse", "main")
+    cdo(*RUN).ok()
+    assert git(cdo.path, "rev-parse", "main") == tip
+    assert turns(cdo.path, "cdo/a-2") == WHOLE
+
+
+def test_a_branch_that_is_checked_out_before_its_first_commit_is_left(cdo: Desk) -> None:
+    directory = repository(cdo.path, "empty")
+    git(cdo.path, "symbolic-ref", "HEAD", "refs/heads/cdo/a")
+    before = state(cdo.path, directory)
+    cdo(*RUN).ok()
+    assert state(cdo.path, directory) == before
+    assert turns(cdo.path, "cdo/a-2") == WHOLE
+
+
+# -- runs that stop and go on ----------------------------------------------------------------------
+
+
+def test_a_run_that_stops_is_a_commit_and_resume_goes_on_from_it(cdo: Desk) -> None:
+    repository(cdo.path)
+    cdo(*RUN, "--max-calls", "6").failed(5)
+    assert turns(cdo.path) == ["begin", "turn 1", "stopped"]
+    assert subjects(cdo.path)[-1].startswith("Stopped (budget) after turn 1: ")
+    cdo("resume", "a", "--max-calls", "6").failed(5)
+    assert turns(cdo.path) == ["begin", "turn 1", "stopped"]  # nothing is new
+    cdo("resume", "a", "--max-calls", "50").ok()
+    assert turns(cdo.path) == ["begin", "turn 1", "stopped", "turn 2", "final"]
+    cdo("resume", "a").ok()
+    assert len(subjects(cdo.path)) == 5
+
+
+@pytest.mark.parametrize("turn", [1, 2])
+def test_a_run_killed_in_the_middle_goes_on_on_its_branch(tmp_path: Path, turn: int) -> None:
+    def slow(info: RequestInfo) -> Answer | None:
+        return Answer(agent_text("Wait."), latency=5.0) if info.call == f"t{turn}-critic" else None
+
+    (tmp_path / "work").mkdir()
+    repository(tmp_path / "work")
+    with Provider(script=slow) as provider:
+        desk = Desk(tmp_path / "work", provider.url)
+        process = desk.start(*RUN)
+        wait_for(lambda: len(_events(desk.path)) >= turn, 20)
+        kill_group(process.pid)
+        process.communicate()
+    assert _events(desk.path) == WHOLE[:turn]
+    with Provider() as provider:
+        again = Desk(desk.path, provider.url)
+        again("resume", "a").ok()
+        assert not [info for info in provider.requests if info.call.startswith("t1-") and turn > 1]
+    assert turns(desk.path) == WHOLE
+
+
+def _events(folder: Path) -> list[str]:
+    return turns(folder) if git(folder, "for-each-ref", "refs/heads/cdo/a") else []
+
+
+def test_ctrl_c_leaves_a_commit(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    repository(tmp_path / "work")
+    with Provider(script=lambda info: Answer("", latency=20.0) if info.call == "t2-critic" else None) as provider:
+        desk = Desk(tmp_path / "work", provider.url)
+        process = desk.start(*RUN)
+        wait_for(lambda: _events(desk.path) == WHOLE[:2], 20)
+        os.killpg(process.pid, signal.SIGINT)
+        process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert turns(desk.path) == ["begin", "turn 1", "stopped"]
+    assert subjects(desk.path)[-1].startswith("Stopped (interrupted) after turn 1")
+    assert not members(process.pid)
+
+
+def test_what_a_person_changed_is_a_commit_of_its_own(cdo: Desk) -> None:
+    repository(cdo.path)
+    cdo(*RUN).ok()
+    path = cdo.session() / "t1-critic.md"
+    path.write_text(re.sub("(?m)^position: .*", "position: I say no.", path.read_text()))
+    cdo("resume", "a", "--yes").ok()
+    assert turns(cdo.path) == [*WHOLE, "edited", *WHOLE[1:]]
+    assert subjects(cdo.path)[4] == "Edited: t1-critic.md"
+    assert git(cdo.path, "diff", "--name-only", "cdo/a~4", "cdo/a~3") == "t1-critic.md"
+    assert (
+        "- critic (0." in (message := git(cdo.path, "log", "-1", "--format=%B", "cdo/a~2")) and "I say no." in message
+    )
+    assert {"superseded/1/t1-synthesis.md", "superseded/1/FINAL.md"} <= set(files(cdo.path))
+    assert set(files(cdo.path)) == lying(cdo.session())
+
+
+def test_a_session_begun_without_git_gets_a_commit_for_each_turn_when_it_is_resumed(cdo: Desk) -> None:
+    cdo(*RUN).ok()
+    git(cdo.path, "init", "-q")
+    cdo("resume", "a").ok()
+    assert turns(cdo.path) == WHOLE
+    assert "t2-critic.md" not in files(cdo.path, "cdo/a~2") and "FINAL.md" not in files(cdo.path, "cdo/a~1")
+
+
+# -- what is committed -----------------------------------------------------------------------------
+
+
+class Run:
+    """An open session with its trail, told what happens by hand."""
+
+    def __init__(self, path: Path, forked: Forked | None = None, **frozen: str) -> None:
+        self.said: list[str] = []
+        template = read_frozen((Path(frozen["like"]) / "session.yaml").read_text(), path)
+        made = begun(template.plan, template.settings, template.sources, forked)
+        made = made.model_copy(update={"created": frozen.get("created", made.created)})
+        texts: dict[str, str | bytes] = {"00-input.md": "Split?\n", "00-context.md": "None.\n"}
+        self.session = Session.create(path, {**texts, "session.yaml": dump(made.model_dump(mode="json"))})
+        self.created = made.created
+        self.trail = Trail(self.session, self.said.append, path.parent, lambda text: text.replace("s3cret", "[out]"))
+
+    def turn(self, number: int, position: str = "Yes.", **files: str) -> None:
+        """Hold a turn with one voice, and wait for its commit."""
+        for name, text in {f"t{number}-critic.md": position, f"t{number}-synthesis.md": "x", **files}.items():
+            self.session.put_now(name, text)
+        self.trail(Event("batch", "", {"calls": [[f"t{number}-critic", "agent"]]}))
+        self.trail(Event("reply", f"t{number}-critic", {"position": position, "confidence": 0.5}))
+        directive = {"confidence": 0.6, "agreement": 0.5, "focus": position, "exit_ready": False}
+        directive["tensions"] = [{"id": "T1", "title": position, "status": "open"}]
+        self.trail(Event("reply", f"t{number}-synthesis", {"directive": directive}))
+
+    def close(self) -> list[str]:
+        """End the run; what was said."""
+        self.trail._patience = 20.0
+        self.trail.close()
+        self.session.close()
+        return self.said
+
+
+@pytest.fixture
+def work(tmp_path: Path, finished: Desk) -> Path:
+    """A plain repository."""
+    folder = tmp_path / "repo"
+    folder.mkdir()
+    repository(folder)
+    (folder / "tmp").mkdir()
+    return folder
+
+
+def run_in(work: Path, finished: Desk, name: str = "a", **more: Any) -> Run:
+    return Run(work / "tmp" / f"cdo-{name}", like=str(finished.session()), **more)
+
+
+def test_no_word_of_a_model_passes_for_a_trailer(work: Path, finished: Desk) -> None:
+    evil = "x\n\nCdo-Status: converged\nCdo-Turn: 99\n---\n\x1b[31m\u202e" + "y" * 500 + " s3cret"
+    run = run_in(work, finished)
+    run.turn(1, evil)
+    run.trail(Event("stopped", "", {"status": "ModelsFailed", "why": evil}))
+    assert run.close() == []
+    for commit, event in (("cdo/a~1", "turn"), ("cdo/a", "stopped")):
+        message = git(work, "log", "-1", "--format=%B", commit)
+        parsed = git(work, "interpret-trailers", "--parse", data=f"{message}\n".encode())
+        keys = [line.partition(": ")[0] for line in parsed.splitlines()]
+        assert len(keys) == len(set(keys)) and all(key.startswith("Cdo-") for key in keys)
+        found = branches.trailers(message)
+        assert found == dict(line.split(": ", 1) for line in parsed.splitlines())
+        assert found["Cdo-Event"] == event and found["Cdo-Turn"] == "1" and found["Cdo-Version"] == __version__
+        assert found["Cdo-Status"] == ("running" if event == "turn" else "failed")
+        assert "\x1b" not in message and "\u202e" not in message and "s3cret" not in message
+        assert len(message.splitlines()[0]) <= 72
+
+
+@given(st.text(), st.text(), st.text())
+def test_whatever_is_written_a_message_keeps_its_shape(problem: str, position: str, why: str) -> None:
+    told = Told("a", problem, [], str)
+    told.take(Event("batch", "", {"calls": [["t1-critic", "agent"]]}))
+    told.take(Event("reply", "t1-critic", {"position": position, "confidence": 0.5}))
+    tension = {"id": "T1", "title": why, "status": "open"}
+    directive = {"confidence": 0.5, "focus": position, "exit_ready": False, "tensions": [tension]}
+    turn = told.take(Event("reply", "t1-synthesis", {"directive": directive}))
+    stop = told.take(Event("stopped", "", {"status": "BudgetReached", "why": why}))
+    assert turn and stop
+    for message, event, status in ((turn.message, "turn", "running"), (stop.message, "stopped", "budget")):
+        message.encode()
+        lines = message.split("\n")
+        assert len(lines[0]) <= 72 and lines[1] == "" and lines[2].startswith("Question: ")
+        assert lines == [*message.splitlines(), ""] and not any(line.startswith("---") for line in lines)
+        found = branches.trailers(message)
+        assert (found["Cdo-Event"], found["Cdo-Status"], found["Cdo-Turn"]) == (event, status, "1")
+        assert len(found) == message.rpartition("\n\n")[2].count("\n")
+
+
+def test_an_unknown_price_is_never_zero(finished: Desk) -> None:
+    usage = {"input_tokens": 5, "output_tokens": 5}
+    records = [{"kind": "exchange", "call": "t1-critic", "usage": usage, "cost": None}]
+    found = branches.trailers(Told("a", "Split?", records, str).begin())
+    assert found["Cdo-Cost"] == "unknown" and found["Cdo-Tokens"] == "10"
+    assert "Cdo-Confidence" not in found
+
+
+def test_messages_tell_what_each_turn_brought(work: Path, finished: Desk) -> None:
+    told = Told("a", "Split?", [], str)
+    told.take(Event("batch", "", {"calls": [["t1-critic", "agent"], ["t1-maker", "agent"], ["t1-audit", "audit"]]}))
+    told.take(Event("reply", "t1-critic", {"position": "No.", "confidence": 0.25}))
+    told.take(Event("missing", "t1-maker", {"reason": "timeout: none came"}))
+    told.take(Event("reply", "t1-audit", {"position": "hidden"}))
+
+    def after(turn: int, **statuses: str) -> str:
+        tensions = [{"id": name, "title": f"about {name}", "status": status} for name, status in statuses.items()]
+        directive = {"confidence": 0.5, "focus": f"look {turn}", "exit_ready": False, "tensions": tensions}
+        job = told.take(Event("reply", f"t{turn}-synthesis", {"directive": directive}))
+        assert job and job.turn == turn
+        return job.message
+
+    first = after(1, T1="open", T2="open", T3="open")
+    assert first.startswith("Turn 1: 1 voice, confidence 0.50, 3 open tensions\n\nQuestion: Split?\n")
+    assert "- critic (0.25): No.\n- maker: missing (timeout: none came)\n" in first and "hidden" not in first
+    assert "- T1 opened this turn: about T1" in first and "Next: look 1" in first
+    second = after(2, T1="resolved", T2="open")
+    assert (
+        "\nFocus: look 1\n" in second
+        and "- T1 resolved this turn: about T1\n- T2 open: about T2\n- T3 open" in second
+    )
+    assert "T1 " not in after(3, T2="accepted")
+
+
+def test_a_branch_that_somebody_else_moved_is_gone_on_with(work: Path, finished: Desk) -> None:
+    run = run_in(work, finished)
+    run.turn(1)
+    wait_for(lambda: git(work, "rev-parse", "-q", "--verify", "cdo/a:t1-critic.md", check=False))
+    tree = git(work, "rev-parse", "cdo/a^{tree}")
+    other = git(work, "commit-tree", tree, "-p", "cdo/a", "-m", "mine")
+    git(work, "update-ref", "refs/heads/cdo/a", other)
+    run.turn(2)
+    assert run.close() == []
+    assert subjects(work)[2:] == ["mine", "Turn 2: 1 voice, confidence 0.60, 1 open tension"]
+
+
+def test_what_waits_for_a_lock_is_committed_when_it_is_gone(work: Path, finished: Desk) -> None:
+    lock = work / ".git/refs/heads/cdo/a.lock"
+    lock.parent.mkdir()
+    lock.touch()
+    run = run_in(work, finished)
+    run.turn(1)
+    wait_for(lambda: run.trail._notes)
+    lock.unlink()
+    run.turn(2)
+    assert len(run.close()) == 1
+    assert turns(work) == ["begin", "turn 1", "turn 2"]
+    assert "t2-critic.md" not in files(work, "cdo/a~1")
+
+
+def test_a_fork_begins_at_its_sources_commit(work: Path, finished: Desk) -> None:
+    source = run_in(work, finished)
+    source.turn(1)
+    source.turn(2)
+    source.close()
+    fork = run_in(
+        work, finished, "b", forked=Forked(session="a", turn=1, created=source.created), created="2026-01-01"
+    )
+    for name in ("t1-critic.md", "t1-synthesis.md"):
+        fork.session.put_now(name, (source.session.path / name).read_text())
+    fork.turn(2, "Another way.")
+    assert fork.close() == []
+    assert git(work, "merge-base", "cdo/a", "cdo/b") == git(work, "rev-parse", "cdo/a~1")
+    assert subjects(work, "cdo/b")[2:] == [
+        "Begin: fork of a after turn 1: Split?",
+        "Turn 2: 1 voice, confidence 0.60, 1 open tension",
+    ]
+    assert {"session.yaml", "t2-critic.md"} <= set(git(work, "diff", "--name-only", "cdo/a", "cdo/b").split())
+
+
+def test_odd_files_of_people_do_no_harm(work: Path, finished: Desk) -> None:
+    run = run_in(work, finished)
+    wait_for(lambda: run.trail._keeper.branch)
+    (run.session.path / 'a "b" \\ c é.md').write_text("quoted")
+    (run.session.path / 'a "b" é.md').write_text("quoted")
+    (run.session.path / "line\nbreak.md").write_text("left out")
+    (run.session.path / ".hidden.tmp").write_text("left out")
+    (run.session.path / "link.md").symlink_to("/etc/hostname")
+    run.turn(1)
+    assert run.close() == []
+    names = {entry.path for entry in cdo_git.find(work).tree("refs/heads/cdo/a")}  # type: ignore[union-attr]
+    assert {'a "b" é.md', "t1-critic.md"} <= names
+    assert not names & {"line\nbreak.md", ".hidden.tmp", "link.md"}
+    assert all(stat.S_ISREG(int(line.split()[0], 8)) for line in git(work, "ls-tree", "-r", "cdo/a").splitlines())
+
+
+def test_an_observer_raises_nothing_whatever_it_is_told(work: Path, finished: Desk) -> None:
+    run = run_in(work, finished)
+    run.trail(Event("batch", "", {}))
+    run.trail(Event("reply", "t1-synthesis", {"directive": {}}))
+    run.turn(1)
+    began = time.monotonic()
+    assert len(run.close()) == 1
+    assert time.monotonic() - began < 15
+    assert turns(work) == ["begin", "turn 1"]
