@@ -214,8 +214,14 @@ class _Squeezed:
 
 
 def _readings(words: str) -> Iterator[list[str]]:
-    """What quoted words may mean: themselves; `A.name()` any call of it; dots in the middle what was left out."""
+    """What quoted words may mean: themselves; `A.name()` any call of it; dots in the middle what was left out.
+
+    An apostrophe stands twice where the words were quoted once more, as YAML does it.
+    """
     yield [words]
+    if "''" in words:
+        words = words.replace("''", "'")
+        yield [words]
     if name := _DOTTED.fullmatch(words):
         yield [name[1] + "(" * bool(name[2])]
     if len(parts := [part for part in re.split(r"…|\.\.\.", words) if part]) > 1 or parts not in ([], [words]):

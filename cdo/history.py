@@ -192,7 +192,8 @@ class Final:
 class History:
     """A session from its question to where it is now. `spent` is its own; `shared` what a fork took over, by calls.
 
-    `calls` is what each call took over all its attempts, by its name; `final` is None while there is no FINAL.md.
+    `calls` is what each call took over all its attempts, by its name, and `by_model` the same by who was asked;
+    `final` is None while there is no FINAL.md.
     """
 
     session: str
@@ -203,7 +204,7 @@ class History:
     calls: Mapping[str, Spent]
     spent: Spent
     shared: Spent = Spent()
-    models: Mapping[str, str] = field(default_factory=dict)
+    by_model: Mapping[str, Spent] = field(default_factory=dict)
 
     @property
     def status(self) -> str:
@@ -273,7 +274,7 @@ def read(archive: Archive) -> History:
         calls=everything,
         spent=sum(own.values(), Spent()),
         shared=sum(shared.values(), Spent()),
-        models={record["call"]: str(record["model"]) for record in records if record["kind"] == "exchange"},
+        by_model=_by_model(records),
     )
 
 
@@ -286,6 +287,15 @@ def spent_by(records: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Spent], di
             place = shared if record.get("from") else own
             place[record["call"]] = place.get(record["call"], Spent()) + one(record)
     return own, shared
+
+
+def _by_model(records: Iterable[Mapping[str, Any]]) -> dict[str, Spent]:
+    found: dict[str, Spent] = {}
+    for record in records:
+        if record["kind"] == "exchange":
+            model = str(record["model"])
+            found[model] = found.get(model, Spent()) + one(record)
+    return found
 
 
 def one(record: Mapping[str, Any]) -> Spent:

@@ -309,12 +309,8 @@ def _costs(history: History) -> dict[str, Any]:
 
 
 def _by_model(history: History) -> list[tuple[str, Spent]]:
-    """What each model took, the dearest first; a call counts to the model that answered it last."""
-    found: dict[str, Spent] = {}
-    for name, spent in history.calls.items():
-        model = history.models.get(name, "unknown")
-        found[model] = found.get(model, Spent()) + spent
-    return sorted(found.items(), key=lambda item: (-item[1].cost, -item[1].tokens))
+    """What each model took, the dearest first."""
+    return sorted(history.by_model.items(), key=lambda item: (-item[1].cost, -item[1].tokens))
 
 
 def _edited(history: History) -> list[str]:

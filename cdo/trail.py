@@ -68,6 +68,7 @@ class _Keeper:
         self._tree: dict[str, str] = {}
         self._seen: dict[str, tuple[tuple[int, ...], str]] = {}
         self._last: dict[str, str] = {}
+        self._turns: tuple[str, frozenset[int]] = "", frozenset()  # those on the branch, and at which tip
         # Before the run moves anything: what a person changed is told from what cdo does from here on.
         self._found: dict[str, bytes] | None = None
         if any(record["kind"] == "trail" for record in session.records):
@@ -166,7 +167,9 @@ class _Keeper:
         name = f"t{turn}-{SYNTHESIS}.md"
         data = Folder(self._session.path).data(name)
         same = data is not None and self._tree.get(name) == git.blob_id(data, len(self._tip))
-        return same and turn in branches.turns(self._there().log(self._tip))
+        if same and self._turns[0] != self._tip:
+            self._turns = self._tip, frozenset(branches.turns(self._there().log(self._tip)))
+        return same and turn in self._turns[1]
 
     def _edits(self, found: Mapping[str, bytes]) -> None:
         """Commit what a person changed since the last commit, if anything."""

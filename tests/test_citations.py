@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cdo import citations
+from cdo import citations, strict_yaml
 from cdo.citations import Citation, check, check_all, find, marked
 from cdo.tree import SESSION, Tree
 from cdo.types import Finding
@@ -338,3 +338,13 @@ def test_a_quote_with_quotes_in_it_is_not_cut_to_what_comes_before_them(tmp_path
     assert not bad.verified
     (good,) = check_all(['a.py:1 "# a "quoted" word"'], tmp_path)
     assert good.verified
+
+
+def test_a_quote_that_yaml_quoted_once_more_is_found(tmp_path: Path) -> None:
+    """The front matter of an artifact: an apostrophe in it stands twice."""
+    (tmp_path / "a.py").write_text("# the queue's time isn't '' ours\n")
+    for quote in ("the queue's time", "isn't '' ours"):
+        text = strict_yaml.dump({"evidence": [f'a.py:1 "{quote}"']})
+        findings = check_all([text], tmp_path)
+        assert [finding.verified for finding in findings] == [True], text
+        assert "✓" in marked(text, findings)

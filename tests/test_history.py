@@ -196,7 +196,8 @@ def test_what_was_spent_is_what_the_records_say(ran: Desk, told: History) -> Non
     assert told.shared == Spent()
     calls = {row["call"]: (row["attempts"], row["tokens"]) for row in shown["ledger"]}
     assert {name: (call.calls, call.tokens) for name, call in told.calls.items()} == calls
-    assert told.models == {row["call"]: row["model"] for row in shown["ledger"]}
+    assert list(told.by_model) == list(dict.fromkeys(row["model"] for row in shown["ledger"]))
+    assert sum(told.by_model.values(), Spent()).calls == spent.calls
     # Turns and the end together are everything; a missing voice was paid too.
     turns = sum((turn.spent for turn in told.turns), told.calls["final"])
     assert (turns.calls, turns.tokens) == (spent.calls, spent.tokens)
