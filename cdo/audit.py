@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from cdo import gbnf
 from cdo.blocks import Line, Strings, Tolerant, load, too_long, validate
+from cdo.calls import INPUT, ledger
 from cdo.convergence import Record, Tension, bounded
 from cdo.ending import Outcome
 from cdo.errors import SessionError
@@ -22,7 +23,6 @@ from cdo.final import Dissent, FinalFormat
 from cdo.markup import MAX_FRONT_MATTER, split_front_matter, unwrap
 from cdo.plan import Plan
 from cdo.protocol import Directive, SynthesisFormat
-from cdo.turn import INPUT, ledger
 from cdo.types import Batch, Call, Collect, InvalidReply, Program, Reply
 from cdo.wording import counted, flat
 

@@ -12,9 +12,10 @@ from cdo.audit import BRIEF, DECISION, MODE, Brief, freeze, frozen_name, orders
 from cdo.content import Library
 from cdo.context import Context, estimate_tokens
 from cdo.errors import SessionError, UsageError
+from cdo.estimate import BRIEF_TOKENS, PACE, REPLY_TOKENS, Range
 from cdo.frozen import redactor
 from cdo.models import ModelSpec, Trusted
-from cdo.plan import BRIEF_TOKENS, PACE, REPLY_TOKENS, Plan, Range
+from cdo.plan import Plan
 from cdo.protocol import Directive
 from cdo.sessions import group_file
 from cdo.settings import Settings

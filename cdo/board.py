@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cdo.spent import NOTHING, Spent
 from cdo.types import Event
-from cdo.wording import columns, counted, duration, flat, money
+from cdo.wording import columns, counted, duration, flat
 
 _TURN = re.compile(r"^([tr])([0-9]+)-")
 
@@ -27,38 +28,13 @@ class State(enum.StrEnum):
     RECORDED = "from record"
 
 
-@dataclass(frozen=True)
-class Spent:
-    """What requests took: how many, tokens in and out, dollars, and how many have no known price."""
-
-    calls: int = 0
-    tokens: int = 0
-    cost: float = 0.0
-    unpriced: int = 0
-
-    def after(self, event: Event) -> Spent:
-        """Count what one event tells: `call` a request, `exchange` what it took (no usage: no charge)."""
-        if event.kind == "call":
-            return self + Spent(calls=1)
-        if event.kind != "exchange" or not (usage := event.data.get("usage")):
-            return self
-        cost = event.data.get("cost")
-        return self + Spent(0, usage["input_tokens"] + usage["output_tokens"], cost or 0.0, int(cost is None))
-
-    def __add__(self, other: Spent) -> Spent:
-        return Spent(
-            self.calls + other.calls,
-            self.tokens + other.tokens,
-            self.cost + other.cost,
-            self.unpriced + other.unpriced,
-        )
-
-    @property
-    def price(self) -> str:
-        """The cost in words, "" where nothing was charged for."""
-        if self.unpriced:
-            return f"{money(self.cost)} + ?" if self.cost else money(None)
-        return money(self.cost) if self.tokens or self.cost else ""
+def _after(spent: Spent, event: Event) -> Spent:
+    """What was spent after an event: `call` begins a request, `exchange` tells what it took (no usage: no charge)."""
+    if event.kind == "call":
+        return spent + Spent(calls=1)
+    if event.kind != "exchange" or not event.data.get("usage"):
+        return spent
+    return spent + replace(Spent.of(event.data), calls=0, seconds=0.0)
 
 
 @dataclass(frozen=True)
@@ -75,13 +51,13 @@ class Voice:
     ended: float | None = None
     retry_at: float = 0.0
     written: int = 0
-    spent: Spent = Spent()
+    spent: Spent = NOTHING
     confidence: float | None = None
     text: str = ""
 
     def after(self, event: Event, now: float) -> Voice:
         """The voice after an event about it."""
-        data, spent = event.data, self.spent.after(event)
+        data, spent = event.data, _after(self.spent, event)
         match event.kind:
             case "call":
                 since = now if self.started is None else self.started
@@ -166,7 +142,7 @@ class Board:
     confidences: Mapping[str, float] = field(default_factory=dict)
     tensions: Mapping[str, Tension] = field(default_factory=dict)
     turn: int = 0
-    spent: Spent = Spent()
+    spent: Spent = NOTHING
     paid: Mapping[str, Spent] = field(default_factory=dict)
     going: str = ""
     over: bool = False
@@ -189,7 +165,7 @@ class Board:
         if not (voice := self.voices.get(event.name)):
             return self
         after = voice.after(event, now)
-        board = replace(self, voices={**self.voices, voice.name: after}, spent=self.spent.after(event))
+        board = replace(self, voices={**self.voices, voice.name: after}, spent=_after(self.spent, event))
         if event.kind == "reply" and voice.kind == "synthesis":
             return board._synthesis(after, event.data.get("directive"))
         return board

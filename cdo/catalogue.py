@@ -23,6 +23,7 @@ from cdo.durable import encodable, signature
 from cdo.errors import CdoError, ConfigError, SessionError
 from cdo.queries import quoted
 from cdo.sessions import PREFIX, locked, sessions
+from cdo.spent import Spent
 
 if TYPE_CHECKING:
     from cdo.archive import Archive
@@ -148,7 +149,7 @@ def _checked(archive: Archive) -> Entry:
 def _read(archive: Archive) -> Entry:
     from cdo.final import final_section
     from cdo.frozen import read_frozen
-    from cdo.history import Spent, spent_by
+    from cdo.history import spent_by
 
     frozen = read_frozen(archive.text("session.yaml"), Path(archive.place))
     records = archive.records()
@@ -172,9 +173,7 @@ def _read(archive: Archive) -> Entry:
 
 
 def _paid(record: dict[str, Any], roles: Sequence[str]) -> Paid:
-    from cdo.history import one
-
-    call, spent = str(record["call"]), one(record)
+    call, spent = str(record["call"]), Spent.of(record)
     head, _, voice = call.partition("-")
     turn = int(head[1:]) if head[:1] == "t" and head[1:].isdecimal() else None
     role = call if turn is None else voice

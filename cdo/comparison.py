@@ -16,8 +16,9 @@ from cdo.convergence import Tension
 from cdo.errors import UsageError
 from cdo.final import Dissent, final_section
 from cdo.frozen import Forked
-from cdo.history import Held, History, Said, Spent
+from cdo.history import Held, History, Said
 from cdo.markup import sections
+from cdo.spent import Spent
 from cdo.wording import money
 
 _MARK = re.compile(r"^(?:[-*+]|\d{1,3}[.)])[ \t]+")

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from cdo import board
 from cdo.catalogue import Entry, Paid
-from cdo.history import Spent
+from cdo.spent import Spent
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Sum:
     @property
     def price(self) -> str:
         """The cost in words; a price that is not known is never shown as zero."""
-        return board.Spent(self.spent.calls, self.spent.tokens, self.spent.cost, self.spent.unpriced).price
+        return self.spent.price
 
     def data(self) -> dict[str, Any]:
         """The same for JSON: `cost` is None while a price is unknown, `priced` what is known of it."""

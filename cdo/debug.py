@@ -16,6 +16,7 @@ from pydantic import AfterValidator
 
 from cdo.alarms import Alarms, finished, raised
 from cdo.blocks import Line, RoleName
+from cdo.calls import Shape, Voice, rotated
 from cdo.citations import TOO_MANY
 from cdo.convergence import Verdict
 from cdo.ending import FinalShape, Outcome, conclude, final_form
@@ -25,7 +26,7 @@ from cdo.plan import Plan
 from cdo.protocol import SynthesisFormat
 from cdo.rca import RcaFormat
 from cdo.schemas import Count, Schema
-from cdo.turn import Course, Heard, Shape, Voice, rotated, seated
+from cdo.turn import Course, Heard, seated
 from cdo.types import Program
 
 PHASES = ("reproduce", "isolate", "hypothesize", "verify", "fix", "validate", "document")

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cdo import convergence
+from cdo.calls import Voice
 from cdo.convergence import Verdict
 from cdo.ending import Outcome, conclude
 from cdo.plan import Plan
-from cdo.turn import Course, Heard, Voice, seated
+from cdo.turn import Course, Heard, seated
 from cdo.types import Pause, Program
 
 GO_ON, FINISH = "go on with a referee", "finish now"

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from cdo.calls import INPUT, ledger, rotated, why_missing
 from cdo.convergence import Record, Verdict, bounded
 from cdo.documents import DocumentFormat
 from cdo.final import FinalFormat
 from cdo.team import INBOX, NoteFormat
-from cdo.turn import INPUT, Course, Heard, ledger, rotated, why_missing
+from cdo.turn import Course, Heard
 from cdo.types import Batch, Call, Collect, Program, Publish, Reply, ReplyFormat
 
 

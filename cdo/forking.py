@@ -15,10 +15,11 @@ from cdo import artifacts
 from cdo.archive import Archive
 from cdo.blocks import role_problem
 from cdo.errors import SessionError, UsageError
-from cdo.history import SYNTHESIS, Spent, spent_by
+from cdo.history import SYNTHESIS, spent_by
 from cdo.plan import SPECIAL_ROLES, Change, Plan
 from cdo.proposal import unknown
 from cdo.sessions import group_file
+from cdo.spent import Spent
 from cdo.wording import counted, flat, money
 
 _OF_TURN = re.compile(r"t([0-9]{1,6})-([a-z0-9-]+)")

@@ -24,38 +24,11 @@ from cdo.final import Dissent, final_section
 from cdo.frozen import Frozen, read_frozen
 from cdo.markup import fenced
 from cdo.protocol import AgentData, Camp, Claim, Directive, Objection
+from cdo.spent import NOTHING, Spent
 from cdo.types import Finding, InvalidReply
 
 _VOICE = re.compile(r"t([1-9][0-9]{0,5})-([a-z0-9-]+)")
 SYNTHESIS = "synthesis"
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What requests took: how many, tokens in and out, dollars, how many of unknown price, and seconds waited."""
-
-    calls: int = 0
-    tokens: int = 0
-    cost: float = 0.0
-    unpriced: int = 0
-    seconds: float = 0.0
-
-    def __add__(self, other: Spent) -> Spent:
-        return Spent(
-            self.calls + other.calls,
-            self.tokens + other.tokens,
-            self.cost + other.cost,
-            self.unpriced + other.unpriced,
-            self.seconds + other.seconds,
-        )
-
-    def __sub__(self, other: Spent) -> Spent:
-        return self + Spent(-other.calls, -other.tokens, -other.cost, -other.unpriced, -other.seconds)
-
-    @property
-    def known_cost(self) -> float | None:
-        """Dollars, or None while a price is unknown: unknown is never zero."""
-        return None if self.unpriced else round(self.cost, 9)
 
 
 @dataclass(frozen=True)
@@ -77,7 +50,7 @@ class Said:
     model: str = ""
     findings: tuple[Finding, ...] = ()
     edited: bool = False
-    spent: Spent = Spent()
+    spent: Spent = NOTHING
     broken: str = ""
 
     @property
@@ -102,8 +75,8 @@ class Held:
     edited: bool = False
     ledger: tuple[Tension, ...] = ()
     gaps: tuple[str, ...] = ()
-    spent: Spent = Spent()
-    synthesis_spent: Spent = Spent()
+    spent: Spent = NOTHING
+    synthesis_spent: Spent = NOTHING
 
     @property
     def camps(self) -> tuple[Camp, ...]:
@@ -203,7 +176,7 @@ class History:
     final: Final | None
     calls: Mapping[str, Spent]
     spent: Spent
-    shared: Spent = Spent()
+    shared: Spent = NOTHING
     by_model: Mapping[str, Spent] = field(default_factory=dict)
 
     @property
@@ -285,7 +258,7 @@ def spent_by(records: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Spent], di
     for record in records:
         if record["kind"] == "exchange":
             place = shared if record.get("from") else own
-            place[record["call"]] = place.get(record["call"], Spent()) + one(record)
+            place[record["call"]] = place.get(record["call"], Spent()) + Spent.of(record)
     return own, shared
 
 
@@ -294,16 +267,8 @@ def _by_model(records: Iterable[Mapping[str, Any]]) -> dict[str, Spent]:
     for record in records:
         if record["kind"] == "exchange":
             model = str(record["model"])
-            found[model] = found.get(model, Spent()) + one(record)
+            found[model] = found.get(model, Spent()) + Spent.of(record)
     return found
-
-
-def one(record: Mapping[str, Any]) -> Spent:
-    """What one recorded exchange took; without usage it was not charged for."""
-    usage, cost = record.get("usage"), record.get("cost")
-    tokens = usage["input_tokens"] + usage["output_tokens"] if usage else 0
-    unpriced = int(bool(usage) and cost is None)
-    return Spent(1, tokens, cost or 0.0, unpriced, float(record.get("seconds", 0.0)))
 
 
 # -- parts -----------------------------------------------------------------------------------------

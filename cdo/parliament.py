@@ -16,13 +16,14 @@ from pydantic import Field, model_validator
 
 from cdo.alarms import Alarms, finished, raised
 from cdo.blocks import Line, RoleName
+from cdo.calls import Shape, Voice
 from cdo.convergence import Verdict
 from cdo.ending import FinalShape, Outcome, conclude, final_form
 from cdo.minutes import MinutesFormat, SpeechFormat, hansard
 from cdo.motions import House, Item, SpeechData, Stage
 from cdo.plan import Plan
 from cdo.schemas import Schema
-from cdo.turn import Course, Heard, Shape, Voice
+from cdo.turn import Course, Heard
 from cdo.types import Program
 
 MODE = "modes/parliament"  # its body is worded into briefs and syntheses

@@ -1,4 +1,4 @@
-"""What a run is going to be: the frozen plan of `session.yaml`, and what it may cost. Pure.
+"""What a run is going to be: the frozen plan of `session.yaml`, made of words, settings and content. Pure.
 
 Only the first turn is concrete. Later turns are shown as what they may vary between: nothing beyond the next
 turn is ever planned (seed 004, section 8).
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
-from typing import Annotated, Any
+from typing import Annotated, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -19,23 +19,16 @@ from cdo.documents import DocumentPrompt
 from cdo.domains import Domain, team_from_skills
 from cdo.errors import ContentError, UsageError
 from cdo.gauge import gauge
-from cdo.models import ModelSpec
 from cdo.proposal import Combo, Combos
 from cdo.schemas import Band, Bounds, Convergence, Count, Criteria, Preset, Schema
 from cdo.settings import Resolved, Settings
 from cdo.skills import SkillCard, SkillInjection, rank, references, resolve
-from cdo.types import Usage
 from cdo.words import Invocation
 
 SPECIAL_ROLES = ("refuter", "referee")
 GENERIC = "generic"  # the domain of a tag that has no file of its own
 CATALOGUE = 60  # skills that a session may choose from
 TOPIC = 600  # characters of the problem by which skills are ranked
-# Typical sizes in tokens, for the range that --dry-run shows: rules, role and format of a brief; a reply.
-BRIEF_TOKENS = 700
-REPLY_TOKENS = 500
-# Seconds that one step takes, from short answers to long ones: a provider's, and the embedded model's on a laptop.
-PACE, LOCAL_PACE = (3.0, 40.0), (4.0, 30.0)
 
 
 class Change(Schema):
@@ -159,78 +152,66 @@ def make(
     settings = resolved.values
     name, why = _preset(invocation, problem)
     preset, _ = library.read(f"presets/{name}", Preset)
-    mode = invocation.mode or preset.mode
-    if invocation.mode and preset.mode:
-        raise UsageError(f"`{invocation.mode}` and `{name}` each have a way of their own to go on.", "Give one.")
-    turns = (settings.turns, settings.turns) if settings.turns else preset.max_turns
-    least = _least(mode, turns[1], library)
-    names = library.names("templates/roles")
-    known = tuple(role for role in names if role not in SPECIAL_ROLES and not role_problem(role))
-    if unknown := [role for role in preset.roles if role not in known]:
-        path = library.find(f"presets/{name}")[1]
-        raise ContentError(f"{path}: `roles`: there is no role called {unknown[0]}.", f"Roles: {', '.join(known)}.")
-    modifiers = invocation.modifiers
-    named = references(problem)
-    tag = invocation.domain if invocation.domain not in library.names("domains") else None
-    given = preset.skills == "yes" or around.asked or bool(named) or tag is not None
-    offered = given or "hitl" in modifiers
-    injection = library.read("dispatch/skill-injection", SkillInjection)[0] if offered else None
-    cards = _catalogue(problem, tag, around) if injection else ()
+    mode, turns, least = _way(invocation, name, preset, settings, library)
+    known = _known_roles(name, preset, library)
+    cards, per_agent = _offered(invocation, problem, preset, library, around)
     team = _team(invocation.domain, library, cards, known, preset)
-    width = settings.width or preset.width
-    start = max(len(team.roles) or preset.start, len(models) if "lev-exec" in modifiers else 1)
-    start = min(max(start, width[0]), width[1])
-    convergence = library.read("engine/convergence", Convergence)[0]
-    has_team = "team" in modifiers or preset.team_mode == "team"
-    if has_team:
-        library.load("dispatch/team-mode")
+    width, start = _size(preset, settings, len(team.roles), len(models) if "lev-exec" in invocation.modifiers else 1)
+    convergence, _ = library.read("engine/convergence", Convergence)
     return Plan(
         preset=name,
         why=why,
         mode=mode,
-        modifiers=modifiers,
+        modifiers=invocation.modifiers,
         domain=invocation.domain,
         width=width,
         start=start,
-        turns=(max(turns[0], least), turns[1]),
+        turns=turns,
         least=least,
-        adaptive=preset.adaptive or "adaptive" in modifiers,
         roles=(*team.roles, *(role for role in preset.roles if role not in team.roles)),
         known_roles=known,
         models=tuple(models),
         vendors=dict(around.vendors),
         criteria=Criteria(**convergence.model_dump(include=set(Criteria.model_fields))),
         bounds=convergence.bounds,
-        hitl="hitl" in modifiers,
-        team=has_team,
-        bd=preset.bd or "bd" in modifiers,
-        dashboard=preset.dashboard or "hitl" in modifiers,
+        **_switches(invocation.modifiers, preset, library),
         tools=around.looks,
         skills=cards,
-        per_agent=injection.per_agent if injection and given else (0, 0),
-        skill_words=(*named, *(word for word in team.words if resolve(word, cards))),
+        per_agent=per_agent,
+        skill_words=(*references(problem), *(word for word in team.words if resolve(word, cards))),
         topic=" ".join([*team.words, *problem.split()])[:TOPIC] if cards else "",
         charges=team.charges,
         wishes=team.wishes,
-        combos=library.read("templates/combos", Combos)[0].combos if "hitl" in modifiers else {},
         domain_file=team.file,
         documents=team.documents,
         integration=team.integration,
         root=around.root,
-        remarks=tuple(_remarks(named, cards, models[start:], settings, team)),
+        remarks=tuple(_remarks(references(problem), cards, models[start:], settings, team)),
     )
 
 
-def _remarks(
-    named: Sequence[str], cards: Sequence[SkillCard], unseated: Sequence[str], settings: Settings, team: _Team
-) -> Iterator[str]:
-    """What a person should know of a plan that does not do all that was asked."""
-    if unknown := [name for name in named if not resolve(name, cards)]:
-        yield f"There is no skill called {', '.join(unknown)} here, or it is not trusted: it is left out."
-    if unseated:
-        yield f"{', '.join(unseated)}: no seat in the first turn; a wider preset or --width has more."
-    if settings.adr_dir and not any(prompt.target for prompt in team.documents.values()):
-        yield "--adr-dir does nothing here: only a domain such as `exec arch` ends with a decision record."
+def _preset(invocation: Invocation, problem: str) -> tuple[str, str]:
+    """The preset of a run and why: the one asked for, else what gauge says, raised to what the other words need."""
+    if invocation.preset:
+        return invocation.preset, f"you asked for {invocation.preset}"
+    measured = gauge(problem)
+    if invocation.mode and measured.preset != "full":
+        return "full", f"`{invocation.mode}` sits with the preset full"
+    if invocation.domain and measured.preset in ("quick", "think"):
+        return "deep", f"`exec {invocation.domain}` asks for a team"
+    return measured.preset, measured.why
+
+
+def _way(
+    invocation: Invocation, name: str, preset: Preset, settings: Settings, library: Library
+) -> tuple[str | None, Band, int]:
+    """How the run goes on: its mode, [after which turn a further one must be earned, the cap], the fewest turns."""
+    if invocation.mode and preset.mode:
+        raise UsageError(f"`{invocation.mode}` and `{name}` each have a way of their own to go on.", "Give one.")
+    mode = invocation.mode or preset.mode
+    low, cap = (settings.turns, settings.turns) if settings.turns else preset.max_turns
+    least = _least(mode, cap, library)
+    return mode, (max(low, least), cap), least
 
 
 def _least(mode: str | None, cap: int, library: Library) -> int:
@@ -249,16 +230,29 @@ def _least(mode: str | None, cap: int, library: Library) -> int:
     return least
 
 
-def _preset(invocation: Invocation, problem: str) -> tuple[str, str]:
-    """The preset of a run and why: the one asked for, else what gauge says, raised to what the other words need."""
-    if invocation.preset:
-        return invocation.preset, f"you asked for {invocation.preset}"
-    measured = gauge(problem)
-    if invocation.mode and measured.preset != "full":
-        return "full", f"`{invocation.mode}` sits with the preset full"
-    if invocation.domain and measured.preset in ("quick", "think"):
-        return "deep", f"`exec {invocation.domain}` asks for a team"
-    return measured.preset, measured.why
+def _known_roles(name: str, preset: Preset, library: Library) -> tuple[str, ...]:
+    """The roles that there are for voices; raise `ContentError` where the preset called `name` has another."""
+    names = library.names("templates/roles")
+    known = tuple(role for role in names if role not in SPECIAL_ROLES and not role_problem(role))
+    if unknown := [role for role in preset.roles if role not in known]:
+        path = library.find(f"presets/{name}")[1]
+        raise ContentError(f"{path}: `roles`: there is no role called {unknown[0]}.", f"Roles: {', '.join(known)}.")
+    return known
+
+
+def _offered(
+    invocation: Invocation, problem: str, preset: Preset, library: Library, around: Surroundings
+) -> tuple[tuple[SkillCard, ...], Band]:
+    """The skills that a run may choose from, and [fewest, most] that each voice is given of them.
+
+    With a human in the loop there are always some to choose from: voices are given those that the human names.
+    """
+    tag = invocation.domain if invocation.domain not in library.names("domains") else None
+    given = preset.skills == "yes" or around.asked or bool(references(problem)) or tag is not None
+    if not given and "hitl" not in invocation.modifiers:
+        return (), (0, 0)
+    injection, _ = library.read("dispatch/skill-injection", SkillInjection)
+    return _catalogue(problem, tag, around), injection.per_agent if given else (0, 0)
 
 
 def _catalogue(problem: str, tag: str | None, around: Surroundings) -> tuple[SkillCard, ...]:
@@ -314,6 +308,51 @@ def _team(
     )
 
 
+def _size(preset: Preset, settings: Settings, wanted: int, least: int) -> tuple[Band, int]:
+    """The band of voices a turn, and how many sit in the first: `wanted` (0: as the preset says) or `least`."""
+    width = settings.width or preset.width
+    start = max(wanted or preset.start, least)
+    return width, min(max(start, width[0]), width[1])
+
+
+class _Switches(TypedDict):
+    """The fields of a plan that modifiers or its preset turn on."""
+
+    adaptive: bool
+    hitl: bool
+    team: bool
+    bd: bool
+    dashboard: bool
+    combos: dict[str, Combo]
+
+
+def _switches(modifiers: Sequence[str], preset: Preset, library: Library) -> _Switches:
+    """What is turned on; what a team's briefs include is read here, so that a broken one is told before the run."""
+    hitl, team = "hitl" in modifiers, "team" in modifiers or preset.team_mode == "team"
+    if team:
+        library.load("dispatch/team-mode")
+    return {
+        "adaptive": preset.adaptive or "adaptive" in modifiers,
+        "hitl": hitl,
+        "team": team,
+        "bd": preset.bd or "bd" in modifiers,
+        "dashboard": preset.dashboard or hitl,
+        "combos": library.read("templates/combos", Combos)[0].combos if hitl else {},
+    }
+
+
+def _remarks(
+    named: Sequence[str], cards: Sequence[SkillCard], unseated: Sequence[str], settings: Settings, team: _Team
+) -> Iterator[str]:
+    """What a person should know of a plan that does not do all that was asked."""
+    if unknown := [name for name in named if not resolve(name, cards)]:
+        yield f"There is no skill called {', '.join(unknown)} here, or it is not trusted: it is left out."
+    if unseated:
+        yield f"{', '.join(unseated)}: no seat in the first turn; a wider preset or --width has more."
+    if settings.adr_dir and not any(prompt.target for prompt in team.documents.values()):
+        yield "--adr-dir does nothing here: only a domain such as `exec arch` ends with a decision record."
+
+
 def seats(wanted: Sequence[str], spare: Sequence[str], count: int) -> list[tuple[str, str, int]]:
     """Fill `count` seats: (file name of the role, role, which seat of that role it is, from 1).
 
@@ -331,98 +370,3 @@ def seats(wanted: Sequence[str], spare: Sequence[str], count: int) -> list[tuple
         chosen.setdefault(name, (name, role, seat))  # a wish may already be called "critic-2"
         index += 1
     return list(chosen.values())
-
-
-@dataclass(frozen=True)
-class Range:
-    """Fewest and most calls, tokens, dollars (None where a price is unknown) and seconds of a run without retries."""
-
-    calls: tuple[int, int]
-    tokens: tuple[int, int]
-    cost: tuple[float, float] | None
-    seconds: tuple[float, float] = (0.0, 0.0)
-
-
-def estimate(plan: Plan, specs: Sequence[ModelSpec], input_tokens: int) -> Range:
-    """What a run of `plan` may take, where `input_tokens` is the size of question and context.
-
-    Fewest: the first turn settles it, in short replies. Most: every turn at full width, in long ones.
-    """
-    by_name = {spec.name: spec for spec in specs}
-    models = [by_name[name] for name in plan.models]
-    high = plan.width[1] if plan.adaptive or plan.least > 1 else plan.start
-    more = len(plan.documents)
-    fewest = _exchanges([plan.start] * plan.least, models, input_tokens, REPLY_TOKENS // 2, more)
-    most = _exchanges([plan.start, *[high] * (plan.turns[1] - 1)], models, input_tokens, REPLY_TOKENS * 2, more)
-    low, top = _cost(fewest), _cost(most)
-    return Range(
-        calls=(len(fewest), len(most)),
-        tokens=(_tokens(fewest), _tokens(most)),
-        cost=None if low is None or top is None else (low, top),
-        seconds=(_seconds(fewest, [plan.start] * plan.least)[0], _seconds(most, [high] * plan.turns[1])[1]),
-    )
-
-
-def _seconds(exchanges: Sequence[_Exchange], widths: Sequence[int]) -> tuple[float, float]:
-    """Fewest and most seconds: voices of a turn answer side by side, but an embedded model one at a time."""
-    if any(model.route == "local" for model, *_ in exchanges):
-        steps, pace = len(exchanges), LOCAL_PACE
-    else:
-        steps, pace = 2 * len(widths) + 1, PACE
-    return steps * pace[0], steps * pace[1]
-
-
-_Exchange = tuple[ModelSpec, int, int]  # model, tokens of the prompt, tokens of the reply
-
-
-def _exchanges(
-    widths: Sequence[int], models: Sequence[ModelSpec], given: int, reply: int, documents: int
-) -> list[_Exchange]:
-    """The calls of a run with these widths of its turns: voices take the models in turn, the rest the first one."""
-    found: list[_Exchange] = []
-    brief = given + BRIEF_TOKENS
-    for turn, width in enumerate(widths):
-        if turn == 1:
-            brief += reply  # from now on the last synthesis is part of it
-        found += [(models[index % len(models)], brief, reply) for index in range(width)]
-        found.append((models[0], brief + width * reply, reply))
-    final = (models[0], given + BRIEF_TOKENS + (widths[-1] + 1) * reply, reply)
-    return [*found, final, *[(models[0], given + BRIEF_TOKENS + 2 * reply, 2 * reply)] * documents]
-
-
-def _tokens(exchanges: Sequence[_Exchange]) -> int:
-    return sum(prompt + reply for _, prompt, reply in exchanges)
-
-
-def _cost(exchanges: Sequence[_Exchange]) -> float | None:
-    costs = [model.cost(Usage(prompt, reply)) for model, prompt, reply in exchanges]
-    known = [cost for cost in costs if cost is not None]
-    return sum(known) if len(known) == len(costs) else None
-
-
-def summary(plan: Plan, problem: str, span: Range, first: Sequence[str]) -> Mapping[str, Any]:
-    """The plan as `--dry-run --json` prints it; `first` are the names of the first turn's voices."""
-    return {
-        "preset": plan.preset,
-        "why": plan.why,
-        "mode": plan.mode,
-        "modifiers": list(plan.modifiers),
-        "domain": plan.domain,
-        "problem": problem,
-        "width": list(plan.width),
-        "max_turns": plan.turns[1],
-        "turns": list(plan.turns),
-        "adaptive": plan.adaptive,
-        "roles": list(first),
-        "models": list(plan.models),
-        "hitl": plan.hitl,
-        "team": plan.team,
-        "bd": plan.bd,
-        "skills": [card.name for card in plan.skills],
-        "documents": [prompt.file for prompt in plan.documents.values()],
-        "repository": plan.tools is not None,
-        "calls": list(span.calls),
-        "tokens": list(span.tokens),
-        "cost": None if span.cost is None else [round(value, 6) for value in span.cost],
-        "seconds": [round(value) for value in span.seconds],
-    }

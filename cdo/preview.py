@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 from cdo.content import Library
 from cdo.dashboard import Model, Past, Sketch, Span, Voice
+from cdo.estimate import Range, estimate
 from cdo.models import ModelSpec
 from cdo.modes import first_turn, outline
-from cdo.plan import Plan, Range, estimate
+from cdo.plan import Plan
 from cdo.proposal import Proposal
 from cdo.schemas import Role
 from cdo.wording import counted

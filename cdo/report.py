@@ -20,8 +20,9 @@ from cdo.content import MEND
 from cdo.errors import ContentError, SessionError
 from cdo.evidence import Checks
 from cdo.final import FINAL_SECTIONS, final_section
-from cdo.history import SYNTHESIS, Held, History, Life, Move, Said, Spent
-from cdo.wording import counted, duration, flat, money, visible
+from cdo.history import SYNTHESIS, Held, History, Life, Move, Said
+from cdo.spent import Spent
+from cdo.wording import counted, duration, flat, visible
 
 if TYPE_CHECKING:
     from cdo.archive import Archive
@@ -167,7 +168,7 @@ def _words(files: Papers) -> dict[str, Any]:
         "cut": lambda file: len(files.body(file)) > LIMIT,
         "address": files.address,
         "svg": safe,
-        "price": price,
+        "price": worth.price,
         "number": lambda value: "–" if value is None else f"{value:.2f}",
         "share": lambda value: "–" if value is None else f"{value:.0%}",
         "word": confidence_word,
@@ -175,13 +176,6 @@ def _words(files: Papers) -> dict[str, Any]:
         "duration": duration,
         "flat": flat,
     }
-
-
-def price(spent: Spent) -> str:
-    """What was spent in dollars; what is not known is never zero, and a known part of it is no whole."""
-    if not spent.unpriced:
-        return money(spent.cost)
-    return f"{money(spent.cost)} + ?" if spent.cost else "?"
 
 
 # -- parts of the page -----------------------------------------------------------------------------

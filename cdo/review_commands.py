@@ -16,7 +16,8 @@ from cdo.run_options import LIMITS, NO_GIT, OUTPUT, flags, preview, trusted
 if TYPE_CHECKING:
     from cdo.archive import Archive
     from cdo.audit import Brief
-    from cdo.plan import Plan, Range
+    from cdo.estimate import Range
+    from cdo.plan import Plan
     from cdo.rehearsal import Replayed
 
 EXIT_STRICT = 3

@@ -286,7 +286,7 @@ def _recalled(resolved: Resolved, library: Library, problem: str) -> str:
 def _dry_run(preview: Preview, as_json: bool) -> None:
     """Print what a run would be; nothing is sent."""
     from cdo.dashboard import lines
-    from cdo.plan import summary
+    from cdo.estimate import summary
 
     if as_json:
         first = [voice.name for voice in preview.first().voices]

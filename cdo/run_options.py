@@ -78,7 +78,7 @@ def preview(
 ) -> Preview:
     """What is known of a plan before a turn, with the range of what it may take."""
     from cdo.context import estimate_tokens
-    from cdo.plan import estimate
+    from cdo.estimate import estimate
     from cdo.preview import Preview
 
     given = estimate_tokens(problem + context)

@@ -6,42 +6,23 @@ told here once. Everything is a generator over the steps of `types`: it yields t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, zip_longest
 from typing import Any, cast
 
-from cdo import proposal, skills, team
-from cdo.convergence import Record, Tension
+from cdo import calls, proposal, skills, team
+from cdo.calls import FRESH, Shape, Voice
+from cdo.convergence import Record
 from cdo.final import Dissent
 from cdo.plan import SPECIAL_ROLES, Change, Plan, seats
 from cdo.proposal import Proposal
-from cdo.protocol import AgentData, AgentFormat, Directive, Note, SynthesisFormat
-from cdo.skills import SkillCard
+from cdo.protocol import AgentData, Directive, Note
 from cdo.team import Memory, Team
-from cdo.types import Batch, Call, Collect, Fault, Program, Publish, Reply, ReplyFormat, Review
+from cdo.types import Collect, Program, Publish, Reply, Review
 
-INPUT, CONTEXT = "00-input", "00-context"
 CLAIMS = 24  # of a turn that a refuter is given
-GAPS = 24  # named before, that a synthesiser is reminded of
-FRESH = frozenset({"refuter"})  # roles that come without what was found before, and are on no team
-
-
-@dataclass(frozen=True)
-class Voice:
-    """A seat of one turn: `name` is unique in the turn, `role` names the method, `charge` what it is to do beyond it.
-
-    `wishes` are the skills asked for; `skills` those it was given. `model` is set where a person chose one.
-    """
-
-    name: str
-    role: str
-    seat: int = 1
-    charge: str = ""
-    wishes: tuple[str, ...] = ()
-    skills: tuple[SkillCard, ...] = ()
-    model: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,25 +46,6 @@ class Heard:
         """The claims of the turn for a refuter: each voice's first one, then each one's second, …"""
         ranks = zip_longest(*(cast(AgentData, reply.data).claims for _, reply in self.present))
         return tuple(claim.text for claim in chain.from_iterable(ranks) if claim)[:CLAIMS]
-
-
-@dataclass(frozen=True)
-class Shape:
-    """How the turns of a program are worded and checked; the defaults are those of a deliberation.
-
-    `brief` and `own` add to the data of each voice's brief (`own` by voice), `sums` to the synthesiser's. A voice
-    of `fresh` comes without what was found before: it sees the question and the claims alone.
-    """
-
-    template: str = "templates/agent-brief"
-    format: ReplyFormat = field(default_factory=AgentFormat)
-    synthesis: str = "engine/synthesis-protocol"
-    directive: Callable[[tuple[int, int], tuple[str, ...]], ReplyFormat] = SynthesisFormat
-    brief: Mapping[str, Any] = field(default_factory=dict)
-    own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    sums: Mapping[str, Any] = field(default_factory=dict)
-    include: Mapping[str, str] = field(default_factory=dict)
-    fresh: frozenset[str] = FRESH
 
 
 @dataclass
@@ -128,6 +90,10 @@ class Course:
         """Fewest and most voices that the next turn may have."""
         return self.plan.width if self.plan.adaptive else (self.plan.start, self.plan.start)
 
+    def said_to(self, name: str) -> list[Note]:
+        """What the human's plan says to one voice."""
+        return [Note(to=name, text=item.text[:2000]) for item in self.said if item.to in (name, proposal.ALL)]
+
     # -- before the voices speak --------------------------------------------------------------
 
     def prepare(self, voices: Sequence[Voice]) -> Program[list[Voice]]:
@@ -150,7 +116,7 @@ class Course:
         if self.plan.team and not self.stop:
             names = {voice.name: voice.role for voice in chosen if voice.role not in FRESH}
             self.team = self.team.begin(self.turn, names, retire=self.plan.adaptive)
-            self._written("human", [note for name in names for note in self._said(name)])
+            self._written("human", [note for name in names for note in self.said_to(name)])
             if self.plan.hitl:  # what was left while the plan waited
                 yield from self._letters("letters")
             self.team = self.team.delivered(self.turn, names)
@@ -224,10 +190,6 @@ class Course:
         self.flags += [
             f"turn {self.turn}: a message to {name}, who is not on the team, was left" for name in strangers
         ]
-
-    def _said(self, name: str) -> list[Note]:
-        """What the human's plan says to one voice."""
-        return [Note(to=name, text=item.text[:2000]) for item in self.said if item.to in (name, proposal.ALL)]
 
     def _skilled(self, voices: Sequence[Voice]) -> list[Voice]:
         """Give each voice skills of its own, from the catalogue of the plan."""
@@ -304,7 +266,7 @@ class Course:
     def hear(self, voices: Sequence[Voice], shape: Shape | None = None, claims: Sequence[str] = ()) -> Program[Heard]:
         """Ask the voices, then the synthesiser; the record has one more turn afterwards."""
         shape, turn = shape or Shape(), self.turn
-        batch = self._voices(voices, shape, claims)
+        batch = calls.of_voices(self, voices, shape, claims)
         asked = {voice.name: call.models[0] for voice, call in zip(voices, batch.calls, strict=True)}
         replies = cast("tuple[Reply, ...]", (yield batch))
         pairs = list(zip(voices, replies, strict=True))
@@ -316,124 +278,12 @@ class Course:
             self._answered([pair for pair in pairs if pair[0].name in self.team.mates and pair[0].role not in FRESH])
             yield Publish(self.team.files())
         makers = len({self.plan.vendors.get(asked[voice.name], "") for voice, _ in present} - {""}) or 1
-        (synthesis,) = cast("tuple[Reply, ...]", (yield self._synthesis(present, absent, shape, makers)))
+        (synthesis,) = cast("tuple[Reply, ...]", (yield calls.of_synthesis(self, present, absent, shape, makers)))
         self._count([synthesis])
         self.added += [f"turn {turn}: {item}" for item in synthesis.added]
         heard = Heard(tuple(present), cast(Directive, synthesis.data))
         self.record = self.record.after(heard.directive, heard.dissents)
         return heard
-
-    def _voices(self, voices: Sequence[Voice], shape: Shape, claims: Sequence[str]) -> Batch:
-        """One call a voice. Of the ledger a voice is shown what is open, so that briefs do not grow with turns."""
-        calls = []
-        domain = self._domain()
-        for index, voice in enumerate(voices):
-            fresh = voice.role in shape.fresh
-            data = {
-                "turn": self.turn,
-                "focus": self.focus,
-                "note": self.note,
-                "tensions": [] if fresh else ledger(self.record.open),
-                "settled": [] if fresh else [item.id for item in self.record.ledger if item.status != "open"],
-                "previous": "" if fresh else self.previous,
-                "role": voice.role,
-                "seat": voice.seat,
-                "charge": voice.charge,
-                "claims": list(claims) if fresh else [],
-                "messages": [],
-                "skills": [{"name": card.name, "description": card.description} for card in voice.skills],
-                "tools": {"requests": self.plan.tools[0], "rounds": self.plan.tools[1]} if self.plan.tools else None,
-                **shape.brief,
-                **shape.own.get(voice.name, {}),
-            }
-            reads = [INPUT, CONTEXT, *([self.previous] if self.previous and not fresh else [])]
-            reads += [f"skills/{card.name}" for card in voice.skills]
-            include = {**self._included(voice, shape.fresh), **shape.include}
-            if self.plan.team and not fresh:
-                mine = self.team.last(voice.name)
-                data |= {**self.team.brief(voice.name, self.turn), "mine": mine}
-                reads += [mine] if mine else []
-            elif said := self._said(voice.name):
-                data["messages"] = [{"id": "", "from": "human", "text": note.text} for note in said]
-            if include:
-                data["include"] = include
-            if domain:
-                data["domain"] = domain
-            calls.append(
-                Call(
-                    f"t{self.turn}-{voice.name}",
-                    "agent",
-                    shape.template,
-                    shape.format,
-                    (voice.model,) if voice.model else self._seat(index),
-                    data,
-                    tuple(reads),
-                    tools=self.plan.tools is not None,
-                    thread=voice.name if self.plan.team and not fresh else "",
-                )
-            )
-        return Batch(tuple(calls), quorum=max(1, -(-len(calls) // 2)))
-
-    def _domain(self) -> dict[str, Any]:
-        """What the document of the domain is worded with; {} without a domain."""
-        if not self.plan.domain_file:
-            return {}
-        tag = self.plan.domain or ""
-        tagged = [card for card in self.plan.skills if tag in card.tags]
-        listed = [{"name": card.name, "description": card.description} for card in tagged]
-        return {"tag": tag, "skills": listed, "integration": list(self.plan.integration)}
-
-    def _included(self, voice: Voice, fresh: frozenset[str]) -> dict[str, str]:
-        """The documents that this voice's brief needs beside its own."""
-        return {
-            **({"domain": self.plan.domain_file} if self.plan.domain_file else {}),
-            **({"skills": "dispatch/skill-injection"} if voice.skills else {}),
-            **({"team": "dispatch/team-mode"} if self.plan.team and voice.role not in fresh else {}),
-        }
-
-    def _seat(self, index: int) -> tuple[str, ...]:
-        """Seats take the models in turn."""
-        return (self.plan.models[index % len(self.plan.models)],)
-
-    def _synthesis(
-        self,
-        present: Sequence[tuple[Voice, Reply]],
-        absent: Sequence[tuple[Voice, Reply]],
-        shape: Shape,
-        makers: int,
-    ) -> Batch:
-        """The synthesis reads every voice under its role and charge, in an order that changes by turn.
-
-        `makers` is how many vendors stand behind the voices; one that nobody knows may be any of the others.
-        """
-        plan, turn = self.plan, self.turn
-        shown = rotated(sorted(present, key=lambda pair: pair[0].name), turn)
-        data = {
-            "turn": turn,
-            "max_turns": plan.turns[1],
-            "previous": self.previous,
-            "voices": [
-                {"name": voice.name, "charge": voice.charge, "artifact": reply.call} for voice, reply in shown
-            ],
-            "missing": [{"role": voice.name, "reason": why_missing(reply.reason)} for voice, reply in absent],
-            "tensions": ledger(self.record.ledger),
-            "gaps": [gap for earlier in self.record.turns for gap in earlier.new_gaps][-GAPS:],
-            "width": list(self.band()),
-            "roles": [voice.role for voice, _ in present][:4],
-            "known_roles": list(plan.known_roles),
-            "criteria": plan.criteria.model_dump(include={"exit_confidence", "agreement_flag"}),
-            "note": self.note,
-            "skills": [card.name for card in plan.skills][:40],
-            "team": [name for name, mate in self.team.mates.items() if mate.state != "stopped"],
-            "checked": any(reply.findings for _, reply in present),
-            **shape.sums,
-        }
-        if "lev-exec" in plan.modifiers:
-            include = {"vendors": "dispatch/multi-model", **data.get("include", {})}
-            data |= {"include": include, "vendors": makers}
-        reads = (INPUT, *([self.previous] if self.previous else []), *(reply.call for _, reply in shown))
-        form = shape.directive(self.band(), plan.known_roles)
-        return Batch((Call(f"t{turn}-synthesis", "synthesis", shape.synthesis, form, plan.models, data, reads),))
 
     def _count(self, replies: Sequence[Reply]) -> None:
         """Remember which citations held; one that held anywhere holds."""
@@ -462,20 +312,3 @@ class Course:
 def seated(wanted: Sequence[str], spare: Sequence[str], count: int, charges: Mapping[str, str]) -> list[Voice]:
     """`count` voices: the wanted roles first, then spare ones."""
     return [Voice(name, role, seat, charges.get(role, "")) for name, role, seat in seats(wanted, spare, count)]
-
-
-def ledger(tensions: Sequence[Tension]) -> list[dict[str, Any]]:
-    """Tensions as the data of a call."""
-    return [{"id": item.id, "title": item.title, "status": item.status, "since": item.since} for item in tensions]
-
-
-def why_missing(reason: str) -> str:
-    """Why a voice is missing, without the words of a provider: they would tell which one it was."""
-    fault = reason.partition(":")[0]
-    return fault if fault in tuple(Fault) else "no answer"
-
-
-def rotated(items: Sequence[Any], turn: int) -> list[Any]:
-    """The same items, starting elsewhere each turn, so that no voice is always read first."""
-    start = turn % len(items) if items else 0
-    return [*items[start:], *items[:start]]

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cdo.history import Held, History, Life, Move, Said, Spent
+from cdo.history import Held, History, Life, Move, Said
 from cdo.protocol import Camp
+from cdo.spent import Spent
 from cdo.wording import counted, flat, money
 
 TITLE = "Worth of the run"
@@ -135,10 +136,8 @@ def of(history: History) -> Worth | None:
 
 
 def price(spent: Spent) -> str:
-    """What was spent in words; what is not known is never left out."""
-    if not spent.unpriced:
-        return money(spent.cost)
-    return f"{money(spent.cost)} + {counted(spent.unpriced, 'call')} of unknown price" if spent.cost else "unknown"
+    """What was spent in words; nothing is $0."""
+    return spent.price or money(0.0)
 
 
 def _equal(voices: Sequence[Said]) -> tuple[Camp, ...]:

@@ -17,8 +17,8 @@ from cdo.comparison import Comparison, Row, View, Voice, compare
 from cdo.convergence import Tension
 from cdo.final import Dissent
 from cdo.frozen import Forked
-from cdo.history import Spent
 from cdo.side_by_side import lines, wrapped
+from cdo.spent import Spent
 
 A = View(
     session="queue",

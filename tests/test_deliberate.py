@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdo.blocks import role_problem
+from cdo.calls import rotated
 from cdo.content import PACKAGED, Library
 from cdo.deliberate import FINISH, GO_ON, deliberate
 from cdo.ending import Outcome
@@ -22,7 +23,6 @@ from cdo.plan import Change, Plan, make
 from cdo.protocol import AgentData, Directive, SynthesisFormat
 from cdo.schemas import Criteria
 from cdo.settings import Resolved, Settings
-from cdo.turn import rotated
 from cdo.types import Call, Collect, Fault, Pause, Reply, Review, Step
 from cdo.words import Invocation
 from tests import programs

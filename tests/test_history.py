@@ -19,8 +19,9 @@ from cdo import history
 from cdo.archive import Folder, Kept
 from cdo.convergence import Record
 from cdo.errors import SessionError
-from cdo.history import Held, History, Life, Said, Spent
+from cdo.history import Held, History, Life, Said
 from cdo.protocol import Camp, Directive
+from cdo.spent import Spent
 from cdo.types import Finding
 from tests.answers import Answer, RequestInfo, agent_text, final_text, synthesis_text
 from tests.conftest import Desk, _desk

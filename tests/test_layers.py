@@ -18,17 +18,18 @@ PACKAGE = ROOT / "cdo"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__init__", "types", "errors", "backends.__init__", "backends.local_server"),  # nouns
     ("durable", "gauge", "gbnf", "ignore", "schemas", "secrets", "signals", "wording"),  # what needs no other part
-    ("hypertext", "strict_yaml", "words", "policy", "board", "tree", "ranking", "sessions", "git", "bd", "queries"),
-    ("plots", "blocks", "markup", "diagrams", "skills", "trust", "vendors", "writer"),
+    ("hypertext", "spent", "strict_yaml", "words", "policy", "tree", "ranking", "sessions", "git", "bd", "queries"),
+    ("plots", "board", "blocks", "markup", "diagrams", "skills", "trust", "vendors", "writer"),
     ("backends.chat", "backends.scripted"),
     ("protocol", "final", "content", "context", "worksheets", "structurizr", "domains", "diffs"),
     ("reports",),
     ("artifacts", "convergence", "documents", "proposal", "repository", "tools", "citations", "agents"),
-    ("evidence", "archive"),
+    ("evidence", "archive", "drawing"),
     ("skill_files", "hypotheses", "motions", "team", "briefs", "models", "settings", "store", "view", "branches"),
     ("watching", "agent_output", "plan_edits"),
     ("backends.local", "backends.litellm", "backends.command"),
     ("rca", "minutes", "budget", "conversation", "plan", "people", "hitl"),
+    ("calls", "estimate"),
     ("attempts", "turn", "dashboard", "beads"),
     ("ending", "alarms", "runner"),  # a program decides, the runner acts; neither knows the other
     ("deliberate", "debug", "parliament", "audit", "frozen", "seating", "commit_messages"),
@@ -54,8 +55,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
 )
 PROGRAMS = (
-    "deliberate", "debug", "parliament", "audit", "turn", "ending", "alarms", "team", "evidence", "hypotheses",
-    "motions", "rca", "minutes", "convergence", "plan", "proposal", "plan_edits",
+    "deliberate", "debug", "parliament", "audit", "turn", "calls", "ending", "alarms", "team", "evidence",
+    "hypotheses", "motions", "rca", "minutes", "convergence", "plan", "estimate", "proposal", "plan_edits",
 )  # fmt: skip
 HEAVY = ("litellm", "rich", "git", "watchfiles", "aiohttp", "xllamacpp")
 SESSION = ("durable", "writer", "store")  # what writes into sessions

@@ -14,8 +14,9 @@ from cdo import strict_yaml
 from cdo.blocks import ROLE, role_problem
 from cdo.content import PACKAGED, Library
 from cdo.errors import ContentError, UsageError
+from cdo.estimate import Range, estimate, summary
 from cdo.models import ModelSpec
-from cdo.plan import SPECIAL_ROLES, Plan, Range, estimate, make, seats, summary
+from cdo.plan import SPECIAL_ROLES, Plan, make, seats
 from cdo.schemas import Criteria, Price
 from cdo.settings import Resolved, Settings
 from cdo.words import Invocation

@@ -20,7 +20,8 @@ from pydantic import BaseModel
 from cdo import history, hypertext, plots, report
 from cdo.archive import Folder, Kept
 from cdo.content import PACKAGED, Library
-from cdo.history import History, Spent
+from cdo.history import History
+from cdo.spent import Spent
 from cdo.wording import visible
 from tests import stories
 from tests.conftest import A, Desk, _desk, explained

@@ -21,9 +21,11 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from cdo.board import Board, Spent, State
+from cdo.board import Board, State
+from cdo.drawing import frame
+from cdo.spent import Spent
 from cdo.types import Event
-from cdo.view import LiveView, PlainView, frame, line, make_view, summary
+from cdo.view import LiveView, PlainView, line, make_view, summary
 from cdo.wording import money, visible
 
 ROOT = Path(__file__).resolve().parent.parent

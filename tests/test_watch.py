@@ -25,8 +25,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from cdo.board import Board
+from cdo.drawing import frame
 from cdo.errors import SessionError
-from cdo.view import frame, line
+from cdo.view import line
 from cdo.watching import JOURNAL, LONGEST, Ended, Follower, Journal, Phase, parsed, told
 from cdo.wording import visible
 from tests.answers import Answer, RequestInfo, default_answer

@@ -1,0 +1,131 @@
+"""Draws the board for a terminal: the live region as rows of rich's text, fitted to the width and height there is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cdo.board import Board, State, Tension, Voice
+from cdo.wording import flat, squeezed
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+_HEADS = ("voice", "state", "time", "tokens", "cost", "conf", "position")
+_LEAST = (9, 8, 6, 6, 7, 4, 12)  # columns keep still while their cells are no wider than this
+_NUMBERS = (2, 3, 4, 5)
+_DROPPED = (6, 3, 4, 5)  # which columns a narrow terminal goes without, first to last
+_COLOURS = ("cyan", "cyan", "yellow", "dim", "red", "magenta", "green", "blue")
+_STYLES = dict(zip(State, _COLOURS, strict=True))
+
+
+def frame(board: Board, now: float, width: int, height: int, *, folded: bool = False) -> RenderableType:
+    """The live region: a head, the turn's voices (`folded`: without them) and the tensions, as far as they fit."""
+    from rich.console import Group
+    from rich.text import Text
+
+    width = max(20, width - 1)  # a sign in the last column makes some terminals wrap
+    rows = [Text(row, "bold") for row in _flowed(board.header(), width)]
+    voices, tensions = [] if folded else list(board.voices.values()), list(board.tensions.values())
+    # Leave one spare row, and a few finished lines above on the screen.
+    room = max(2, height - len(rows) - 1 - min(6, 1 + len(board.finished)))
+    # Of a screen that is too low for all, tensions get the third that voices need most.
+    share = 1 + len(tensions) if tensions else 0
+    share = min(share, max(room // 3, room - 1 - len(voices) if voices else room))
+    if voices:
+        rows += _voices(voices, now, width, max(1, room - share - 1))
+    if share:
+        rows += _tensions(board, tensions, width, share)
+    for row in rows:
+        row.truncate(width, overflow="ellipsis")
+    return Group(*rows)
+
+
+def _voices(voices: list[Voice], now: float, width: int, room: int) -> list[Text]:
+    """The table of voices on `room` rows below its head; of too many those that do something come first."""
+    from rich.text import Text
+
+    rest: list[Voice] = []
+    if len(voices) > room:
+        order = list(State)
+        voices.sort(key=lambda voice: order.index(voice.state))
+        voices, rest = voices[: max(1, room - 1)], voices[max(1, room - 1) :]
+    rows = _table(voices, now, width)
+    if rest:
+        counts = Counter(voice.state.value for voice in rest)
+        states = ", ".join(f"{number} {state}" for state, number in counts.items())
+        rows.append(Text(f"… and {len(rest)} more: {states}", "dim"))
+    return rows
+
+
+def _tensions(board: Board, tensions: list[Tension], width: int, room: int) -> list[Text]:
+    """What is disputed, on at most `room` rows: a head that counts; what changed last, what is open, the rest."""
+    from rich.text import Text
+
+    counts = Counter(flat(tension.status, 12) for tension in tensions)
+    total = ", ".join(f"{number} {status}" for status, number in counts.most_common(4))
+    news = f" · turn {board.turn}: {board.news}" if board.news else ""
+    rows = [Text(f"tensions: {total}{news}", "dim")]
+    tensions.sort(key=lambda tension: (tension.changed != board.turn, tension.status != "open"))
+    if len(tensions) > room - 1:
+        tensions = tensions[: max(0, room - 2)]
+    gap = " " * (2 if width >= 70 else 1)
+    cells = [(flat(item.id, 12), f"turn {item.since}", item.state(board.turn)) for item in tensions]
+    widths = [max((len(row[index]) for row in cells), default=0) for index in range(3)]
+    for tension, texts in zip(tensions, cells, strict=True):
+        new, settled = tension.changed == board.turn, tension.status != "open"
+        style = ("green" if settled else "yellow") if new else "dim" if settled else ""
+        fitted = [_fitted(text, size, right=False) for text, size in zip(texts, widths, strict=True)]
+        row = Text(f"{'»' if new else ' '} {gap.join(fitted)}", style)
+        rows.append(row.append(gap + flat(tension.title, 200), "dim" if settled else ""))
+    if (left := len(board.tensions) - len(tensions)) and room > 1:
+        rows.append(Text(f"… and {left} more", "dim"))
+    return rows
+
+
+def _flowed(parts: Sequence[str], width: int) -> list[str]:
+    """The parts with dots between them, on as few lines as they need."""
+    rows: list[str] = []
+    for part in parts:
+        if rows and len(rows[-1]) + 3 + len(part) <= width:
+            rows[-1] += f" · {part}"
+        else:
+            rows.append(part)
+    return rows
+
+
+def _table(voices: Sequence[Voice], now: float, width: int) -> list[Text]:
+    """A head and one row for each voice. Put together by hand: rich's own table takes many times as long."""
+    from rich.text import Text
+
+    gap, cap = 2 if width >= 70 else 1, min(24, max(10, width // 6 + 3))
+    cells = [(squeezed(flat(voice.label), cap), *voice.cells(now)) for voice in voices]
+    widths = [max(least, *(len(row[index]) for row in cells)) for index, least in enumerate(_LEAST)]
+    widths[1] = max(widths[1], 16 if width >= 95 else 0)
+    widths[-1] = _LEAST[-1]
+    shown = list(range(len(_HEADS)))
+    for column in _DROPPED:
+        if sum(widths[index] + gap for index in shown) - gap > width:
+            shown.remove(column)
+    widths[-1] += max(0, width - sum(widths[index] + gap for index in shown) + gap)
+    rows = [Text() for _ in range(len(voices) + 1)]
+    styles = [("dim",) * 7]
+    for voice in voices:
+        style = _STYLES[voice.state]
+        styles.append(("", style, "", "", "", "bold", style if voice.confidence is None else ""))
+    for row, texts, looks in zip(rows, (_HEADS, *cells), styles, strict=True):
+        for index in shown:
+            row.append(_fitted(texts[index], widths[index], right=index in _NUMBERS) + " " * gap, looks[index])
+        row.rstrip()
+    return rows
+
+
+def _fitted(text: str, width: int, *, right: bool) -> str:
+    """`text` in exactly `width` columns of a terminal."""
+    from rich.cells import cell_len, set_cell_size
+
+    if text.isascii() and len(text) <= width:
+        return text.rjust(width) if right else text.ljust(width)
+    return set_cell_size(text, width) if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
