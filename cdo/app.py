@@ -28,7 +28,7 @@ from cdo.durable import file_new, names_in
 from cdo.ending import Outcome
 from cdo.errors import CdoError, SessionError
 from cdo.final import add_to_section, final_section
-from cdo.frozen import redactor
+from cdo.frozen import load, redactor
 from cdo.markup import sections
 from cdo.models import ModelSpec
 from cdo.people import Human
@@ -37,6 +37,7 @@ from cdo.runner import Runner, totals
 from cdo.settings import Settings
 from cdo.signals import interruptible
 from cdo.skills import SkillInjection, resolve
+from cdo.spent import Spent
 from cdo.store import Session
 from cdo.tools import Tools
 from cdo.trail import Trail
@@ -81,14 +82,13 @@ class Shell:
     """What surrounds a run: its models, how events are shown, and how the person is asked.
 
     `instead` names models that are asked from now on in place of the plan's: the plan itself, and so every question
-    on record, stays as it was. Without `git` no turn is kept on a branch.
+    on record, stays as it was.
     """
 
     specs: Sequence[ModelSpec]
     observe: Observe
     human: Human = field(default_factory=Human)
     instead: Mapping[str, str] = field(default_factory=dict)
-    git: bool = True
 
 
 # -- running ---------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
     tracker = _tracker(session, root or Path.cwd(), library, say) if plan.bd else None
     if tracker:
         observers.append(tracker)
-    trail = Trail(session, say, Path.cwd(), redactor(os.environ)) if shell.git else None
+    trail = Trail(session, say, Path.cwd(), redactor(os.environ)) if not settings.no_git else None
     if trail:
         observers.append(trail)
     for note in session.notes:
@@ -262,6 +262,8 @@ def finish(session: Session, plan: Plan, outcome: Outcome, runner: Runner) -> Re
     if existing is None or not (existing.edited or existing is reply):
         own = {
             "session": session.name,
+            **_origin(session),
+            **({"audits": reply.own["audits"]} if "audits" in reply.own else {}),
             "problem": " ".join((session.read("00-input.md") or "").split())[:300],
             "preset": plan.preset,
             "status": outcome.status,
@@ -283,7 +285,8 @@ def finish(session: Session, plan: Plan, outcome: Outcome, runner: Runner) -> Re
             own["stated_confidence"] = outcome.stated
         final = _checked(artifacts.final(reply, outcome.confidence, own, lowered), outcome, runner)
         session.flush()
-        if gained := worth.of(history.read(_Owned(session))):
+        blind = not modes.phased(plan, runner.library)
+        if gained := worth.of(history.read(_Owned(session)), outcome.votes) if blind else None:
             final = replace(final, body=f"{final.body.rstrip()}\n\n## {worth.TITLE}\n\n{gained.markdown()}")
         session.put("FINAL", final)
     shown = session.artifact("FINAL") or reply
@@ -305,6 +308,15 @@ def finish(session: Session, plan: Plan, outcome: Outcome, runner: Runner) -> Re
         unverified=tuple(citation for citation, _ in outcome.unverified),
         documents=tuple(f"{name}.md" for name in outcome.documents),
     )
+
+
+def _origin(session: Session) -> dict[str, Any]:
+    """For a fork: the session it comes from, the last turn that they share, and what that one paid for it."""
+    forked = load(session).forked
+    if forked is None:
+        return {}
+    paid = sum(history.spent_by(session.records)[1].values(), Spent())
+    return {"forked": {"session": forked.session, "turn": forked.turn, "cost": paid.known_cost}}
 
 
 class _Owned(Archive):

@@ -19,8 +19,8 @@ from cdo.markup import front_matter, line_breaks, split_front_matter, unwrap
 
 # cdo's own keys, in the order in which files show them. A model cannot set them.
 OWN_KEYS = (
-    "session", "problem", "kind", "role", "turn", "preset", "status", "why", "turns", "model", "models", "usage",
-    "cost", "attempts", "missing_voices", "open_tensions", "added", "flags", "votes", "citations",
+    "session", "forked", "audits", "problem", "kind", "role", "turn", "preset", "status", "why", "turns", "model",
+    "models", "usage", "cost", "attempts", "missing_voices", "open_tensions", "added", "flags", "votes", "citations",
     "stated_confidence", "voices", "inputs", "sha256",
 )  # fmt: skip
 MAX_ARTIFACT_BYTES = 1_048_576

@@ -13,7 +13,10 @@ _LINE = 240
 
 
 def report(outcome: Audited, asked: Mapping[str, str], calls: int, cost: float | None) -> Artifact:
-    """The whole report. `asked` names the model that was asked, by call; `calls` and `cost` are what it took."""
+    """The whole report, with the session that it `audits` among its own keys.
+
+    `asked` names the model that was asked, by call; `calls` and `cost` are what it took.
+    """
     brief = cast(Brief, outcome.brief)
     sections = {
         "Verdict": [f"**{outcome.status}**: {outcome.why}.", "", *_table(brief, outcome.chairs, asked)],
@@ -22,7 +25,8 @@ def report(outcome: Audited, asked: Mapping[str, str], calls: int, cost: float |
         "Cost": [f"{money(cost)} ({counted(calls, 'call')})."],
         "What was tested": _tested(brief, outcome.chairs, asked),
     }
-    return Artifact({}, "\n\n".join("\n".join([f"## {name}", "", *lines]) for name, lines in sections.items()), {})
+    body = "\n\n".join("\n".join([f"## {name}", "", *lines]) for name, lines in sections.items())
+    return Artifact({}, body, {"audits": brief.source})
 
 
 def _table(brief: Brief, chairs: Sequence[Order], asked: Mapping[str, str]) -> list[str]:
@@ -116,9 +120,20 @@ def _tested(brief: Brief, chairs: Sequence[Order], asked: Mapping[str, str]) -> 
         "- Whether two results decide the same is what readers said, asked twice with the two swapped; confidence, "
         "exit-readiness and tensions are compared by code.",
     ]
+    if own := [str(chair.number) for chair in chairs if not chair.failed and _judged_itself(chair, asked)]:
+        orders = f"{'order' if len(own) == 1 else 'orders'} {', '.join(own)}"
+        lines.append(
+            f"- The model that summed up {orders} also judged whether it decides the same: no other one did."
+        )
     if heard <= set(brief.models):
         lines.insert(1, "- No other model summed up: this tests the order only, and not the judgement of the model.")
     return lines
+
+
+def _judged_itself(chair: Order, asked: Mapping[str, str]) -> bool:
+    """Whether a model was among the readers of what it had summed up itself."""
+    judges = {flat(asked.get(f"t{chair.number}-comparison-{number}", chair.judge)) for number in (1, 2)}
+    return not judges.isdisjoint(_models(chair, asked))
 
 
 def _listed(items: Sequence[str]) -> list[str]:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cdo import models
+from cdo import __version__, models
 from cdo.archive import Archive
 from cdo.audit import BRIEF, DECISION, MODE, Brief, freeze, frozen_name, orders
 from cdo.content import Library
 from cdo.context import Context, estimate_tokens
 from cdo.errors import SessionError, UsageError
 from cdo.estimate import BRIEF_TOKENS, PACE, REPLY_TOKENS, Range
-from cdo.frozen import redactor
+from cdo.frozen import read_frozen, redactor
 from cdo.models import ModelSpec, Trusted
 from cdo.plan import Plan
 from cdo.protocol import Directive
 from cdo.sessions import group_file
 from cdo.settings import Settings
 from cdo.types import Usage
+from cdo.wording import flat
 
 if TYPE_CHECKING:
     from cdo.rehearsal import Rehearsal
@@ -43,9 +45,15 @@ def refuse(archive: Archive, plan: Plan) -> None:
 def begin(rehearsed: Rehearsal, wanted: int) -> Brief:
     """The brief of an audit in at most `wanted` orders, or in the first one where there is one voice only.
 
-    Raises `SessionError` where today's code does not come to the end of the session.
+    Raises `SessionError` where today's code does not come to the end of the session, and where a person edited what
+    its calls have read before.
     """
     place = rehearsed.then.place
+    if edited := _unweighed(rehearsed):
+        raise SessionError(
+            f"{', '.join(edited)} {'was' if len(edited) == 1 else 'were'} edited since {rehearsed.then.name} ended.",
+            f"`cdo resume {rehearsed.then.name}` first: it weighs that; then audit it.",
+        )
     if rehearsed.outcome is None:
         raise SessionError(
             f"{place} cannot be run again from its record: {rehearsed.stopped}",
@@ -68,6 +76,15 @@ def begin(rehearsed: Rehearsal, wanted: int) -> Brief:
         exit_ready=directive.exit_ready,
         tensions=tuple((item["id"], item["title"], item["status"]) for item in final.data["tensions"]),
     )
+
+
+def _unweighed(rehearsed: Rehearsal) -> list[str]:
+    """The files that a person edited after calls had read them."""
+    from cdo.rehearsal import edited
+
+    by_hand = set(edited(rehearsed.then))
+    files = dict.fromkeys(f"{name}.md" for names in rehearsed.elsewise.values() for name in names)
+    return [file for file in files if file in by_hand or file.startswith(("00-", "skills/"))]
 
 
 def files(rehearsed: Rehearsal, brief: Brief) -> dict[str, str | bytes]:
@@ -141,10 +158,22 @@ def remarks(brief: Brief, specs: Sequence[ModelSpec], source: Mapping[str, str],
         found.append("The chair is of the same vendor as before: models of one maker share their errors.")
     if [brief.first] == list(brief.orders):
         found.append("There is one voice, and no other order to read it in: this tests the model only.")
+    return [*found, *_since(rehearsed)]
+
+
+def _since(rehearsed: Rehearsal) -> Iterator[str]:
+    """What is not as it was when the session ended."""
+    from cdo.rehearsal import edited
+
+    then = rehearsed.then
+    if "FINAL.md" in edited(then):
+        yield "FINAL.md was edited: the decision is audited as a person left it."
     last = next(call.name for call in reversed(rehearsed.calls) if call.kind == "synthesis")
     if changed := [name for name in rehearsed.elsewise if name in (last, "final")]:
-        found.append(f"Today's cdo words {', '.join(changed)} otherwise than then; the audit asks in today's words.")
-    return found
+        yield f"Today's cdo asks {', '.join(changed)} from other inputs than then; the audit asks as today's does."
+    made_by = read_frozen(then.text("session.yaml"), Path(then.place)).cdo
+    if made_by != __version__:
+        yield f"{then.name} was made by cdo {flat(made_by, 20)}; the audit asks in the words of {__version__}."
 
 
 def _same_chair(brief: Brief, specs: Sequence[ModelSpec]) -> bool:

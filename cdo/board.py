@@ -23,18 +23,15 @@ class State(enum.StrEnum):
     RETRYING = "retrying"
     WAITING = "waiting"
     MISSING = "missing"
+    STOPPED = "stopped"
     EDITED = "edited"
     DONE = "done"
     RECORDED = "from record"
 
 
 def _after(spent: Spent, event: Event) -> Spent:
-    """What was spent after an event: `call` begins a request, `exchange` tells what it took (no usage: no charge)."""
-    if event.kind == "call":
-        return spent + Spent(calls=1)
-    if event.kind != "exchange" or not event.data.get("usage"):
-        return spent
-    return spent + replace(Spent.of(event.data), calls=0, seconds=0.0)
+    """What was spent after an event: an `exchange` is a call, as it is in the result, and tells what it took."""
+    return spent + replace(Spent.of(event.data), seconds=0.0) if event.kind == "exchange" else spent
 
 
 @dataclass(frozen=True)
@@ -114,6 +111,11 @@ class Tension:
     since: int
     changed: int
 
+    def told(self, turn: int) -> str:
+        """Its status, and since or in which turn it has it; of one that changed in `turn` as `state` says it."""
+        state = self.state(turn)
+        return f"{state} {'since' if state == 'open' else 'in'} turn {self.changed}"
+
     def state(self, turn: int) -> str:
         """Its status in a word; of one that changed in `turn` the word says how."""
         if self.status != "open" or self.changed != turn:
@@ -134,6 +136,7 @@ class Board:
 
     session: str = ""
     preset: str = ""
+    question: str = ""
     resumed: bool = False
     status: str = ""
     title: str = ""
@@ -154,12 +157,14 @@ class Board:
         match event.kind:
             case "run":
                 preset, resumed = str(event.data["preset"]), bool(event.data.get("resumed"))
-                return replace(self, session=event.name, preset=preset, resumed=resumed)
+                question = str(event.data.get("question") or "")
+                return replace(self, session=event.name, preset=preset, question=question, resumed=resumed)
             case "batch":
                 return self._batch(event.data["calls"])
-            case "done" | "stopped":
-                status = str(event.data["status"]) if event.kind == "done" else event.kind
-                return replace(self, status=status, over=True)
+            case "done":
+                return replace(self, status=str(event.data["status"]), over=True)
+            case "stopped":
+                return replace(self.left("stopped"), over=True)
             case "pause" | "review":
                 return replace(self, status="waits for an answer")
         if not (voice := self.voices.get(event.name)):
@@ -169,6 +174,14 @@ class Board:
         if event.kind == "reply" and voice.kind == "synthesis":
             return board._synthesis(after, event.data.get("directive"))
         return board
+
+    def left(self, status: str) -> Board:
+        """The board of a run that nobody goes on with for now: no voice does anything any more."""
+        voices = {
+            name: voice if voice.ended is not None else replace(voice, state=State.STOPPED, written=0)
+            for name, voice in self.voices.items()
+        }
+        return replace(self, status=status, voices=voices)
 
     def _synthesis(self, voice: Voice, directive: Mapping[str, Any] | None) -> Board:
         """What a synthesis says of confidence, and that of a turn of tensions; one it leaves out stays as it was."""

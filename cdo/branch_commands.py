@@ -11,7 +11,7 @@ import click
 
 from cdo.console import OUT, SESSION, dumps, print_text, session_archive
 from cdo.errors import CdoError, UsageError
-from cdo.run_options import CONSENT, LIMITS, NO_GIT, OUTPUT, flags, preview, trusted
+from cdo.run_options import CONSENT, LIMITS, NO_GIT, OUTPUT, STRICT, flags, preview, trusted
 from cdo.wording import flat, visible
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ Examples:
 
 @click.command(epilog=EPILOG)
 @SESSION
-@click.option("--turn", type=int, metavar="N", help="Last turn to share (default: the last complete).")
+@click.option("--turn", type=click.IntRange(0), metavar="N", help="Last turn to share (default: the last complete).")
 @click.option("--focus", metavar="TEXT", help="What the next turn is to settle.")
 @click.option("--role", multiple=True, metavar="NAME[=CHARGE]", help="Seat this role in the next turn.")
 @click.option("--without", multiple=True, metavar="NAME", help="Leave this voice or role out of the next turn.")
@@ -45,6 +45,7 @@ Examples:
 @click.option("--no-run", is_flag=True, help="Make the session and stop; `cdo resume` goes on with it.")
 @click.option("--trust", is_flag=True, help="Trust what this project brings as it is now: command agents, providers.")
 @LIMITS
+@STRICT
 @NO_GIT
 @OUT
 @CONSENT
@@ -71,10 +72,13 @@ def fork(session: str | None, **options: Any) -> None:
         plan = forking.of_vendors(plan, {spec.name: spec.vendor for spec in specs})
     plan = plan.model_copy(update={"root": _root(archive, plan, resolved)})
     shared = forking.shared(archive, turn)
+    if not options["yes"]:
+        shared.weigh()
     forked = frozen.Forked(session=archive.name, turn=turn, created=kept.created)
     sources = {**kept.sources, **{key: resolved.sources[key] for key in frozen.given(resolved)}}
     fresh = frozen.begun(plan, adjusted, sources, forked)
-    told = (shared.words, forking.told(plan.changes[-1]), *notes)
+    caps = forking.caps(kept.settings, frozen.given(resolved), archive.name)
+    told = (shared.words, forking.told(plan.changes[-1]), *notes, *caps)
     made = frozen.born(fresh, shared.files, Path(resolved.values.out), options["name"], _names(archive.name))
     if options["no_run"]:
         return _leave_it(made, shared, told, options)

@@ -37,6 +37,8 @@ class OnBranch:
 
     `name` is what it is opened by (`origin/NAME` where only a remote has it), `date` when it was last committed to
     (ISO 8601, UTC); `status` is how the run ended, or "unfinished"; `confidence` and `cost` are None where unknown.
+    `preset` is followed by the mode where it has one ("full,parliament"), `created` is when the session was; both are
+    "" where its commits do not say it.
     """
 
     name: str
@@ -47,6 +49,8 @@ class OnBranch:
     confidence: float | None
     cost: float | None
     problem: str
+    preset: str = ""
+    created: str = ""
 
 
 def acceptable(file: str) -> bool:
@@ -90,14 +94,30 @@ def created_in(text: str) -> str:
 
 
 def commit_after(repository: Repository, session: str, created: str, turn: int) -> str:
-    """The commit of a turn on the branch of a session, "" where there is none; raises `Refused`."""
+    """The commit of a turn on the branch of a session, here or of a remote; "" where there is none.
+
+    Raises `Refused`.
+    """
     if not _is_session(session):
         return ""
     ref = f"{HEADS}{BRANCH}{session}"
-    for branch in repository.branches(ref, f"{ref}-*"):
-        if not branch.symbolic and holds(repository, branch.tip, created):
-            return turns(repository.log(branch.tip)).get(turn, "")
+    for branch in (*repository.branches(ref, f"{ref}-*"), *_of_remotes(repository, session)):
+        mine = not branch.symbolic and holds(repository, branch.tip, created)
+        if mine and (found := turns(repository.log(branch.tip)).get(turn)):
+            return found
     return ""
+
+
+def elsewhere(repository: Repository, session: str, created: str) -> Branch | None:
+    """The newest branch of a remote that holds the session that was `created` then; raises `Refused`."""
+    found = (branch for branch in _of_remotes(repository, session) if not branch.symbolic)
+    return next((branch for branch in found if holds(repository, branch.tip, created)), None)
+
+
+def _of_remotes(repository: Repository, session: str) -> list[Branch]:
+    """The branches of remotes that are called as a session's is, newest first."""
+    ref = f"refs/remotes/*/{BRANCH}{session}"
+    return sorted(repository.branches(ref, f"{ref}-*"), key=lambda branch: -branch.date)
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -120,11 +140,11 @@ def kept(folder: Path) -> tuple[OnBranch, ...]:
     return tuple(sorted((row for row in rows if row), key=lambda row: (row.date, row.name), reverse=True))
 
 
-def open_branch(folder: Path, name: str, turn: int | None = None) -> Archive | None:
-    """The session `name` (or `origin/NAME`) from its branch, as it is now or as it was after a turn.
+def open_branch(folder: Path, name: str) -> Archive | None:
+    """The session `name` (or `origin/NAME`) from its branch.
 
     None where no repository or no branch is there. Raises `SessionError` where the branch holds what a session cannot
-    hold, or no such turn.
+    hold.
     """
     name = name.removeprefix(BRANCH)
     short = name.rpartition("/")[2]
@@ -138,9 +158,8 @@ def open_branch(folder: Path, name: str, turn: int | None = None) -> Archive | N
             name = next(iter(found))  # only one remote has it
         if name not in found:
             return None
-        tip = found[name].tip if turn is None else _after(repository, found[name], turn)
-        place = f"branch {_short(found[name])}"
-        return Kept(short, place, _files(repository, tip, place))
+        place = f"branch {short_name(found[name])}"
+        return Kept(short, place, _files(repository, found[name].tip, place))
     except Refused as refused:
         raise _unreadable(folder, refused) from None
 
@@ -161,7 +180,7 @@ def _named(branches: Sequence[Branch]) -> dict[str, Branch]:
     """The branches that can be those of sessions, by the names that these are opened by."""
     found: dict[str, Branch] = {}
     for branch in sorted(branches, key=lambda branch: not branch.ref.startswith(HEADS)):
-        name = _short(branch).replace(BRANCH, "", 1)
+        name = short_name(branch).replace(BRANCH, "", 1)
         short = name.rpartition("/")[2]
         here = branch.ref.startswith(HEADS)
         if branch.symbolic or not _is_session(short) or short in found or (here and name != short):
@@ -170,7 +189,7 @@ def _named(branches: Sequence[Branch]) -> dict[str, Branch]:
     return found
 
 
-def _short(branch: Branch) -> str:
+def short_name(branch: Branch) -> str:
     """The branch as git calls it for people: `cdo/NAME`, `origin/cdo/NAME`."""
     return branch.ref.removeprefix(HEADS).removeprefix("refs/remotes/")
 
@@ -190,28 +209,21 @@ def _row(name: str, branch: Branch) -> OnBranch | None:
     asked = re.search(r"(?m)^Question: (.*)$", branch.message)
     return OnBranch(
         name,
-        _short(branch),
+        short_name(branch),
         datetime.fromtimestamp(min(branch.date, 1 << 33), UTC).isoformat(timespec="seconds"),
         "unfinished" if status in ("", "running") else flat(status, 20),
         int(number) if re.fullmatch("[0-9]{1,6}", number) else 0,
         _number(said, "Cdo-Confidence"),
         _number(said, "Cdo-Cost"),
         flat(asked[1]) if asked else "",
+        flat(said.get("Cdo-Preset", ""), 80),
+        flat(said.get("Cdo-Created", ""), 80),
     )
 
 
 def _number(said: Mapping[str, str], key: str) -> float | None:
     value = said.get(key, "")
     return float(value) if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,12})?", value) else None
-
-
-def _after(repository: Repository, branch: Branch, turn: int) -> str:
-    """The commit of a turn; raises `SessionError` where there is none."""
-    found = turns(repository.log(branch.tip))
-    if turn not in found:
-        there = ", ".join(map(str, sorted(found))) or "none"
-        raise SessionError(f"The branch {_short(branch)} has no turn {turn}.", f"Turns that it has: {there}.")
-    return found[turn]
 
 
 def _files(repository: Repository, commit: str, place: str) -> dict[str, bytes]:

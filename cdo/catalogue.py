@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sqlite3
 import time
 from collections import Counter
@@ -19,7 +20,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from cdo.durable import encodable, signature
+from cdo.durable import closing as released
+from cdo.durable import encodable, open_directory, signature
 from cdo.errors import CdoError, ConfigError, SessionError
 from cdo.queries import quoted
 from cdo.sessions import PREFIX, locked, sessions
@@ -28,13 +30,22 @@ from cdo.spent import Spent
 if TYPE_CHECKING:
     from cdo.archive import Archive
 
-VERSION = 1
+VERSION = 2
 COLUMNS = ("decision", "sections", "tensions", "positions", "problem")
 MARKS = "\x01", "\x02"  # around the words of a passage that match
 _WEIGHTS = (8.0, 2.0, 2.0, 1.0, 6.0)
 _PATIENCE = 1.0  # seconds that another process is waited for
 _SETTLED = 2.0  # seconds; what changed more recently may change again within one tick of the file system's clock
 _DAMAGED = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_BREAK = "\x1e"  # between the sections of a session
+_SIGNS = str.maketrans(dict.fromkeys((*MARKS, _BREAK)))
+# What cdo itself writes into a section: it would match in every session alike.
+_FORM = re.compile(
+    r"(?m)^(?:\*\*[01]\.\d\d \(.*, uncalibrated\)\*\*|On record: .*"
+    r"|Citations: \d+ of \d+ were found in the repository as cited\..*)$"
+)
+_TAIL = 2**15  # bytes of a journal in which its last event stands
+_AFTERWARDS = ("content", "note")  # events that tell nothing of how a run stands
 _WATCHED = ("", "session.yaml", "00-input.md", "FINAL.md", "calls")
 _TABLE = """
 CREATE TABLE sessions (
@@ -42,7 +53,7 @@ CREATE TABLE sessions (
 )"""
 _TEXTS = f"""
 CREATE VIRTUAL TABLE IF NOT EXISTS texts USING fts5(
-    {", ".join(COLUMNS)}, tokenize = "porter unicode61 remove_diacritics 2"
+    {", ".join(COLUMNS)}, headings UNINDEXED, tokenize = "porter unicode61 remove_diacritics 2"
 )"""
 _MATCHING = "SELECT rowid FROM texts WHERE texts MATCH ?"
 _SAVE = """
@@ -85,7 +96,10 @@ _Fresh = tuple[dict[str, Any], tuple[Paid, ...] | None]
 
 @dataclass(frozen=True)
 class Hit:
-    """A session that a search found: `passage` of the text called `where`, with `MARKS` around what matches."""
+    """A session that a search found: `passage` of what is called `where`, with `MARKS` around what matches.
+
+    `where` is one of `COLUMNS`, or in place of `sections` the heading of the section in small letters.
+    """
 
     row: dict[str, Any]
     where: str
@@ -190,11 +204,28 @@ def _flat(text: str | None) -> str:
 
 
 def _placed(found: Entry, path: Path) -> Entry:
-    """An entry with the session's name and path, and whether it runs now."""
+    """An entry with the session's name and path, and whether it runs now or waits for a person."""
     row = {"session": path.name.removeprefix(PREFIX), "path": str(path), **found.row}
-    if row["status"] == "unfinished" and locked(path):
-        row["status"] = "running"
+    if row["status"] == "unfinished":
+        row["status"] = "running" if locked(path) else "paused" if _paused(path) else "unfinished"
     return Entry(row, found.paid)
+
+
+def _paused(path: Path) -> bool:
+    """Whether the last thing that a session's journal tells is that it waits for a person."""
+    try:
+        with (
+            released(open_directory(path)) as folder,
+            released(os.open("journal.jsonl", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)) as fd,
+        ):
+            tail = os.pread(fd, _TAIL, max(0, os.fstat(fd).st_size - _TAIL))
+        for line in reversed(tail.split(b"\n")[:-1]):
+            event = json.loads(line)
+            if event["event"] not in _AFTERWARDS:
+                return bool(event["event"] == "stopped" and event.get("status") == "NeedsHuman")
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return False  # it only informs, and may hold anything
+    return False
 
 
 # -- search ----------------------------------------------------------------------------------------
@@ -205,7 +236,7 @@ def search(out: Path, match: str, most: int | None = None) -> list[Hit]:
     if not match:
         return []
     passages = ", ".join(f"snippet(texts, {at}, ?, ?, '…', 24)" for at in range(len(COLUMNS)))
-    passages = f"SELECT {passages} FROM texts WHERE texts MATCH ? AND rowid = ?"
+    passages = f"SELECT {passages}, sections, headings FROM texts WHERE texts MATCH ? AND rowid = ?"
 
     def find(db: sqlite3.Connection) -> list[Hit]:
         there = _searchable(db, out)
@@ -226,8 +257,20 @@ def _ranked(db: sqlite3.Connection, match: str, there: Mapping[int, Any]) -> lis
 
 def _hit(row: dict[str, Any], passages: Sequence[str]) -> Hit:
     """The hit with the passage in which most matches; the first text of `COLUMNS` where several have as many."""
+    *passages, sections, headings = passages
     where, passage = max(zip(COLUMNS, passages, strict=True), key=lambda item: item[1].count(MARKS[0]))
+    if where == "sections":
+        where, passage = _placed_in(sections, headings.split(_BREAK), passage)
     return Hit(row, where, _flat(passage))
+
+
+def _placed_in(sections: str, headings: Sequence[str], passage: str) -> tuple[str, str]:
+    """The heading under which most of a passage of `sections` matches, and what of it stands there."""
+    parts = passage.split(_BREAK)
+    best = max(range(len(parts)), key=lambda at: parts[at].count(MARKS[0]))
+    bare = passage.translate({ord(mark): None for mark in MARKS}).removeprefix("…").removesuffix("…")
+    first = sections.count(_BREAK, 0, max(0, sections.find(bare)))
+    return headings[first + best], parts[best]
 
 
 def related(out: Path, words: Sequence[str], common: int) -> list[dict[str, Any]]:
@@ -269,29 +312,41 @@ def _searchable(db: sqlite3.Connection, out: Path) -> dict[int, dict[str, Any]]:
         with _writing(db):
             db.execute("DELETE FROM texts WHERE rowid IN (SELECT rowid FROM texts EXCEPT SELECT id FROM sessions)")
             db.executemany("DELETE FROM texts WHERE rowid = ?", [(key,) for key, *_ in texts])
-            db.executemany(f"INSERT INTO texts (rowid, {', '.join(COLUMNS)}) VALUES (?, ?, ?, ?, ?, ?)", texts)
+            db.executemany(
+                f"INSERT INTO texts (rowid, {', '.join(COLUMNS)}, headings) VALUES (?, ?, ?, ?, ?, ?, ?)", texts
+            )
             done = [(key, sign) for key, sign, _ in new if key in there]
             db.executemany("UPDATE sessions SET searchable = 1 WHERE id = ? AND signature = ?", done)
     return there
 
 
 def _texts(row: dict[str, Any]) -> tuple[str, ...]:
-    """What can be searched of a session, by `COLUMNS`."""
+    """What can be searched of a session, by `COLUMNS`, and the headings of its sections."""
     from cdo import history
     from cdo.archive import Folder
 
-    sections, tensions, positions = "", "", ""
+    sections, tensions, positions = dict[str, str](), "", ""
     try:
         past = history.read(Folder(Path(row["path"])))
         if past.final:
-            others = {title: text for title, text in past.final.sections.items() if title != "Decision"}
-            sections = "\n".join(f"{title}: {text}" for title, text in others.items())
+            sections = _argued(past.final.sections)
         tensions = "\n".join(life.title for life in past.tensions)
         positions = "\n".join(dict.fromkeys(said.position for turn in past.turns for said in turn.voices))
     except (CdoError, KeyError, TypeError, ValueError, AttributeError):
         positions = ""  # a file that no reader of lists needs is damaged
-    texts = (str(row.get("decision") or ""), sections, tensions, positions, row["problem"])
-    return tuple(map(encodable, texts))
+    told = [str(row.get("decision") or ""), _BREAK.join(sections.values()), tensions, positions, row["problem"]]
+    return tuple(map(encodable, [*told, _BREAK.join(sections)]))
+
+
+def _argued(sections: Mapping[str, str]) -> dict[str, str]:
+    """What was written under the headings of FINAL.md, by them: neither the decision nor what cdo writes itself."""
+    from cdo import worth
+
+    return {
+        " ".join(title.translate(_SIGNS).casefold().split()): _FORM.sub("", text).translate(_SIGNS).strip()
+        for title, text in sections.items()
+        if title not in ("Decision", worth.TITLE)
+    }
 
 
 # -- the index -------------------------------------------------------------------------------------

@@ -5,12 +5,16 @@ What models and people wrote enters them as single visible lines behind a label,
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from cdo import __version__
+from cdo.budget import Totals
+from cdo.reports import ADDED
 from cdo.runner import totals
 from cdo.types import Event
 from cdo.wording import counted, flat, money
@@ -18,8 +22,11 @@ from cdo.wording import counted, flat, money
 SUBJECT = 72  # characters
 LINE = 120  # of what somebody wrote, in one line of the message
 SYNTHESIS = "synthesis"
+BRIEF = "audit"  # the collection that an audit begins with
 
 _CALL = re.compile(r"t([0-9]+)-([a-z0-9-]+)")
+# Emphasis around words; a single sign, or one inside of a word, is none.
+_EMPHASIS = re.compile(r"(?<![\w*])(\*{1,3}|_{1,3})(?=\S)([^*_]+)(?<=\S)\1(?![\w*])")
 _STOPPED = {"BudgetReached": "budget", "NeedsHuman": "paused", "Interrupted": "interrupted"}
 
 
@@ -33,21 +40,31 @@ class _Turn:
 
 @dataclass(frozen=True)
 class Job:
-    """A commit to be made: its message as far as the run knows it; `replayed` of a turn from an earlier process.
+    """A commit to be made: its `text` as far as the run knows it; `replayed` of a turn from an earlier process.
 
-    `calls` are the names of the groups of records that there were by then.
+    `calls` are the names of the groups of records that there were by then. `about` are the trailers that tell whose
+    commit it is, which may become known only later.
     """
 
     event: str
     turn: int
-    message: str
+    text: str
     replayed: bool = False
     calls: frozenset[str] = frozenset()
+    about: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def message(self) -> str:
+        """The whole message."""
+        return self.text + _trailers(self.about)
 
 
 @dataclass
 class Told:
-    """Puts what a run tells into messages. `redact` takes secrets out of what goes into them."""
+    """Puts what a run tells into messages. `redact` takes secrets out of what goes into them.
+
+    `about` are trailers of every commit; `audits` the session that this one audits, "" where it is no audit.
+    """
 
     session: str
     problem: str
@@ -57,10 +74,19 @@ class Told:
     tensions: dict[str, tuple[str, str]] = field(default_factory=dict)
     focus: str = ""
     last: dict[str, str] = field(default_factory=dict)
+    about: dict[str, str] = field(default_factory=dict)
+    audits: str = field(init=False)
     _before: tuple[Mapping[str, Any], ...] = field(init=False)
 
     def __post_init__(self) -> None:
         self._before = tuple(self.records)
+        self.audits = _audited(self.records)
+        self.about |= {"Cdo-Audits": self.audits} if self.audits else {}
+
+    def identify(self, preset: str, mode: str | None, created: str, forked: str) -> None:
+        """Take in what every commit says of its session; `forked` is the source and the turn, "" for no fork."""
+        kind = preset if mode in (None, preset) else f"{preset},{mode}"
+        self.about |= {"Cdo-Preset": kind, "Cdo-Created": created, **({"Cdo-Fork": forked} if forked else {})}
 
     def take(self, event: Event) -> Job | None:
         """Take in what happened; returns the commit that is due now, if one is."""
@@ -84,17 +110,25 @@ class Told:
             return self._stopped(event.data)
         return None
 
-    def begin(self, forked: tuple[str, int] | None = None) -> str:
-        """The message of the first commit; of a fork (session, turn) too."""
-        last = {"Cdo-Turn": str(forked[1])} if forked else {}
+    def begin(self, forked: tuple[str, int] | None = None, turn: int = 0) -> str:
+        """The message of the first commit, also of a fork (session, turn); `turn` is the last that its files hold."""
+        last = {"Cdo-Turn": str(turn)} if turn else {}
         subject = f"Begin: fork of {forked[0]} after turn {forked[1]}: " if forked else "Begin: "
-        return self._message(f"{subject}{self._line(self.problem)}", [], "begin", "running", last)
+        subject = f"Begin: audit of {self.audits}" if self.audits else f"{subject}{self._subject(self.problem)}"
+        return self._told_now(subject, [], "begin", last)
+
+    def again(self, place: str, last: Mapping[str, str]) -> str:
+        """The message of the first commit on top of what `place`, a branch of a remote, keeps of this session.
+
+        `last` are the trailers there.
+        """
+        return self._told_now(f"Begin: go on from {place}: {self._subject(self.problem)}", [], "begin", last)
 
     def edited(self, names: Sequence[str], removed: Sequence[str], last: Mapping[str, str]) -> str:
         """The message of a commit of what a person changed; `last` are the trailers of the one before."""
         told = [*names, *(f"{name} (removed)" for name in removed)]
         body = ["", "A person changed:", *(f"- {flat(name)}" for name in told)]
-        return self._message(f"Edited: {', '.join(told)}", body, "edited", "running", last)
+        return self._told_now(f"Edited: {', '.join(told)}", body, "edited", last)
 
     def _turn(self, turn: int, held: _Turn, directive: Mapping[str, Any], *, replayed: bool) -> Job:
         heard = {name: said for name, said in held.said.items() if name not in held.missing}
@@ -104,6 +138,8 @@ class Told:
             f"Turn {turn}: {counted(len(heard), 'voice')}, confidence {confidence:.2f}, "
             f"{counted(still_open, 'open tension')}"
         )
+        if self.audits:
+            subject = f"Order {turn}: {self._asked(f't{turn}-{SYNTHESIS}')}, confidence {confidence:.2f}"
         voices = [
             f"- {name}{'' if sure is None else f' ({sure:.2f})'}: {self._line(position)}"
             for name, (position, sure) in heard.items()
@@ -114,7 +150,8 @@ class Told:
         body += ["\n".join(["", "Tensions:", *ledger])] if ledger else []
         self.focus = str(directive.get("focus") or "")
         body += [f"\nNext: {self._line(self.focus)}"] if self.focus else []
-        body += [f"\nThis turn: {self._spent(f't{turn}-')}.", f"In all: {self._spent()}."]
+        what = "This order" if self.audits else "This turn"
+        body += [f"\n{what}: {self._spent_on(f't{turn}-')}.", f"In all: {self._spent()}."]
         self.last = {
             "Cdo-Turn": str(turn),
             "Cdo-Voices": str(len(heard)),
@@ -122,7 +159,13 @@ class Told:
             **({} if agreement is None else {"Cdo-Agreement": f"{agreement:.2f}"}),
             "Cdo-Open-Tensions": str(still_open),
         }
-        return Job("turn", turn, self._message(subject, body, "turn", "running"), replayed)
+        message = self._message(subject, body, "turn", "running")
+        return Job("turn", turn, message, replayed, about=self.about)
+
+    def _asked(self, call: str) -> str:
+        """The model that answered a call."""
+        names = [str(record["model"]) for record in self.records if record.get("call") == call and "model" in record]
+        return flat(names[-1], 60) if names else "unknown model"
 
     def _ledger(self, wishes: Sequence[Mapping[str, Any]]) -> tuple[list[str], int]:
         """What is open, and what this turn opened or settled, each in a line; and how many are open."""
@@ -143,10 +186,8 @@ class Told:
         first = next((line for line in decision.splitlines() if line.strip()), "no decision")
         confidence = data.get("confidence")
         sure = "" if confidence is None else f", confidence {confidence:.2f}"
-        body = [
-            f"Decision: {self._line(decision, 600)}",
-            f"Ended: {data['status']} ({self._line(data['why'])}){sure}",
-        ]
+        ended = f"{data['status']} ({self._line(data['why'])}){sure}"
+        body = [f"Verdict: {ended}"] if self.audits else [f"Decision: {self._line(decision, 600)}", f"Ended: {ended}"]
         body += [f"Missing: {', '.join(data['missing_voices'])}"] if data.get("missing_voices") else []
         body += (
             ["\n".join(["", "Flags:", *(f"- {self._line(flag)}" for flag in data["flags"])])] if data["flags"] else []
@@ -154,15 +195,23 @@ class Told:
         body += [f"\nIn all: {self._spent()}."]
         if confidence is not None:
             self.last["Cdo-Confidence"] = f"{confidence:.2f}"
-        message = self._message(f"FINAL: {self._line(first)}", body, "final", str(data["status"]))
-        return Job("final", int(data["turns"]), message)
+        subject = f"FINAL: {self._subject(first)}"
+        if self.audits:
+            subject = f"Audit of {self.audits}: {self._line(data['why']).removeprefix('it ')}"
+        message = self._message(subject, body, "final", str(data["status"]))
+        return Job("final", int(data["turns"]), message, about=self.about)
 
     def _stopped(self, data: Mapping[str, Any]) -> Job:
         status = _STOPPED.get(str(data["status"]), "failed")
         body = [f"Why: {self._line(data['why'], 600)}", f"In all: {self._spent()}."]
         turn = int(self.last.get("Cdo-Turn", 0))
-        subject = f"Stopped ({status}) after turn {turn}: {self._line(data['why'])}"
-        return Job("stopped", turn, self._message(subject, body, "stopped", status))
+        after = "" if self.audits else f" after turn {turn}"
+        subject = f"Stopped ({status}){after}: {self._line(data['why'])}"
+        return Job("stopped", turn, self._message(subject, body, "stopped", status), about=self.about)
+
+    def _told_now(self, subject: str, body: Sequence[str], event: str, last: Mapping[str, str]) -> str:
+        """The whole message of a commit that is made at once, of the time before this process."""
+        return self._message(subject, body, event, "running", last) + _trailers(self.about)
 
     def _message(
         self, subject: str, body: Sequence[str], event: str, status: str, last: Mapping[str, str] | None = None
@@ -184,16 +233,49 @@ class Told:
             "Cdo-Cost": "unknown" if used.known_cost is None else f"{used.known_cost:.6f}",
             "Cdo-Version": __version__,
         }
-        trailers = "".join(f"{key}: {flat(value, 80)}\n" for key, value in said.items())
         question = f"Question: {self._line(self.problem, 600)}"
-        return "\n\n".join([flat(subject, SUBJECT), "\n".join([question, *body]), trailers])
+        return "\n\n".join([flat(subject, SUBJECT), "\n".join([question, *body]), _trailers(said)])
+
+    def _subject(self, text: object) -> str:
+        """What somebody wrote, for a subject: without the signs of Markdown, which git shows as they are."""
+        return _EMPHASIS.sub(r"\2", self._line(str(text).replace(ADDED, "").lstrip("#>- ")))
 
     def _line(self, text: object, limit: int = LINE) -> str:
         """What somebody wrote, as one line without secrets that can be taken for nothing else."""
         return flat(self.redact(str(text)), limit)
 
-    def _spent(self, calls: str = "") -> str:
-        own = [record for record in self.records if not record.get("from")]
-        used = totals([record for record in own if str(record.get("call", "")).startswith(calls)])
-        cost = "at an unknown price" if used.known_cost is None else money(used.known_cost)
-        return f"{counted(used.calls, 'call')}, {counted(used.tokens, 'token')}, {cost}"
+    def _spent_on(self, calls: str) -> str:
+        """What the calls that begin so took; those that a fork took over, from whom."""
+        known = [record for record in self.records if str(record.get("call", "")).startswith(calls)]
+        taken = dict.fromkeys(str(record["from"]) for record in known if record.get("from"))
+        over = [f"taken over from {flat(', '.join(taken), LINE)}"] if taken else []
+        used = totals(known)
+        return "; ".join([_words(used), *over] if used.calls or not over else over)
+
+    def _spent(self) -> str:
+        """What all calls took; those of a fork's past apart."""
+        past = totals([{**record, "from": ""} for record in self.records if record.get("from")])
+        before = "" if not past.calls else f", and {_price(past)} before the fork"
+        return _words(totals(self.records)) + before
+
+
+def _words(used: Totals) -> str:
+    at = "at " if used.known_cost is None else ""
+    return f"{counted(used.calls, 'call')}, {counted(used.tokens, 'token')}, {at}{_price(used)}"
+
+
+def _price(used: Totals) -> str:
+    return "an unknown price" if used.known_cost is None else money(used.known_cost)
+
+
+def _trailers(said: Mapping[str, str]) -> str:
+    return "".join(f"{key}: {flat(value, 80)}\n" for key, value in said.items())
+
+
+def _audited(records: Iterable[Mapping[str, Any]]) -> str:
+    """The session that is audited, by the brief on record; "" where there is none."""
+    for record in records:
+        if record.get("kind") == "collected" and record.get("name") == BRIEF:
+            with contextlib.suppress(ValueError, LookupError, TypeError):
+                return flat(json.loads(record["items"][0]["text"])["source"], 80)
+    return ""

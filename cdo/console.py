@@ -53,9 +53,11 @@ def session_folder(name: str | None, out: str | None) -> Path:
         if not found:
             raise SessionError(f"There is no session in {folder}.", 'Begin one: cdo think "Should we …?"')
         return found[0]
+    if not Path(name).is_dir():
+        name = name.removeprefix("cdo/")  # as its branch is called
     path = Path(name) if os.sep in name else session_path(folder, name)
     if not path.is_dir():
-        raise SessionError(f"There is no session {path}.", "`cdo list` shows what there is.")
+        raise SessionError(f"There is no session {path}.", "`cdo list --git` shows what there is, on branches too.")
     return path
 
 
@@ -138,7 +140,7 @@ def columns(stream: Any) -> int:
     """How many columns there are to write in."""
     import shutil
 
-    return shutil.get_terminal_size((100, 24)).columns if stream.isatty() else 100
+    return shutil.get_terminal_size((100, 24)).columns if stream.isatty() or os.environ.get("COLUMNS") else 100
 
 
 def leave(code: int) -> NoReturn:

@@ -17,7 +17,8 @@ _HEADS = ("voice", "state", "time", "tokens", "cost", "conf", "position")
 _LEAST = (9, 8, 6, 6, 7, 4, 12)  # columns keep still while their cells are no wider than this
 _NUMBERS = (2, 3, 4, 5)
 _DROPPED = (6, 3, 4, 5)  # which columns a narrow terminal goes without, first to last
-_COLOURS = ("cyan", "cyan", "yellow", "dim", "red", "magenta", "green", "blue")
+_COLOURS = ("cyan", "cyan", "yellow", "dim", "red", "yellow", "magenta", "green", "blue")
+_WIDE, _HIGH = 80, 12  # a screen of this size has a row for the question
 _STYLES = dict(zip(State, _COLOURS, strict=True))
 
 
@@ -28,6 +29,8 @@ def frame(board: Board, now: float, width: int, height: int, *, folded: bool = F
 
     width = max(20, width - 1)  # a sign in the last column makes some terminals wrap
     rows = [Text(row, "bold") for row in _flowed(board.header(), width)]
+    if board.question and width + 1 >= _WIDE and height >= _HIGH:
+        rows.append(Text(flat(board.question, 2 * width), "dim"))
     voices, tensions = [] if folded else list(board.voices.values()), list(board.tensions.values())
     # Leave one spare row, and a few finished lines above on the screen.
     room = max(2, height - len(rows) - 1 - min(6, 1 + len(board.finished)))
@@ -72,8 +75,8 @@ def _tensions(board: Board, tensions: list[Tension], width: int, room: int) -> l
     if len(tensions) > room - 1:
         tensions = tensions[: max(0, room - 2)]
     gap = " " * (2 if width >= 70 else 1)
-    cells = [(flat(item.id, 12), f"turn {item.since}", item.state(board.turn)) for item in tensions]
-    widths = [max((len(row[index]) for row in cells), default=0) for index in range(3)]
+    cells = [(flat(item.id, 12), item.told(board.turn)) for item in tensions]
+    widths = [max((len(row[index]) for row in cells), default=0) for index in range(2)]
     for tension, texts in zip(tensions, cells, strict=True):
         new, settled = tension.changed == board.turn, tension.status != "open"
         style = ("green" if settled else "yellow") if new else "dim" if settled else ""

@@ -140,7 +140,6 @@ def _shell(view: View, preview: Preview, options: Mapping[str, Any], instead: Ma
             review=review if terminal else None,
         ),
         instead=instead,
-        git=not options.get("no_git"),
     )
 
 

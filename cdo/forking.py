@@ -7,19 +7,22 @@ fork, so that nothing of it is asked or paid again. Nothing that came after the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from cdo import artifacts
 from cdo.archive import Archive
 from cdo.blocks import role_problem
+from cdo.citations import marked
 from cdo.errors import SessionError, UsageError
 from cdo.history import SYNTHESIS, spent_by
 from cdo.plan import SPECIAL_ROLES, Change, Plan
 from cdo.proposal import unknown
 from cdo.sessions import group_file
+from cdo.settings import Settings
 from cdo.spent import Spent
+from cdo.types import Finding
 from cdo.wording import counted, flat, money
 
 _OF_TURN = re.compile(r"t([0-9]{1,6})-([a-z0-9-]+)")
@@ -31,12 +34,16 @@ SHOWN = 80  # characters of a person's words in a line about them
 
 @dataclass(frozen=True)
 class Shared:
-    """What a fork has in common with its source up to `turn`: its files, and what their calls once took."""
+    """What a fork has in common with its source up to `turn`: its files, and what their calls once took.
+
+    `stale` are the artifacts among them that were made before an edit of what they read, with what that is.
+    """
 
     source: str
     turn: int
     files: Mapping[str, bytes]
     spent: Spent
+    stale: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def words(self) -> str:
@@ -46,7 +53,23 @@ class Shared:
         turns = "turn 1" if self.turn == 1 else f"turns 1–{self.turn}"
         cost = "cost unknown" if self.spent.known_cost is None else money(self.spent.known_cost)
         took = f"{cost}, {counted(self.spent.calls, 'call')}"
+        if self.stale:
+            again = f"asked again is {next(iter(self.stale))}, which an edit made stale, and what follows from it"
+            return f"shares {turns} with {self.source} ({took}); {again}"
         return f"shares {turns} with {self.source} ({took}): not asked, not paid again"
+
+    def weigh(self) -> None:
+        """Raise `UsageError` where a person edited a file that others among the shared ones were made from before."""
+        if not self.stale:
+            return
+        edited = dict.fromkeys(f"{name}.md" for names in self.stale.values() for name in names)
+        stale = next((name for name in self.stale if name.endswith(f"-{SYNTHESIS}")), next(iter(self.stale)))
+        last = min(int(name[1 : name.index("-")]) for name in self.stale) - 1
+        raise UsageError(
+            f"{', '.join(edited)} changed since {stale}.md was made from it.",
+            f"`cdo resume {self.source}` weighs it first, or fork after turn {last}: --turn {last}; --yes asks again "
+            "for what is stale.",
+        )
 
 
 def base(archive: Archive, wanted: int | None) -> int:
@@ -150,6 +173,18 @@ def told(change: Change) -> str:
     return f"turn {change.turn}: {'; '.join(_parts(change)) or 'held with nothing changed'}"
 
 
+def caps(settings: Settings, given: Collection[str], source: str) -> tuple[str, ...]:
+    """One line about the caps that a fork takes over from its `source`, all but those that are `given`; or none."""
+    shown = {
+        "budget": money(settings.budget),
+        "max_calls": counted(settings.max_calls or 0, "call"),
+        "max_tokens": counted(settings.max_tokens or 0, "token"),
+        "timeout": f"{settings.timeout or 0:g} s",
+    }
+    parts = [text for key, text in shown.items() if getattr(settings, key) and key not in given]
+    return (f"at most {', '.join(parts)}, as {source} was begun with",) if parts else ()
+
+
 def _parts(change: Change) -> Iterator[str]:
     if change.focus:
         yield f"focus “{flat(change.focus, SHOWN)}”"
@@ -179,7 +214,42 @@ def shared(archive: Archive, turn: int) -> Shared:
     if records:
         name, data = group_file(1, records)
         files[f"calls/{name}"] = data
-    return Shared(archive.name, turn, files, spent)
+    return Shared(archive.name, turn, files, spent, _stale(archive, turn, records))
+
+
+def _stale(archive: Archive, turn: int, records: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """The artifacts up to `turn` that cdo made from other files than are there now, with these, in order."""
+    checked = {
+        str(record["sha"]): [Finding(**finding) for finding in record["findings"]]
+        for record in records
+        if record["kind"] == "checked"
+    }
+    stems = [
+        file.removesuffix(".md") for file in archive.files() if _until(_FILE, file, turn) and file.endswith(".md")
+    ]
+    found = {}
+    for stem in sorted(stems, key=lambda stem: (int(stem[1 : stem.index("-")]), stem.endswith(SYNTHESIS), stem)):
+        artifact = archive.artifact(stem)
+        then = artifact.own.get("inputs") if artifact and not artifact.edited else None
+        if isinstance(then, Mapping):
+            changed = [name for name in then if _identity(archive, name, checked) not in ("", then[name])]
+            found[stem] = tuple(changed)
+    return {stem: names for stem, names in found.items() if names}
+
+
+def _identity(archive: Archive, name: str, checked: Mapping[str, Sequence[Finding]]) -> str:
+    """What a call that reads a file now would note of it; "" where that is not told by a file that is there.
+
+    One that is gone is made again from the record.
+    """
+    if name.startswith(("00-", "skills/")):
+        text = archive.text(f"{name}.md")
+        return "" if text is None else artifacts.digest(text)[:16]
+    artifact = archive.artifact(name) if _OF_TURN.fullmatch(name) else None
+    if artifact is None:
+        return ""
+    findings = checked.get(artifact.sha)
+    return artifacts.digest(marked(artifact.reply, findings))[:16] if findings else artifact.sha[:16]
 
 
 def _until(pattern: re.Pattern[str], name: str, turn: int) -> bool:

@@ -24,7 +24,7 @@ from cdo.store import Session, Taken
 # Settings that a resume may change: they bound the run, they do not shape it.
 ADJUSTABLE = (
     "budget", "max_calls", "max_tokens", "timeout", "concurrency", "reply_tokens", "connect_timeout",
-    "first_byte_timeout", "idle_timeout", "call_timeout", "strict",
+    "first_byte_timeout", "idle_timeout", "call_timeout", "strict", "no_git",
 )  # fmt: skip
 
 

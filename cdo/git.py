@@ -230,7 +230,7 @@ def find(folder: Path) -> Repository | None:
 
     Raises `Refused` where there is one that cannot be used: damaged, another user's, or no git on this machine.
     """
-    folder = folder.absolute()
+    folder = Path(os.path.realpath(folder))  # `work/..` is not in the repository of work
     there = next((place for place in (folder, *folder.parents) if place.is_dir()), Path("/"))
     root = next((place for place in (there, *there.parents) if os.path.lexists(place / ".git")), None)
     program = _program(str(root or there))

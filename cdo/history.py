@@ -95,6 +95,16 @@ class Held:
         found += [Camp(position=said.position, voices=(said.voice,)) for said in left.values()]
         return tuple(sorted(found, key=lambda camp: -len(camp.voices)))
 
+    def camp_of(self, voice: str) -> str:
+        """The words of the camp that a voice is in, as they are compared; "" where voices were not grouped."""
+        return next((_folded(camp.position) for camp in self.camps if voice in camp.voices), "")
+
+    @property
+    def leading(self) -> str:
+        """The words of the camp that is larger than every other; "" where there is none."""
+        sizes = [len(camp.voices) for camp in self.camps]
+        return _folded(self.camps[0].position) if sizes and (len(sizes) == 1 or sizes[0] > sizes[1]) else ""
+
 
 @dataclass(frozen=True)
 class Life:
@@ -128,8 +138,9 @@ class Move:
     """A voice that changed its position between two turns it sat in.
 
     `because` is what it says itself; `evidence` the places that code verified in its new answer and that no answer of
-    an earlier turn had cited. Without evidence the move rests on its word alone. `joined`: it went from another camp
-    to the largest one.
+    an earlier turn had cited. Without evidence the move rests on its word alone. `reworded`: the syntheses have it in
+    a camp of the same words before and after; `joined`: in the camp that led when it spoke before, and it was in
+    another one. Both need camps that kept their words.
     """
 
     voice: str
@@ -139,6 +150,7 @@ class Move:
     because: str
     evidence: tuple[str, ...]
     joined: bool = False
+    reworded: bool = False
 
 
 @dataclass(frozen=True)
@@ -199,16 +211,18 @@ class History:
     def moves(self) -> tuple[Move, ...]:
         """Who changed position, in order of turns."""
         found, latest, cited = [], dict[str, Said](), set[str]()
-        led = dict[int, tuple[str, ...]]()
+        held = {turn.number: turn for turn in self.turns}
         for turn in self.turns:
-            led[turn.number] = turn.camps[0].voices if turn.camps else ()
             for said in turn.voices:
                 before = latest.get(said.voice)
                 if before and said.position and _folded(before.position) != _folded(said.position):
                     new = tuple(name for name in dict.fromkeys(said.verified) if name not in cited)
-                    known = bool(led[before.turn])
-                    joined = known and said.voice in led[turn.number] and said.voice not in led[before.turn]
-                    found.append(Move(said.voice, turn.number, before, said, said.changed_because, new, joined))
+                    was, now = held[before.turn].camp_of(said.voice), turn.camp_of(said.voice)
+                    reworded = bool(now) and now == was
+                    joined = bool(now) and now != was and now == held[before.turn].leading
+                    found.append(
+                        Move(said.voice, turn.number, before, said, said.changed_because, new, joined, reworded)
+                    )
             for said in turn.voices:
                 cited.update(finding.citation for finding in said.findings)
                 if said.position:

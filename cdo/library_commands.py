@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import sys
+import unicodedata
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from cdo.console import (
     library_here,
     out_folder,
     print_table,
-    session_folder,
+    session_archive,
 )
 from cdo.errors import UsageError
 
@@ -31,8 +32,14 @@ if TYPE_CHECKING:
     from cdo.costs import Sum
     from cdo.queries import Wanted
 
-STATUSES = ("converged", "max_turns", "stopped", "finished", "unfinished", "running", "damaged")
+STATUSES = (
+    "converged", "max_turns", "stopped", "survives", "changed", "unclear", "finished", "unfinished", "paused",
+    "running", "damaged",
+)  # fmt: skip
+_BROKEN_OFF = ("running", "failed", "budget", "interrupted")  # what the last commit of an unfinished run says
 BY = ("session", "model", "role", "kind", "turn", "day", "preset")
+_DROPPED = ("cost", "begun", "sure", "preset")  # columns that a narrow terminal goes without, first to last
+_PROBLEM = 20  # columns that a problem needs
 _LEFT_OUT = re.compile(r"-(?!n[0-9]+$)\w{2,}[\w*-]*")  # `-word`, no option of `cdo search`
 LIMIT = click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="At most N sessions.")
 
@@ -75,7 +82,7 @@ def list_(
     folder = out_folder(out)
     rows = catalogue.rows(folder)
     if git:
-        rows += _on_branches(folder, {row["session"] for row in rows})
+        rows = _with_branches(rows, folder)
     words = tuple(word for argument in text for word in argument.split())
     chosen = filtered(rows, _wanted(options, rows, words))[:limit]
     if as_json:
@@ -86,24 +93,30 @@ def list_(
         _say(f"None of the sessions in {folder} is like that." if rows else f"There is no session in {folder}.")
 
 
-def _on_branches(folder: Path, there: set[str]) -> list[dict[str, Any]]:
-    """Sessions that only branches keep, as rows; `created` is when they were last committed to."""
+def _with_branches(rows: Sequence[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
+    """The rows of a folder with those of sessions that only branches keep, newest first."""
     from cdo import branches
+    from cdo.queries import created
 
-    found = branches.kept(folder if folder.is_dir() else Path())
-    return [
+    there = {row["session"] for row in rows}
+    kept = {item.name: item for place in (Path(), folder) if place.is_dir() for item in branches.kept(place)}
+    more = [
         {
-            "session": kept.name,
-            "path": kept.branch,
-            "created": kept.date,
-            "status": kept.status,
-            "confidence": kept.confidence,
-            "cost": kept.cost,
-            "problem": kept.problem,
+            "session": item.name,
+            "path": item.branch,
+            "created": item.created or item.date,
+            "preset": item.preset.partition(",")[0],
+            "mode": item.preset.partition(",")[2] or None,
+            "status": "unfinished" if item.status in _BROKEN_OFF else item.status,
+            "confidence": item.confidence,
+            "cost": item.cost,
+            "problem": item.problem,
         }
-        for kept in found
-        if kept.name not in there
+        for item in kept.values()
+        if item.name not in there
     ]
+    oldest = datetime.min.replace(tzinfo=UTC)
+    return sorted([*rows, *more], key=lambda row: created(row) or oldest, reverse=True)
 
 
 def _wanted(options: dict[str, str | None], rows: Sequence[dict[str, Any]], words: tuple[str, ...] = ()) -> Wanted:
@@ -140,25 +153,39 @@ def _known(name: str, what: str, names: Sequence[str]) -> None:
 def _print_rows(rows: Sequence[dict[str, Any]]) -> None:
     """A table: with a head, days and the terminal's width for a person, bare for whatever else reads it."""
     if not sys.stdout.isatty():
-        print_table([[*_cells(row), row["problem"][:80]] for row in rows])
+        print_table([[*_cells(row), _short(row["problem"], 80)] for row in rows])
         return
-    from cdo.wording import flat
+    from cdo.wording import flat, squeezed, visible
 
     name, *others = ["session", "preset", "status", "sure", "cost"]
-    table = [[name, "begun", *others, "problem"]]
+    table = [[name, "begun", *others]]
     for row in rows:
         name, *others = _cells(row)
-        table.append([name, _begun(row), *others, flat(row["problem"])])
-    taken = sum(max(map(len, column)) + 2 for column in list(zip(*table, strict=True))[:-1])
-    room = max(16, columns(sys.stdout) - taken)
-    print_table([[*cells[:-1], _short(cells[-1], room)] for cells in table])
+        table.append([visible(name), _begun(row), *others])
+    width, kept = columns(sys.stdout), list(zip(*table, strict=True))
+    for title in _DROPPED:
+        if _taken(kept) + _PROBLEM > width:
+            kept = [column for column in kept if column[0] != title]
+    if (over := _taken(kept) + _PROBLEM - width) > 0:
+        most = max(8, max(map(len, kept[0])) - over)
+        kept[0] = tuple(squeezed(cell, most) for cell in kept[0])
+    room = max(1, width - _taken(kept))
+    problems = ["problem", *(flat(row["problem"]) for row in rows)]
+    print_table([[*cells, _short(problem, room)] for *cells, problem in zip(*kept, problems, strict=True)])
+
+
+def _taken(table: Sequence[Sequence[str]]) -> int:
+    """How wide these columns are with the gaps behind them."""
+    return sum(max(map(len, column)) + 2 for column in table)
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
     from cdo.wording import flat, money
 
     cost = money(row["cost"]) if "cost" in row else ""
-    return [row["session"], flat(row.get("preset", ""), 24), flat(row["status"], 24), _sure(row), cost]
+    preset, mode = row.get("preset", ""), row.get("mode")
+    kind = f"{preset},{mode}" if mode and mode != preset else preset
+    return [row["session"], flat(kind, 24), flat(row["status"], 24), _sure(row), cost]
 
 
 def _sure(row: dict[str, Any]) -> str:
@@ -174,7 +201,15 @@ def _begun(row: dict[str, Any]) -> str:
 
 
 def _short(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+    """`text` in at most `width` columns of a terminal."""
+    if text.isascii() and len(text) <= width:
+        return text
+    wide = [2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text]
+    if sum(wide) <= width:
+        return text
+    while sum(wide) >= width:
+        wide.pop()
+    return f"{text[: len(wide)]}…"
 
 
 # -- search ----------------------------------------------------------------------------------------
@@ -234,7 +269,7 @@ def _print_hit(hit: Hit) -> None:
     parts = line(visible(row["session"]), _begun(row), flat(row["status"], 24), _sure(row))
     width = columns(sys.stdout)
     click.echo(line(parts, _short(flat(row["problem"]), max(16, width - len(parts) - 2))))
-    click.echo(f"    {hit.where}: {_marked(hit.passage)}")
+    click.echo(f"    {flat(hit.where, 40)}: {_marked(hit.passage)}")
 
 
 def _marked(passage: str) -> str:
@@ -292,10 +327,17 @@ def cost(
 
 
 def _named(names: Sequence[str], out: str | None) -> list[Entry]:
-    from cdo.catalogue import entry
+    """What is known of these sessions, each once; of one whose folder is gone as its branch has it."""
+    from cdo.archive import Folder
+    from cdo.catalogue import entry, look
 
-    paths = {os.path.realpath(path): path for path in (session_folder(name, out) for name in names)}
-    return [entry(Path(path)) for path in paths.values()]
+    found: dict[str, Entry] = {}
+    for archive in (session_archive(name, out) for name in names):
+        if isinstance(archive, Folder):
+            found.setdefault(os.path.realpath(archive.path), entry(archive.path))
+        else:
+            found.setdefault(archive.place, look(archive))
+    return list(found.values())
 
 
 def _print_sums(by: str, sums: Sequence[Sum], total: Sum) -> None:

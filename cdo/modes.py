@@ -31,6 +31,12 @@ def program(plan: Plan, library: Library) -> Program[Outcome]:
     raise ContentError(f"{path}: `program` must be phases or parliament.", MEND)
 
 
+def phased(plan: Plan, library: Library) -> bool:
+    """Whether each turn is a phase of its own, so that the voices of the first do not answer the question itself."""
+    name = f"modes/{plan.mode}"
+    return plan.mode in library.names("modes") and library.load(name).meta.get("program") == "phases"
+
+
 def outline(plan: Plan, library: Library) -> tuple[tuple[tuple[str, int], ...], str]:
     """How a mode goes on after the first turn (name and voices of each phase), and when it ends, in words.
 

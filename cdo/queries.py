@@ -14,7 +14,7 @@ from typing import Any
 
 from cdo.errors import UsageError
 
-LIVE = ("running", "unfinished", "damaged")  # what a session without a readable FINAL.md is
+LIVE = ("running", "paused", "unfinished", "damaged")  # what a session without a readable FINAL.md is
 _AGO = re.compile(r"([0-9]{1,4})([hdw])")
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 _PART = re.compile(r'(?P<out>-?)"(?P<phrase>[^"]*)"?(?P<more>\*?)|(?P<word>[^\s"]+)')
@@ -32,7 +32,9 @@ _STOP = frozenset(
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which sessions: `kind` is a preset, mode or domain, `status` one that rows have or "finished" for any of those.
+    """Which sessions: `kind` is a preset, mode or domain, `status` one that rows have.
+
+    "finished" is any with a FINAL.md, "unfinished" also one that is paused.
 
     `words` must all stand in problem, decision or name; `since` is the first moment, `until` the one after the last.
     """
@@ -47,7 +49,7 @@ class Wanted:
         """Whether a row of `catalogue.rows` is wanted; without a date it is not where dates are asked for."""
         if self.kind and self.kind not in (row.get("preset"), row.get("mode"), row.get("domain")):
             return False
-        if self.status and self.status != row["status"] and not (self.status == "finished" and finished(row)):
+        if self.status and not self._stands(row):
             return False
         if self.since or self.until:
             begun = created(row)
@@ -55,6 +57,14 @@ class Wanted:
                 return False
         text = " ".join(str(row.get(key) or "") for key in ("session", "problem", "decision")).casefold()
         return all(word.casefold() in text for word in self.words)
+
+    def _stands(self, row: Mapping[str, Any]) -> bool:
+        match self.status:
+            case "finished":
+                return finished(row)
+            case "unfinished":
+                return row["status"] in ("unfinished", "paused")
+        return bool(row["status"] == self.status)
 
 
 def filtered(rows: Iterable[dict[str, Any]], wanted: Wanted) -> list[dict[str, Any]]:
@@ -92,6 +102,19 @@ def moment(text: str, now: datetime, *, end: bool = False) -> datetime:
     except (ValueError, OverflowError):
         hint = "Write a day as 2026-11-22, today or yesterday, or how long ago: 24h, 7d, 2w."
         raise UsageError(f"`{text[:40]}` is not a date.", hint) from None
+
+
+def family(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """By the name of each session the one that it was forked from in the end, as far as `rows` tell; else its own."""
+    parents = {row["session"]: str(row["forked"]).split()[1] for row in rows if row.get("forked")}
+    found = {}
+    for row in rows:
+        name, seen = row["session"], set[str]()
+        while name in parents and name not in seen:
+            seen.add(name)
+            name = parents[name]
+        found[row["session"]] = name
+    return found
 
 
 # -- searches --------------------------------------------------------------------------------------

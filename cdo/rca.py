@@ -90,8 +90,8 @@ class RcaFormat:
         kinds = [(self.checks.kind(fact), one_line(fact)) for fact in item.evidence]
         facts = [(kind, fact) for kind, fact in kinds if kind not in ("opinion", "refuted")]
         listed = "; ".join(f"{_LABELS.get(kind, kind)}: {fact}" for kind, fact in (facts or kinds)[:3])
-        proof = f"Evidence: {listed}." if kinds else "No evidence was brought."
-        return f"- **{item.id}** ({item.status.replace('-', ' ')}): {one_line(item.text)}. {proof}"
+        proof = f"Evidence: {listed.rstrip('.')}." if kinds else "No evidence was brought."
+        return f"- **{item.id}** ({item.status.replace('-', ' ')}): {one_line(item.text).rstrip('.')}. {proof}"
 
     def _cause_problem(self, body: str) -> str:
         """What Decision says wrongly about the cause; "" when nothing."""

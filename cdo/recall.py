@@ -6,7 +6,8 @@ instruction or for evidence about the present.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,37 +17,76 @@ from cdo.content import Library, line
 from cdo.context import code_span, estimate_tokens, fenced
 from cdo.errors import CdoError
 from cdo.final import final_section
-from cdo.queries import content_words, created, finished
+from cdo.queries import content_words, created, family, finished
 from cdo.wording import counted
 
 TEMPLATE = "templates/recall"
 _LEAST = 40  # tokens; less of a decision says too little
+_CUT = 8  # tokens of the line that says that something was cut
 _MINORITY = 5  # minority reports that are named
+
+
+@dataclass(frozen=True)
+class Recalled:
+    """What was recalled, as text, and the sessions it is of, best first; both empty where nothing was."""
+
+    text: str = ""
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What a run asked and decided, and its minority reports in short."""
+
+    problem: str
+    decision: str
+    dissent: str
+
+    def within(self, tokens: int) -> str:
+        """All of it in at most about `tokens`: the decision is cut first, and never below half of them."""
+        before, after = f"Question: {self.problem}\n\nDecision: ", f"\n\n{self.dissent}" if self.dissent else ""
+        room = max(tokens // 2, tokens - estimate_tokens(before + after) - _CUT)
+        decision = _cut(self.decision, room)
+        return _cut(f"{before}{decision}{after}", tokens)
 
 
 def recalled(
     problem: str, out: Path, library: Library, most: int, budget_tokens: int, leave_out: Collection[str] = ()
-) -> str:
-    """The decisions of at most `most` finished runs in `out` that match a problem best, or "" where none does.
+) -> Recalled:
+    """The decisions of at most `most` finished runs in `out` that match a problem best.
 
-    At most `budget_tokens` estimated tokens; sessions named in `leave_out` are not looked at. Raises `ContentError`
-    where the template is wrong.
+    A run and its forks are one precedent: the best of them counts. At most `budget_tokens` estimated tokens; sessions
+    named in `leave_out` are not looked at. Raises `ContentError` where the template is wrong.
     """
     words = content_words(problem)
     if len(words) < 2 or most < 1:
-        return ""
+        return Recalled()
     common = max(2, min(4, len(words) // 3))
-    rows = [row for row in catalogue.related(out, words, common) if row["session"] not in leave_out]
-    told = [(row, text) for row in filter(finished, rows) if row.get("decision") and (text := _told(row))][:most]
+    told = _precedents(catalogue.related(out, words, common), leave_out)[:most]
     while told:
         room = budget_tokens - estimate_tokens(_rendered([(row, "") for row, _ in told], library))
-        share = room // len(told) - 8  # the line that says that something was cut
+        share = room // len(told) - _CUT
         if share >= _LEAST:
-            text = _rendered([(row, _cut(text, share)) for row, text in told], library)
+            text = _rendered([(row, past.within(share)) for row, past in told], library)
             if estimate_tokens(text) <= budget_tokens:
-                return text
+                return Recalled(text, tuple(str(row["session"]) for row, _ in told))
         told.pop()
-    return ""
+    return Recalled()
+
+
+def _precedents(
+    rows: Sequence[Mapping[str, Any]], leave_out: Collection[str]
+) -> list[tuple[Mapping[str, Any], _Told]]:
+    """The finished runs among `rows`, of each family of forks the first, with what they tell."""
+    found, families, seen = [], family(rows), set[str]()
+    for row in rows:
+        name = families[row["session"]]
+        if row["session"] in leave_out or name in seen or not (finished(row) and row.get("decision")):
+            continue
+        if past := _told(row):
+            seen.add(name)
+            found.append((row, past))
+    return found
 
 
 def _rendered(told: list[tuple[Mapping[str, Any], str]], library: Library) -> str:
@@ -67,18 +107,17 @@ def _labelled(row: Mapping[str, Any], text: str) -> dict[str, str]:
     }
 
 
-def _told(row: Mapping[str, Any]) -> str:
-    """Question, decision and minority reports of a run in short; "" where its FINAL.md cannot be read any more."""
+def _told(row: Mapping[str, Any]) -> _Told | None:
+    """Question, decision and minority reports of a run; None where its FINAL.md cannot be read any more."""
     try:
         final = Folder(Path(row["path"])).artifact("FINAL")
     except CdoError:
-        return ""
+        return None
     if final is None:
-        return ""
+        return None
     decision = (final_section(final.body, "Decision") or "").strip()
     reports = _first_lines(final_section(final.body, "Minority Reports") or "")
-    parts = [f"Question: {line(row['problem'], 300)}", f"Decision: {decision}"]
-    return "\n\n".join([*parts, "\n".join(["Minority reports:", *reports])] if reports else parts)
+    return _Told(line(row["problem"], 300), decision, "\n".join(["Minority reports:", *reports]) if reports else "")
 
 
 def _first_lines(section: str) -> list[str]:

@@ -6,26 +6,29 @@ that escapes everything, or as Markdown through `cdo.hypertext`.
 
 from __future__ import annotations
 
+import json
 import re
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
-from cdo import __version__, hypertext, plots, worth
-from cdo.artifacts import confidence_word
-from cdo.citations import find
+from cdo import __version__, hypertext, modes, plots, report_head, worth
+from cdo.artifacts import confidence_word, digest
+from cdo.citations import find, marked
 from cdo.content import MEND
 from cdo.errors import ContentError, SessionError
 from cdo.evidence import Checks
 from cdo.final import FINAL_SECTIONS, final_section
 from cdo.history import SYNTHESIS, Held, History, Life, Move, Said
 from cdo.spent import Spent
+from cdo.types import Finding
 from cdo.wording import counted, duration, flat, visible
 
 if TYPE_CHECKING:
     from cdo.archive import Archive
+    from cdo.artifacts import Artifact
     from cdo.content import Library
 
 PAGE, STYLE = "templates/report", "templates/report-style"
@@ -33,6 +36,7 @@ NAME = "report.html"
 MANY = 40  # voices over all turns; with more each turn is folded
 LIMIT = 300_000  # characters of a file that the page shows
 _INPUT = "00-context.md"  # what a session was shown may be large: the page names it only
+_PLAN = re.compile(r"t([1-9][0-9]{0,5})-plan\.yaml")
 
 
 @dataclass(frozen=True)
@@ -52,12 +56,13 @@ class Papers:
     """The files of a session as a page shows them: Markdown files by name, and the names of all.
 
     `base` is the address of the session's folder seen from the page ("" when it stands there), None where the
-    files are nowhere to link to.
+    files are nowhere to link to. `since` are the artifacts that a person changed after what read them was written.
     """
 
     shown: Mapping[str, Paper]
     files: tuple[str, ...]
     base: str | None = None
+    since: tuple[str, ...] = ()
 
     def body(self, file: str) -> str:
         """The Markdown of a file; "" where there is none."""
@@ -68,20 +73,50 @@ class Papers:
         return "" if self.base is None else "/".join(filter(None, [self.base, quote(file, errors="replace")]))
 
 
+@dataclass(frozen=True)
+class Standing:
+    """How a session stands just now: whether somebody is `running` it, and which file of it `waits` for a person.
+
+    `why` is what the last run said when it stopped, "" where it did not.
+    """
+
+    running: bool = False
+    waits: str = ""
+    why: str = ""
+
+
 def papers(archive: Archive, base: str | None) -> Papers:
     """Read what a page shows of a session; `base` as in `Papers`. Raises `SessionError`."""
     files = tuple(name for name in archive.files() if name != NAME)
     shown = {name: _paper(archive, name) for name in files if name.endswith(".md") and name != _INPUT}
-    return Papers(shown, files, base)
+    return Papers(shown, files, base, _since(archive, shown))
 
 
-def page(history: History, files: Papers, library: Library) -> str:
-    """The whole page; raises `ContentError` where its template is broken."""
-    sections = _sections(files.body("FINAL.md"))
+def standing(archive: Archive, running: bool) -> Standing:
+    """How a session stands, `running` as its lock tells. Raises `SessionError`."""
+    if running:
+        return Standing(running=True)
+    reviewed = {str(record["file"]) for record in archive.records() if record["kind"] == "reviewed"}
+    plans = [match for file in archive.files() if (match := _PLAN.fullmatch(file)) and file not in reviewed]
+    return Standing(waits=max(plans, key=lambda match: int(match[1]))[0] if plans else "", why=_stopped(archive))
+
+
+def page(history: History, files: Papers, library: Library, now: Standing | None = None) -> str:
+    """The whole page of a session that stands as `now` tells; raises `ContentError` where its template is broken."""
+    body = files.body("FINAL.md")
+    sections = {name: final_section(body, name) or "" for name in FINAL_SECTIONS}
+    outcome = report_head.outcome(history, sections, body)
+    gained = None if modes.phased(history.frozen.plan, library) else worth.of(history)
     values = {
         "history": history,
         "papers": files,
-        "worth": worth.of(history),
+        "now": now or Standing(),
+        "outcome": outcome,
+        "open": report_head.still_open(history),
+        "lowered": report_head.lowered(history),
+        "flags": report_head.flags(history),
+        "votes": report_head.votes(history),
+        "worth": gained,
         "version": __version__,
         "title": flat(history.problem, 140) or history.session,
         "rows": [_row(history, held) for held in history.turns],
@@ -96,8 +131,8 @@ def page(history: History, files: Papers, library: Library) -> str:
         "dissents": _dissents(history),
         "folded": sum(len(held.voices) for held in history.turns) > MANY,
         "sections": sections,
-        "more": _more(history, sections),
-        "linked": _linked(history),
+        "more": report_head.more(history, sections, {outcome[0], worth.TITLE if gained else ""}),
+        "linked": _linked(history, files),
         "proof": _proving(history),
         **_words(files),
     }
@@ -189,6 +224,42 @@ def _paper(archive: Archive, file: str) -> Paper:
     if artifact is None:
         return Paper("")
     return Paper(artifact.body, edited="sha256" in artifact.own and artifact.edited)
+
+
+def _since(archive: Archive, shown: Mapping[str, Paper]) -> tuple[str, ...]:
+    """The edited artifacts of which something that cdo wrote read another version, and was not asked again since."""
+    edited = {file.removesuffix(".md"): paper.raw for file, paper in shown.items() if paper.edited}
+    if not edited:
+        return ()
+    checked = {record["sha"]: record["findings"] for record in archive.records() if record["kind"] == "checked"}
+
+    def now(name: str) -> str:
+        """The identity of an artifact as a call notes what it reads: that of its words as voices are shown them."""
+        artifact = cast("Artifact", archive.artifact(name))
+        findings = [Finding(**item) for item in checked.get(artifact.sha) or ()]
+        return (digest(marked(artifact.reply, findings)) if findings else artifact.sha)[:16]
+
+    known, found = {name: "" if raw else now(name) for name, raw in edited.items()}, set()
+    for file, paper in shown.items():
+        artifact = None if paper.edited or "/" in file else archive.artifact(file.removesuffix(".md"))
+        inputs = artifact.own.get("inputs") if artifact else None
+        read = inputs if isinstance(inputs, dict) else {}
+        found |= {name for name, identity in known.items() if name in read and read[name] != identity}
+    return tuple(sorted(found))
+
+
+def _stopped(archive: Archive) -> str:
+    """Why the last run stopped, as its journal has it; "" where it did not stop of itself."""
+    journal = (archive.data("journal.jsonl") or b"").decode("utf-8", "replace")
+    for line in reversed(journal.splitlines()):
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        kind = event.get("event") if isinstance(event, dict) else None
+        if kind in ("stopped", "done", "batch"):
+            return str(event.get("why", "")) if kind == "stopped" else ""
+    return ""
 
 
 def _row(history: History, held: Held) -> dict[str, Any]:
@@ -322,23 +393,12 @@ def _others(history: History, files: Papers) -> list[tuple[str, str]]:
     return [(name, f"file-{at}") for at, name in enumerate(names, 1)]
 
 
-def _linked(history: History) -> frozenset[str]:
-    """The artifacts that have a place in the page."""
-    found = {said.artifact for held in history.turns for said in held.voices}
-    found |= {held.synthesis for held in history.turns if held.synthesis}
-    return frozenset(found | ({"FINAL"} if history.final else set()))
-
-
-def _sections(body: str) -> dict[str, str]:
-    """The five sections of FINAL.md by name, under whatever heading they stand; "" for one that is missing."""
-    return {name: final_section(body, name) or "" for name in FINAL_SECTIONS}
-
-
-def _more(history: History, sections: Mapping[str, str]) -> list[tuple[str, str]]:
-    """What FINAL.md has beside its five `sections`, as (title, text): records of votes, hypotheses, a fix."""
-    known = {text.strip() for text in sections.values()}
-    found = history.final.sections.items() if history.final else ()
-    return [(title, text) for title, text in found if text and text not in known and title != worth.TITLE]
+def _linked(history: History, files: Papers) -> dict[str, str]:
+    """The ids of artifacts that have a place in the page, by their stems."""
+    found = {name.removesuffix(".md"): ident for name, ident in _others(history, files)}
+    found |= {said.artifact: said.artifact for held in history.turns for said in held.voices}
+    found |= {held.synthesis: held.synthesis for held in history.turns if held.synthesis}
+    return found | ({"FINAL": "FINAL"} if history.final else {})
 
 
 def _sum(spent: Iterable[Spent]) -> Spent:
@@ -352,7 +412,7 @@ def _moved(move: Move) -> dict[str, Any]:
     def short(said: Said) -> dict[str, Any]:
         return {"turn": said.turn, "artifact": said.artifact, "position": said.position}
 
-    kept = ("voice", "turn", "because", "evidence", "joined")
+    kept = ("voice", "turn", "because", "evidence", "joined", "reworded")
     found = {name: _plain(getattr(move, name)) for name in kept}
     return {**found, "before": short(move.before), "after": short(move.after)}
 

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING
 import click
 
 from cdo.console import JSON, OUT, SESSION, VERBOSE, dumps, library_here, session_archive
+from cdo.errors import SessionError, UsageError
 
 if TYPE_CHECKING:
     from cdo.archive import Archive
     from cdo.content import Library
+
+_DEPTH = 3  # folders of a session, one in another
 
 
 @click.command()
@@ -33,15 +36,18 @@ def report(session: str | None, output: str | None, out: str | None, as_json: bo
     """
     from cdo import history
     from cdo import report as reports
+    from cdo.archive import Folder
+    from cdo.sessions import locked
 
     archive = session_archive(session, out)
+    target = _target(archive, output or ("-" if as_json else None))
     told = history.read(archive)
     if as_json:
-        _deliver(dumps(reports.as_data(told)) + "\n", Path(output) if output and output != "-" else None)
+        _deliver(dumps(reports.as_data(told)) + "\n", target)
         return
-    target = _target(archive, output)
     papers = reports.papers(archive, _base(archive, target))
-    _deliver(reports.page(told, papers, _library()), target)
+    now = reports.standing(archive, isinstance(archive, Folder) and locked(archive.path))
+    _deliver(reports.page(told, papers, _library(), now), target)
 
 
 def _library() -> Library:
@@ -52,12 +58,24 @@ def _library() -> Library:
 
 
 def _target(archive: Archive, output: str | None) -> Path | None:
-    """Where the page goes; None is stdout."""
+    """Where the page goes; None is stdout. Raises `UsageError` for a folder and for what a session keeps."""
     from cdo.archive import Folder
     from cdo.report import NAME
 
+    if output in ("-", "/dev/stdout"):
+        return None
     if output:
-        return None if output == "-" else Path(output)
+        target = Path(output)
+        if target.is_dir():
+            raise UsageError(f"{target} is a folder.", f"Give a file: -o {target / NAME}")
+        here = target.parent.resolve()
+        within = [folder for folder in (here, *here.parents[: _DEPTH - 1]) if (folder / "session.yaml").is_file()]
+        if within and (target.name != NAME or here not in within):
+            raise UsageError(
+                f"{target} lies in the session {within[0].name}, where only {NAME} is written.",
+                "Give a file elsewhere, or none.",
+            )
+        return target
     return (
         archive.path / NAME
         if isinstance(archive, Folder)
@@ -81,19 +99,37 @@ def _base(archive: Archive, target: Path | None) -> str | None:
 
 
 def _deliver(text: str, target: Path | None) -> None:
-    """Print `text`, or write it whole over what is there, never through a link; raises `SessionError`."""
+    """Print `text`, or write it whole over what is there, never through a link; raises `SessionError`.
+
+    A device or a pipe that a person named just takes it.
+    """
     from cdo.durable import closing, encodable, explain, kind_of, open_path, write_file
 
     if target is None:
         click.echo(text, nl=False)
         return
     try:
+        if _takes(target):
+            with click.open_file(str(target), "wb") as stream:
+                click.echo(encodable(text).encode(), file=stream, nl=False)
+            return
         with closing(open_path(target.parent, make=True)) as folder:
             kind = kind_of(target.name, folder)
             if kind is not None and not stat.S_ISREG(kind):
-                code = errno.ELOOP if stat.S_ISLNK(kind) else errno.EISDIR
+                code = errno.ELOOP if stat.S_ISLNK(kind) else errno.EINVAL
                 raise OSError(code, "it is not a regular file", target.name)
             write_file(folder, target.name, encodable(text).encode())
     except OSError as error:
-        raise explain(error, target) from None
+        found = explain(error, target)
+        known = error.errno in (errno.ELOOP, errno.ENOSPC)
+        raise SessionError(found.message, found.hint if known else "Give a file elsewhere with -o.") from None
     click.echo(str(target))
+
+
+def _takes(target: Path) -> bool:
+    """Whether `target` is a device or a pipe; one behind a link only where the path is absolute, a person's word."""
+    try:
+        kind = target.stat(follow_symlinks=target.is_absolute()).st_mode
+    except OSError:
+        return False
+    return stat.S_ISCHR(kind) or stat.S_ISFIFO(kind)

@@ -16,27 +16,28 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("name")
-@click.option("--turn", type=click.IntRange(1), metavar="N", help="As it was after turn N (default: as it is now).")
-@click.option("--session", metavar="NAME", help="Call the restored session so.")
 @OUT
 @VERBOSE
-def restore(name: str, turn: int | None, session: str | None, out: str | None) -> None:
+def restore(name: str, out: str | None) -> None:
     """Restore a session's folder from its branch cdo/NAME.
 
-    NAME is as `cdo list --git` shows it. What is restored can be shown and resumed; nothing is paid twice.
+    NAME is as `cdo list --git` shows it; the folder of origin/NAME is called NAME. What is restored can be shown and
+    resumed; nothing is paid twice.
     """
     from cdo.sessions import session_path
     from cdo.store import Session, Taken
 
     folder = out_folder(out)
-    path = session_path(folder, session or name.rpartition("/")[2])
-    found = _archive(folder, name, turn)
+    short = name.rpartition("/")[2]
+    path = session_path(folder, short)
+    found = _archive(folder, name)
     files = {file: found.data(file) or b"" for file in found.files()}
     try:
         restored = Session.create(path, files)
     except Taken:
         raise SessionError(
-            f"There is a session {path} already.", "Name the restored one with --session, or remove this."
+            f"There is a session {path} already.",
+            f"Remove it first, or restore elsewhere with --out; `cdo fork {short}` begins another one from it.",
         ) from None
     restored.close()
     click.echo(str(path))
@@ -47,11 +48,11 @@ def restore(name: str, turn: int | None, session: str | None, out: str | None) -
     )
 
 
-def _archive(folder: Path, name: str, turn: int | None) -> Archive:
+def _archive(folder: Path, name: str) -> Archive:
     """The session on its branch, in the repository that holds the sessions or that one stands in."""
     from cdo.branches import open_branch
 
     for place in (folder, Path.cwd()):
-        if found := open_branch(place, name, turn):
+        if found := open_branch(place, name):
             return found
     raise SessionError(f"There is no branch of git for a session {name}.", "`cdo list --git` shows what there is.")

@@ -115,6 +115,7 @@ def _shown(value: Any) -> str:
 @click.option("-m", "--model", multiple=True, metavar="NAME", help="A model for the chair; several sit in turn.")
 @click.option("--orders", type=click.IntRange(1, MOST), metavar="N", help="In how many other orders to read (2).")
 @LIMITS
+@click.option("--strict", is_flag=True, help="Exit 3 unless the decision survives.")
 @NO_GIT
 @OUT
 @click.option("--session", "name", metavar="NAME", help="Name the audit's session (SESSION-audit).")
@@ -137,7 +138,8 @@ def audit(session: str | None, **options: Any) -> None:
     library = library_here()
     resolved = settings.resolve(flags(options), library)
     archive = session_archive(session or _newest(options["out"]), options["out"])
-    source = frozen.read_frozen(archive.text("session.yaml"), Path(archive.place)).plan
+    begun = frozen.read_frozen(archive.text("session.yaml"), Path(archive.place))
+    source = begun.plan
     auditing.refuse(archive, source)
     rehearsed = asyncio.run(rehearsal.rehearse(archive, library))
     holds = trusted(options)
@@ -150,8 +152,9 @@ def audit(session: str | None, **options: Any) -> None:
     remarks = auditing.remarks(brief, specs, source.vendors, rehearsed)
     if options["dry_run"]:
         return _dry_run(brief, plan, auditing.estimate(brief, files, specs), remarks, options["as_json"])
-    # A run is strict about converging, which an audit never does.
-    kept = resolved.values.model_copy(update={"strict": False})
+    # A run is strict about converging, which an audit never does. What was kept off git stays off it.
+    off = resolved.values.no_git or begun.settings.no_git
+    kept = resolved.values.model_copy(update={"strict": False, "no_git": off})
     out, stem = Path(resolved.values.out), f"{archive.name[:50]}-audit"
     born = frozen.born(
         frozen.begun(plan, kept, resolved.sources),

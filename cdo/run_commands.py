@@ -16,7 +16,7 @@ import click
 
 from cdo.console import OUT, columns, complete_session, dumps
 from cdo.errors import CdoError, UsageError
-from cdo.run_options import CONSENT, LIMITS, NO_GIT, OUTPUT, flags, preview, trusted
+from cdo.run_options import CONSENT, LIMITS, NO_GIT, OUTPUT, STRICT, flags, preview, trusted
 
 if TYPE_CHECKING:
     from cdo.content import Library
@@ -65,6 +65,7 @@ class Words(click.Command):
 @click.option("--width", metavar="N|A-B", help="Voices a turn.")
 @click.option("--turns", metavar="N", help="Most turns.")
 @LIMITS
+@STRICT
 @OUT
 @click.option("--session", metavar="NAME", help="Name the session: tmp/cdo-NAME/.")
 @click.option("--skills", multiple=True, metavar="DIR", help="A folder of Agent Skills to choose from.")
@@ -94,8 +95,10 @@ def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -
         if sys.stdin.isatty():
             raise
         invocation = grammar.parse([*words, "-"], vocabulary)
-    problem = _problem(*grammar.problem_source(invocation.problem))
     from cdo import frozen, plan, seating, sessions, settings
+
+    # Before anything is made of it: a part of a secret would pass for a word of its own.
+    problem = frozen.redactor(os.environ)(_problem(*grammar.problem_source(invocation.problem)))
 
     if options["session"] is not None:
         sessions.session_path(Path(), options["session"])
@@ -107,9 +110,10 @@ def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -
     plan_ = plan.make(invocation, problem, resolved, library, names, around)
     context = _context(options, resolved, specs, problem)
     if options["recall"]:
-        recalled = _recalled(resolved, library, problem)
-        context = f"{context.rstrip()}\n\n{recalled}" if recalled else context
-        notes = (*notes, *(() if recalled else ("no earlier run decided on a similar question",)))
+        context, note = _recalled(resolved, library, problem, context)
+        notes = (*notes, note)
+        if options["dry_run"]:
+            click.echo(note, err=True)
     shown = preview(plan_, specs, problem, context, library, options["session"] or "")
     if options["dry_run"]:
         return _dry_run(shown, options["as_json"])
@@ -127,6 +131,7 @@ def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -
 @click.option("-m", "--model", multiple=True, metavar="NAME", help="Other models for what is still to be asked.")
 @click.option("--trust", is_flag=True, help="Trust what this project brings as it is now: command agents, providers.")
 @LIMITS
+@STRICT
 @OUT
 @NO_GIT
 @CONSENT
@@ -276,11 +281,15 @@ def _context(options: Mapping[str, Any], resolved: Resolved, specs: Sequence[Mod
     return repository.survey(root, problem, budget, given)
 
 
-def _recalled(resolved: Resolved, library: Library, problem: str) -> str:
-    """What earlier runs of the same folder decided on similar questions, as a part of 00-context.md."""
+def _recalled(resolved: Resolved, library: Library, problem: str, context: str) -> tuple[str, str]:
+    """The context with what earlier runs of the same folder decided on similar questions, and a note of which."""
     from cdo.recall import recalled
+    from cdo.wording import flat
 
-    return recalled(problem, Path(resolved.values.out), library, RECALLED, RECALL_TOKENS)
+    found = recalled(problem, Path(resolved.values.out), library, RECALLED, RECALL_TOKENS)
+    if not found.text:
+        return context, "no earlier run decided on a similar question"
+    return f"{context.rstrip()}\n\n{found.text}", flat(f"recalled: {', '.join(found.names)}")
 
 
 def _dry_run(preview: Preview, as_json: bool) -> None:

@@ -33,8 +33,8 @@ LIMITS = _options(
     click.option("--max-tokens", metavar="N", help="Cap on tokens, read and written."),
     click.option("--timeout", metavar="S", help="Cap on the run's time, in seconds."),
     click.option("--concurrency", metavar="N", help="Most requests in flight at once."),
-    click.option("--strict", is_flag=True, help="Exit 3 when not converged or degraded."),
 )
+STRICT = click.option("--strict", is_flag=True, help="Exit 3 when not converged or degraded.")
 CONSENT = _options(
     click.option("--yes", "-y", is_flag=True, help="Answer every question of consent with yes."),
     click.option("--no-input", is_flag=True, help="Never ask anything."),
@@ -51,7 +51,7 @@ def flags(options: Mapping[str, Any]) -> dict[str, Any]:
     """The settings among a command's options, as far as they were given."""
     keys = (
         "model", "width", "turns", "budget", "max_calls", "max_tokens", "timeout", "concurrency", "out", "strict",
-        "skills", "adr_dir",
+        "skills", "adr_dir", "no_git",
     )  # fmt: skip
     found = {key: options[key] for key in keys if options.get(key) not in (None, (), False)}
     if "adr_dir" in found:  # a resume may come from another folder

@@ -91,6 +91,7 @@ class Settings(BaseModel):
     call_timeout: Positive = 600.0
     out: Annotated[str, AfterValidator(_filled)] = "tmp"
     strict: bool = False
+    no_git: bool = False
     skills: Names = ()
     adr_dir: str | None = None
     prices: dict[str, Price] = {}

@@ -131,7 +131,8 @@ class Session:
             finally:
                 os.close(out)
         except FileNotFoundError:
-            raise SessionError(f"There is no session {path}.", "`cdo list` shows what there is.") from None
+            hint = "`cdo list --git` shows what there is; `cdo restore` writes a folder again that is gone."
+            raise SessionError(f"There is no session {path}.", hint) from None
         except OSError as error:
             raise explain(error, path if error.filename == path.name else path.parent) from None
         session = cls(path, fd, redact)

@@ -33,6 +33,7 @@ from cdo.wording import flat
 AT_END = 5.0  # seconds that the commits still to be made get when the run has ended,
 AT_STOP = 2.0  # and when it was broken off
 
+_PAGE = "report.html"  # made anew from the rest at any time
 _TURN = re.compile(r"t([0-9]+)-")
 _LATE = re.compile(r"[A-Z][A-Z0-9]{1,15}\.md")  # FINAL.md, and the documents beside it
 _INPUT = re.compile(r"00-(input|context)\.md|session\.yaml|t[0-9]+-plan\.yaml")
@@ -60,7 +61,7 @@ class _Keeper:
 
     def __init__(self, session: Session, told: Told, folder: Path) -> None:
         self.repository: Repository | None = None
-        self.branch = ""
+        self.branch = self.foreign = ""  # `foreign`: a commit on the branch that is not cdo's
         self._session = session
         self._told = told
         self._folder = folder
@@ -117,13 +118,15 @@ class _Keeper:
         name = f"{BRANCH}{self._session.name}"
         there = {found.ref: found for found in repository.branches(f"{HEADS}{name}", f"{HEADS}{name}-*")}
         taken = set(repository.unborn()) - set(there)
-        created = branches.created_in(self._session.read("session.yaml") or "")
+        frozen = read_frozen(self._session.read("session.yaml"), self._session.path)
+        forked = frozen.forked and f"{frozen.forked.session}@{frozen.forked.turn}"
+        self._told.identify(frozen.plan.preset, frozen.plan.mode, frozen.created, forked or "")
         recorded = [str(item["branch"]) for item in self._session.records if item["kind"] == "trail"]
         mine = [item for item in reversed(recorded) if re.fullmatch(rf"{re.escape(name)}(-[0-9]+)?", item)]
         for branch in (*mine[:1], name, *(f"{name}-{number}" for number in range(2, 100))):
             found = there.get(f"{HEADS}{branch}")
             free = found is None and f"{HEADS}{branch}" not in taken
-            if free or (found and not found.symbolic and branches.holds(repository, found.tip, created)):
+            if free or (found and not found.symbolic and branches.holds(repository, found.tip, frozen.created)):
                 if branch not in mine[:1]:
                     self._session.note({"kind": "trail", "branch": branch})
                 return branch
@@ -142,6 +145,8 @@ class _Keeper:
             self._tip = tip
             self._tree = {entry.path: entry.object for entry in repository.tree(tip)} if tip else {}
             self._last = branches.trailers(found.message) if found else {}
+            if tip and not self._last and not self.foreign:
+                self.foreign = tip[:12]
             self._event = self._last.get("Cdo-Event", "")
 
     def _there(self) -> Repository:
@@ -150,17 +155,29 @@ class _Keeper:
         return self.repository
 
     def _begin(self, repository: Repository) -> None:
-        """The first commit: the question and the plan; for a fork what it took over, on top of its source."""
+        """The first commit: the question and the plan; for a fork what it took over, on top of its source.
+
+        What a remote keeps of this very session is gone on with.
+        """
         frozen = read_frozen(self._session.read("session.yaml"), self._session.path)
         forked = frozen.forked
+        if there := branches.elsewhere(repository, self._session.name, frozen.created):
+            last = branches.trailers(there.message)
+            carried = {key: value for key, value in last.items() if key in _CARRIED}
+            message = self._told.again(branches.short_name(there), carried)
+            self._tip, self._tree = there.tip, {entry.path: entry.object for entry in repository.tree(there.tip)}
+            self._commit("begin", message, {})
+            if self._found is not None:
+                self._edits(self._found)
+            return
         base = branches.commit_after(repository, forked.session, forked.created, forked.turn) if forked else ""
         if forked is None or not base:
             changes = self._changes(lambda name: name.startswith("00-") or name == "session.yaml")
-            self._commit("begin", self._told.begin(), changes)
+            self._commit("begin", self._told.begin((forked.session, forked.turn) if forked else None), changes)
             return
         self._tip, self._tree = base, {entry.path: entry.object for entry in repository.tree(base)}
         changes = self._changes(lambda name: _within(name, forked.turn))
-        self._commit("begin", self._told.begin((forked.session, forked.turn)), changes)
+        self._commit("begin", self._told.begin((forked.session, forked.turn), forked.turn), changes)
 
     def _holds(self, turn: int) -> bool:
         """Whether the branch has a turn as it is now in the folder."""
@@ -188,7 +205,7 @@ class _Keeper:
         """What differs from the branch, of the files in the folder that are wanted; others are not to be on it."""
         folder, length = Folder(self._session.path), len(self._tip)
         found: dict[str, bytes | None] = {}
-        names = [name for name in folder.files() if branches.acceptable(name) and wanted(name)]
+        names = [name for name in folder.files() if branches.acceptable(name) and wanted(name) and name != _PAGE]
         for name in names:
             try:
                 status = signature((folder.path / name).stat(follow_symlinks=False))
@@ -272,6 +289,7 @@ class Trail:
         self._waiting: deque[Job] = deque()
         self._notes: deque[str] = deque()
         self._off = self._complained = False
+        self._told_of = ""
         self._ending: Job | None = None
         self._patience = AT_STOP
         self._thread = threading.Thread(target=self._work, name="cdo-trail", daemon=True)
@@ -353,6 +371,10 @@ class Trail:
                 # Somebody else was quicker: on top of what is there now, once.
                 if not again or "Not updating" not in str(refused):
                     raise
+        if (foreign := self._keeper.foreign) and not self._told_of:
+            self._told_of = foreign
+            where = f"{self._keeper.branch}: {foreign} is a commit of somebody else"
+            self._notes.append(f"git: {where}; the session's folder counts, what it changed stays in that commit.")
         usual = f"{BRANCH}{self._session.name}"
         if job.event == "begin" and self._keeper.branch != usual:
             self._notes.append(f"git: {usual} holds another session; this one is kept on {self._keeper.branch}.")

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Protocol, TextIO, TypeAlias
 
@@ -175,8 +174,8 @@ class PlainView:
                     self._stream.flush()
 
     def mark(self, status: str) -> None:
-        """Take in what is known from elsewhere of how the run stands."""
-        self.board = replace(self.board, status=status)
+        """Take in that nobody goes on with the run, as is known from elsewhere."""
+        self.board = self.board.left(status)
 
     def close(self) -> None:
         """Nothing to restore."""
@@ -236,8 +235,8 @@ class LiveView:
             self._redraw()
 
     def mark(self, status: str) -> None:
-        """Take in what is known from elsewhere of how the run stands, and show it."""
-        self.board = replace(self.board, status=status)
+        """Take in that nobody goes on with the run, as is known from elsewhere, and show it."""
+        self.board = self.board.left(status)
         if not self._live and self.board.title:
             self._start()
         self._redraw()

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from cdo.console import OUT, SESSION, VERBOSE, dumps, out_folder, session_folder
-from cdo.errors import SessionError
+from cdo.errors import SessionError, UsageError
 
 if TYPE_CHECKING:
+    from cdo.archive import Archive
     from cdo.view import LiveView, PlainView
     from cdo.watching import Fresh, News
 
@@ -22,7 +22,7 @@ UNATTENDED = "nobody runs it"
 
 @click.command()
 @SESSION
-@click.option("-f", "--follow", is_flag=True, help="Wait for a session to begin, or to be resumed, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Wait for a session to begin, or to be resumed, until it is done.")
 @click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON.")
 @OUT
 @VERBOSE
@@ -48,7 +48,23 @@ def _chosen(name: str | None, out: str | None, follow: bool) -> Path:
         return next(running, None) or session_folder(None, out)
     if follow:
         return Path(name) if os.sep in name else session_path(out_folder(out), name)
-    return session_folder(name, out)
+    try:
+        return session_folder(name, out)
+    except (SessionError, UsageError):  # `origin/a` is no name of a folder
+        if kept := _kept(name, out):
+            raise SessionError(
+                f"There is nothing to watch: the folder of {kept.name} is gone, and {kept.place} keeps what it was.",
+                f"`cdo report {name}` shows it, `cdo restore {name}` writes its folder again.",
+            ) from None
+        raise
+
+
+def _kept(name: str, out: str | None) -> Archive | None:
+    """The session on a branch of the repository that sessions live in, else of the working directory's."""
+    from cdo.branches import open_branch
+
+    places = (place for place in (out_folder(out), Path()) if place.is_dir())
+    return next((found for place in places if (found := open_branch(place, name))), None)
 
 
 class _Lines:
@@ -62,7 +78,10 @@ class _Lines:
         self._damaged = False
 
     def follow(self, *, patient: bool) -> None:
-        """Show what happens until it has ended, or `patient` until Ctrl-C; raises `SessionError`."""
+        """Show what happens until it is done, or else until nobody runs it; raises `SessionError`.
+
+        Who is `patient` waits for somebody to run it, unless there is a FINAL.md by then.
+        """
         from cdo.watching import Follower, Phase
 
         before = Phase.RUNNING
@@ -74,11 +93,17 @@ class _Lines:
             if news.phase is Phase.DONE:
                 return self.end(news)
             if news.phase is not before and news.phase is not Phase.RUNNING:
-                if not patient:
+                if not patient or self._finished(news):
                     return self.leave(news)
-                self.wait(self.state(news))
+                self.wait(f"{self.state(news)} Waiting for it; Ctrl-C ends that.")
             before = news.phase
         return None
+
+    def _finished(self, news: News) -> bool:
+        """Whether it was left with a FINAL.md: then nobody will go on with it."""
+        from cdo.watching import Phase
+
+        return news.phase is Phase.LEFT and (self.folder / "FINAL.md").is_file()
 
     def state(self, news: News) -> str:
         """Why nothing goes on, and what to do, in two sentences."""
@@ -91,7 +116,7 @@ class _Lines:
         if news.phase is Phase.STOPPED and news.last:
             why = flat(news.last.data["why"])
             return f"{why if why.endswith(('.', '?', '!', '…')) else f'{why}.'} {resume}"
-        if (self.folder / "FINAL.md").is_file():
+        if self._finished(news):
             return f"Nobody runs it, and it has a FINAL.md: `cdo final {self.name}` prints it."
         return f"Nobody runs it. {resume}"
 
@@ -170,7 +195,8 @@ class _Watcher(_Lines):
 
         if fresh.anew:
             self.note("The journal is another one now: it is told from its beginning.")
-            self.view.board = Board(session=self.view.board.session, preset=self.view.board.preset, going="running")
+            known = self.view.board
+            self.view.board = Board(known.session, known.preset, known.question, going="running")
 
     def _introduce(self) -> None:
         """Tell the view which session it is; a plan that cannot be read hides nothing else."""
@@ -182,6 +208,7 @@ class _Watcher(_Lines):
         try:
             plan = read_frozen(Folder(self.folder).text("session.yaml"), self.folder).plan
             data |= {"preset": plan.preset, "why": plan.why, "models": list(plan.models)}
+            data["question"] = Folder(self.folder).text("00-input.md")
         except SessionError as error:
             self.note(error.message)
         self.view.tell([(0.0, Event("run", self.name, data))])
@@ -202,7 +229,7 @@ class _Watcher(_Lines):
     def leave(self, news: News) -> None:
         """Leave what is known on the screen, and what to do on stderr."""
         if not self.view.board.over:
-            self.view.board = replace(self.view.board, status=UNATTENDED)
+            self.view.board = self.view.board.left(UNATTENDED)
         self.view.close()
         self._closed = True
         super().leave(news)

@@ -23,11 +23,13 @@ _LINE = 240
 class Worth:
     """What turn 1 gives alone, and what the turns after it changed.
 
-    `single` is the first seat of turn 1; `camps` who answers what there, the largest first, `grouped` by its
-    synthesis or else by equal words; `led` the camps of the last turn. `first` is what the single voice took,
-    `blind` all voices of turn 1, `later` everything after them, `total` the whole. `confidence` and `agreement` are
-    those of the syntheses of the first and the last turn; `settled` and `opened` the tensions that later turns
-    settled and brought up; `evidence` the citations that code verified in later turns only. `turns` were held.
+    `single` is the first of the plan's roles that was heard in turn 1; `camps` who answers what there, the largest
+    first, `grouped` by its synthesis or else by equal words; `led` the camps of the last turn. `first` is what the
+    single voice took, `blind` everything asked of voices in turn 1, `grouping` its synthesis, `later` what came after
+    the voices of turn 1, `total` the whole and `shared` the part of it that a fork took over. `confidence` and
+    `agreement` are those of the syntheses of the first and the last turn; `settled` and `opened` the tensions that
+    later turns settled and brought up; `evidence` the citations that code verified in later turns only; `votes` how
+    recorded votes ended. `turns` were held.
     """
 
     turns: int
@@ -37,48 +39,64 @@ class Worth:
     led: tuple[Camp, ...]
     first: Spent
     blind: Spent
+    grouping: Spent
     later: Spent
     total: Spent
+    shared: Spent
     confidence: tuple[float | None, float | None]
     agreement: tuple[float | None, float | None]
     settled: tuple[Life, ...]
     opened: tuple[Life, ...]
     moves: tuple[Move, ...]
     evidence: tuple[str, ...]
+    votes: tuple[str, ...] = ()
+
+    @property
+    def vote(self) -> str:
+        """How the plain vote of turn 1 ends, in words."""
+        lead, every = len(self.camps[0].voices), sum(len(camp.voices) for camp in self.camps)
+        tied = [camp for camp in self.camps if len(camp.voices) == lead]
+        share = f"{lead} of {counted(every, 'voice')}"
+        if len(tied) == 1:
+            return f"{_said(tied[0].position)} ({share})"
+        if lead == 1 and not self.grouped:
+            return "no two voices gave the same answer in the same words"
+        return f"a tie ({share} each): {' / '.join(_said(camp.position) for camp in tied)}"
+
+    @property
+    def counting(self) -> str:
+        """By whose word two answers count as one."""
+        if self.grouped:
+            return "The synthesis of turn 1 grouped the voices by their answers; code counted them."
+        return "Only equal words were counted as one answer; whether others mean the same is for the reader to say."
 
     def markdown(self) -> str:
         """The section of FINAL.md, without its heading."""
-        lead = self.camps[0]
-        share = f"{len(lead.voices)} of {sum(len(camp.voices) for camp in self.camps)} voices"
-        vote = f"{_cell(lead.position)} ({share})"
-        if not self.grouped and len(self.camps) > 1 and len(lead.voices) == 1:
-            vote = "no two voices gave the same answer in the same words"
-        elif len(self.camps) > 1 and len(self.camps[1].voices) == len(lead.voices):
-            vote = f"a tie: {'; or '.join(_cell(camp.position) for camp in _tied(self.camps))} ({share} each)"
         sure = f" ({self.single.confidence:.2f})" if self.single.confidence is not None else ""
+        one = _said(self.single.position)
+        vote = price(self.blind + self.grouping if self.grouped else self.blind)
+        shared = f" (of it {price(self.shared)} taken over with the fork)" if self.shared.calls else ""
         rows = [
-            "What one voice, or a plain vote of the blind first turn, answers, beside this run. Code sets them side "
-            "by side; whether two answers mean the same is for the reader to say.",
+            f"What one voice, or a plain vote of the blind first turn, answers, beside this run. {self.counting}",
             "",
             "| answer | what it says | cost |",
             "|---|---|---|",
-            f"| one voice (`t1-{self.single.voice}`) | {_cell(self.single.position)}{sure} | {price(self.first)} |",
-            f"| plain vote of turn 1 | {vote} | {price(self.blind)} |",
-            f"| this run, {counted(self.turns, 'turn')} | the decision above | {price(self.total)} |",
+            f"| one voice (`t1-{self.single.voice}`) | {_cell(one)}{sure} | {price(self.first)} |",
+            f"| plain vote of turn 1 | {_cell(self.vote)} | {vote} |",
+            f"| this run, {counted(self.turns, 'turn')} | the decision above | {price(self.total)}{shared} |",
             "",
         ]
+        taken = f"{price(self.later)} ({counted(self.later.calls, 'call')})"
         if self.turns == 1:
             return "\n".join(
-                [*rows, f"There was no later turn; the rest of the cost ({price(self.later)}) weighed it."]
+                [*rows, f"There was no later turn; the synthesis and this answer took {taken}.", *self._votes()]
             )
-        changes = self._changes() or [
-            "- Nothing on record: no tension settled or opened, no reason, no new evidence."
-        ]
+        changes = self._changes() or ["- Nothing on record: no tension settled or opened, no answer that moved."]
         span = "Turn 2" if self.turns == 2 else f"Turns 2–{self.turns}"
-        head = (
-            f"{span}, the syntheses and this answer took {price(self.later)} ({counted(self.later.calls, 'call')}):"
-        )
-        return "\n".join([*rows, head, "", *changes])
+        return "\n".join([*rows, f"{span}, the syntheses and this answer took {taken}:", "", *changes])
+
+    def _votes(self) -> list[str]:
+        return [f"- Voted on: {flat(vote, _LINE)}" for vote in self.votes]
 
     def _changes(self) -> list[str]:
         found = []
@@ -92,10 +110,14 @@ class Worth:
         settled = [life for life in self.settled if life.id not in opened]
         found += _some([f"- {_titled(life)}: {life.status} in turn {life.ended}." for life in settled])
         found += _some([f"- {_titled(life)}: came up in turn {life.since}, {_end(life)}." for life in self.opened])
-        said = [move for move in self.moves if move.because or move.evidence or move.joined]
-        found += _some([_moved(move) for move in sorted(said, key=lambda move: not move.evidence)])
-        if silent := len(self.moves) - len(said):
-            found.append(f"- {counted(silent, 'position')} read differently later without a stated reason.")
+        moved = [move for move in self.moves if not move.reworded]
+        told = [move for move in moved if move.because or move.evidence or move.joined]
+        silent = [f"{move.voice} (turn {move.turn})" for move in moved if move not in told]
+        if silent:
+            more = f" and {len(silent) - SHOWN} more" * (len(silent) > SHOWN)
+            found.append(f"- Answered otherwise without a stated reason: {', '.join(silent[:SHOWN])}{more}.")
+        found += _some([_moved(move) for move in sorted(told, key=lambda move: bool(move.evidence))])
+        found += self._votes()
         if self.evidence:
             shown = ", ".join(f"`{flat(item, 80)}`" for item in self.evidence[:SHOWN])
             more = f" and {len(self.evidence) - SHOWN} more" if len(self.evidence) > SHOWN else ""
@@ -103,8 +125,12 @@ class Worth:
         return found
 
 
-def of(history: History) -> Worth | None:
-    """What a session was worth so far; None where nothing of turn 1 can be read."""
+def of(history: History, votes: Sequence[str] = ()) -> Worth | None:
+    """What a session was worth so far; None where no answer of turn 1 can be read.
+
+    Not for plans whose first turn is a phase (`modes.phased`): it does not answer the question. `votes` tells how
+    recorded votes ended where there is no FINAL.md yet.
+    """
     heard = [held for held in history.turns if any(said.position for said in held.voices)]
     if not heard or heard[0].number != 1:
         return None
@@ -113,7 +139,8 @@ def of(history: History) -> Worth | None:
     voices = [said for said in first.voices if said.position]
     single = min(voices, key=lambda said: (order.index(said.role) if said.role in order else len(order), said.voice))
     total = history.spent + history.shared
-    blind = sum((said.spent for said in first.voices), Spent())
+    asked = [spent for name, spent in history.calls.items() if name.startswith("t1-") and name != first.synthesis]
+    blind = sum(asked, Spent())
     known = {finding.citation for said in first.voices for finding in said.findings}
     later = [name for held in heard[1:] for said in held.voices for name in said.verified if name not in known]
     return Worth(
@@ -124,14 +151,17 @@ def of(history: History) -> Worth | None:
         led=last.camps,
         first=single.spent,
         blind=blind,
+        grouping=first.synthesis_spent,
         later=total - blind,
         total=total,
+        shared=history.shared,
         confidence=(_confidence(first), _confidence(last)),
         agreement=(_agreement(first), _agreement(last)),
         settled=tuple(life for life in history.tensions if life.ended and life.ended > 1),
         opened=tuple(life for life in history.tensions if life.since > 1),
         moves=history.moves,
         evidence=tuple(dict.fromkeys(later)),
+        votes=history.final.votes if history.final else tuple(votes),
     )
 
 
@@ -149,10 +179,6 @@ def _equal(voices: Sequence[Said]) -> tuple[Camp, ...]:
     return tuple(sorted(camps, key=lambda camp: -len(camp.voices)))
 
 
-def _tied(camps: Sequence[Camp]) -> list[Camp]:
-    return [camp for camp in camps if len(camp.voices) == len(camps[0].voices)]
-
-
 def _confidence(held: Held) -> float | None:
     return held.directive.confidence if held.directive else None
 
@@ -162,7 +188,12 @@ def _agreement(held: Held) -> float | None:
 
 
 def _camp(camps: Sequence[Camp]) -> str:
-    return f"“{flat(camps[0].position, _LINE)}” ({len(camps[0].voices)} of {sum(len(c.voices) for c in camps)})"
+    return f"“{_said(camps[0].position)}” ({len(camps[0].voices)} of {sum(len(c.voices) for c in camps)})"
+
+
+def _said(text: str) -> str:
+    """What was said, as it stands in a sentence."""
+    return flat(text, _LINE).rstrip(".")
 
 
 def _titled(life: Life) -> str:
@@ -174,12 +205,12 @@ def _end(life: Life) -> str:
 
 
 def _moved(move: Move) -> str:
-    why = f" Because: {flat(move.because, _LINE)}" if move.because else " No reason was stated."
-    backed = f"new verified evidence: {', '.join(f'`{flat(item, 80)}`' for item in move.evidence[:3])}"
-    where = ", joining the largest camp" if move.joined else ""
-    proof = backed if move.evidence else "no new verified evidence"
-    said = f"“{flat(move.before.position, _LINE)}” → “{flat(move.after.position, _LINE)}”"
-    return f"- {move.voice} moved in turn {move.turn}{where} ({proof}): {said}.{why}"
+    where = ", to the camp that led" if move.joined else ""
+    proof = f"new verified evidence: {', '.join(f'`{flat(item, 80)}`' for item in move.evidence[:3])}"
+    why = f"; because: {_said(move.because)}" if move.because else "; no reason was stated"
+    backed = proof if move.evidence else "no new verified evidence"
+    said = f"“{_said(move.before.position)}” → “{_said(move.after.position)}”"
+    return f"- {move.voice} moved in turn {move.turn}{where} ({backed}): {said}{why}."
 
 
 def _some(lines: list[str]) -> list[str]:
@@ -188,5 +219,5 @@ def _some(lines: list[str]) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    """One line of a Markdown table."""
-    return flat(text, _LINE).replace("\\", "\\\\").replace("|", "\\|")
+    """Text as it stands in a Markdown table."""
+    return text.replace("\\", "\\\\").replace("|", "\\|")

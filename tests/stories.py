@@ -154,6 +154,11 @@ def told(info: RequestInfo) -> Answer | Fault | None:
         return Answer(speech(found[2], int(found[1])))
     if found and info.kind == "synthesis":
         return Answer(synthesis(int(found[1])))
+    if info.kind == "comparison":
+        same, differences = ("yes", "[]") if info.call.startswith("t1-") else ("no", '["B leaves the polling alone"]')
+        return Answer(
+            f'---\nsame: {same}\ndifferences: {differences}\nwhy: "Both write twice."\n---\n\nI read both.\n'
+        )
     if info.kind == "final":
         return Answer(
             final_text(

@@ -17,10 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdo import audit
+from cdo import __version__, audit, commit_messages
 from cdo.archive import Folder
 from cdo.audit import Audited, Brief, BriefFormat, Comparison, ComparisonFormat, Order, orders
 from cdo.audit_report import report
+from cdo.branches import trailers
 from cdo.convergence import Tension
 from cdo.errors import SessionError
 from cdo.final import FinalData
@@ -33,6 +34,7 @@ from tests.conftest import Desk, explained
 from tests.faults import Fault
 from tests.harness import QUESTION, exchanges, kill_group, tree, wait_for
 from tests.provider import Provider
+from tests.repositories import git, subjects
 from tests.test_seats_run import AGENT
 
 MINI, NANO = "openai/gpt-4.1-mini", "openai/gpt-4.1-nano"
@@ -283,12 +285,27 @@ def test_the_same_model_is_said_to_test_the_order_only() -> None:
     assert "this tests the order only" not in report(found, {}, 4, 0.0).body
 
 
+def test_a_chair_that_judged_itself_is_named() -> None:
+    found = ended(*[says("yes")] * 4, wanted=2)
+    own = "The model that summed up {} also judged whether it decides the same"
+    assert own.format("orders 1, 2") in report(found, {}, 8, 0.0).body
+    asked = {f"t1-{kind}": NANO for kind in ("comparison-1", "comparison-2")}
+    assert own.format("order 2") in report(found, asked, 8, 0.0).body
+    asked |= {f"t2-{kind}": NANO for kind in ("comparison-1", "comparison-2")}
+    assert "also judged" not in report(found, asked, 8, 0.0).body
+
+
+def test_the_report_names_what_it_audits() -> None:
+    assert report(ended(says("yes"), says("yes")), {}, 4, 0.0).own == {"audits": "a"}
+
+
 def test_a_brief_that_is_none() -> None:
     outside = brief().model_dump_json().replace('"00-t2-pragmatist"]', '"00-../../secret"]')
     for text in ("{}", "no JSON", outside):
         with pytest.raises(SessionError, match="brief of this audit"):
             BriefFormat().parse(text)
     assert BriefFormat().parse(brief().model_dump_json()) == brief()
+    assert commit_messages.BRIEF == audit.BRIEF
     program = audit.program(a_plan())
     next(program)
     with pytest.raises(SessionError, match="no brief"):
@@ -523,6 +540,13 @@ def test_an_audit_is_kept_on_a_branch_as_a_run_is(run: Desk, p: Provider) -> Non
         ["git", "branch", "-a"], cwd=run.path, check=True, capture_output=True, text=True
     ).stdout
     assert "a-audit" in branches and "a-audit-2" not in branches, (branches, done.err)
+    told = subjects(run.path, "cdo/a-audit")
+    assert told[0] == "Begin: audit of a" and told[1].startswith(f"Order 1: {MINI}, confidence 0.")
+    assert told[2:] == ["Audit of a: survives 1 of 1 order"]
+    message = git(run.path, "log", "-1", "--format=%B", "cdo/a-audit")
+    assert "Verdict: survives (it survives 1 of 1 order)" in message and "|" not in message
+    found = trailers(message)
+    assert (found["Cdo-Audits"], found["Cdo-Preset"], found["Cdo-Status"]) == ("a", "audit", "survives")
 
 
 def test_the_options_of_a_run_are_those_of_an_audit(run: Desk, p: Provider) -> None:
@@ -559,8 +583,32 @@ def test_one_voice_can_only_be_audited_by_another_model(run: Desk, p: Provider) 
 def test_edited_replies_and_marks_are_what_the_next_chair_reads(run: Desk, p: Provider) -> None:
     voice = next(run.session().glob("t2-critic.md"))
     voice.write_text(voice.read_text().replace("Stage it", "Never do it"))
-    run("audit", "a", "-m", MINI).ok()
+    explained(run("audit", "a", "-m", MINI), 8, "t2-critic.md was edited since a ended", "`cdo resume a` first")
+    assert not run.session("a-audit").exists()
+    run("resume", "a", "--yes").ok()
+    p.reset()
+    assert "other inputs" not in run("audit", "a", "-m", MINI).ok().err
     assert all("Never do it" in info.prompt for info in p.calls if info.kind == "synthesis")
+
+
+def test_another_question_must_be_weighed_first(run: Desk, p: Provider) -> None:
+    (run.session() / "00-input.md").write_text("Should we move to Peru?\n")
+    explained(run("audit", "a", "-m", MINI), 8, "00-input.md was edited since a ended")
+
+
+def test_a_decision_that_a_person_wrote_is_said_to_be_one(run: Desk, p: Provider) -> None:
+    path = run.session() / "FINAL.md"
+    path.write_text(path.read_text().replace("Stage it", "Stage it twice"))
+    notes = run("audit", "a", "-m", MINI, "--dry-run", "--json").ok().json["notes"]
+    assert "FINAL.md was edited: the decision is audited as a person left it." in notes
+    assert not [note for note in notes if "Today's cdo" in note]
+
+
+def test_another_version_of_cdo_is_said(run: Desk, p: Provider) -> None:
+    path = run.session() / "session.yaml"
+    path.write_text(re.sub(r"(?m)^cdo: .*", "cdo: 0.0.1", path.read_text()))
+    notes = run("audit", "a", "-m", MINI, "--dry-run", "--json").ok().json["notes"]
+    assert f"a was made by cdo 0.0.1; the audit asks in the words of {__version__}." in notes
 
 
 def test_a_missing_voice_and_a_mended_answer_can_be_audited(run: Desk, p: Provider) -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from cdo import branches, history
 from cdo.archive import Folder
 from cdo.branches import OnBranch, kept, open_branch, trailers, turns
+from cdo.commit_messages import Told
 from cdo.errors import SessionError, UsageError
 from cdo.git import Repository, find
 from cdo.sessions import session_path
+from cdo.types import Event
 from tests.conftest import A, Desk, explained
 from tests.provider import Provider
 from tests.repositories import git, repository, subjects
@@ -55,6 +59,10 @@ def test_sessions_on_branches_are_told_from_their_newest_commit(told: Desk) -> N
     assert (a.status, a.turn, a.problem) == ("max_turns", 2, "Should we split the service?")
     assert a.confidence == pytest.approx(final["confidence"], abs=0.005) and a.cost == pytest.approx(final["cost"])
     assert (b.status, b.turn, b.branch) == ("budget", 1, "cdo/b") and b.date.startswith("20")
+    frozen = yaml.safe_load((told.session() / "session.yaml").read_text())
+    assert (a.preset, a.created) == ("think", frozen["created"])
+    every = git(told.path, "log", "--format=%(trailers:key=Cdo-Created,valueonly,separator=)", "cdo/a").split()
+    assert every == [frozen["created"]] * 4
 
 
 def test_without_a_repository_there_are_none(tmp_path: Path) -> None:
@@ -76,14 +84,6 @@ def test_a_session_reads_from_its_branch_as_from_its_folder(told: Desk) -> None:
     here, there = history.read(branch), history.read(folder)
     assert here == there
     assert branch.artifact("t1-critic") == folder.artifact("t1-critic")
-
-
-def test_a_session_reads_as_it_was_after_a_turn(told: Desk) -> None:
-    branch = open_branch(told.path, "a", 1)
-    assert branch and len(history.read(branch).turns) == 1 and branch.text("FINAL.md") is None
-    with pytest.raises(SessionError, match="has no turn 7") as error:
-        open_branch(told.path, "a", 7)
-    assert error.value.hint == "Turns that it has: 1, 2."
 
 
 @pytest.mark.parametrize("name", ["zz", "../a", "a..b", "", "*", "main", "a.lock", "-x", "refs/heads/cdo/a"])
@@ -187,7 +187,7 @@ def test_what_a_strangers_commit_says_is_shown_as_plain_text(repo: Repository) -
     assert found["x"].problem == "␛[31mred" and found["x"].status == "␛]0;evil"
     assert (found["x"].turn, found["x"].cost) == (0, None)
     date = "2023-11-14T22:13:20+00:00"
-    assert found["z"] == OnBranch("z", "cdo/z", date, "unfinished", 3, None, None, "")
+    assert found["z"] == OnBranch("z", "cdo/z", date, "unfinished", 3, None, None, "", "", "")
 
 
 def test_trailers_are_only_the_last_paragraph_and_only_if_all_of_it_is_cdos() -> None:
@@ -197,6 +197,36 @@ def test_trailers_are_only_the_last_paragraph_and_only_if_all_of_it_is_cdos() ->
     }
     assert trailers("A\n\nCdo-Turn: 1\nSigned-off-by: x\n") == {}
     assert trailers("Cdo-Turn\n") == trailers("") == {}
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("**Carried** (4:1): stage it. *(added by cdo)*", "Carried (4:1): stage it."),
+        ("## _Stage_ `a_b_c` by 2 * 3 * 4", "Stage `a_b_c` by 2 * 3 * 4"),
+        ("***Stage*** __it__ and snake_case_name", "Stage it and snake_case_name"),
+    ],
+)
+def test_a_subject_has_no_signs_of_markdown(said: str, shown: str) -> None:
+    data = {"decision": said, "status": "converged", "why": "x", "flags": [], "turns": 1, "confidence": 0.5}
+    job = Told("a", "Q?", [], str).take(Event("done", "", data))
+    assert job and job.message.splitlines()[0] == f"FINAL: {shown}"
+
+
+def test_what_a_session_is_stands_in_every_message() -> None:
+    told = Told("a", "Q?", [], str)
+    job = told.take(Event("stopped", "", {"status": "BudgetReached", "why": "x"}))
+    told.identify("full", "parliament", "2026-01-01", "b@2")
+    assert job
+    for message in (job.message, told.begin(), told.edited(["t1-critic.md"], [], {}), told.again("origin/cdo/a", {})):
+        found = trailers(message)
+        assert (found["Cdo-Preset"], found["Cdo-Created"], found["Cdo-Fork"]) == (
+            "full,parliament",
+            "2026-01-01",
+            "b@2",
+        )
+    told.identify("think", None, "2026-01-01", "")
+    assert trailers(told.begin())["Cdo-Preset"] == "think"
 
 
 def test_a_turn_that_was_held_again_hides_what_came_after_it() -> None:
@@ -227,25 +257,65 @@ def test_a_session_whose_folder_is_gone_is_restored_and_gone_on_with(tmp_path: P
     assert names == ["Begin:", "Turn", "Stopped", "Turn", "FINAL:"]
 
 
-def test_restore_refuses_what_is_there_and_takes_another_name(told: Desk, tmp_path: Path) -> None:
-    explained(told("restore", "a"), 8, "There is a session tmp/cdo-a already", "--session")
-    out = ("--out", str(tmp_path / "out"))
-    told("restore", "a", "--session", "copy", *out).ok()
-    copy = Folder(tmp_path / "out" / "cdo-copy")
+def test_restore_refuses_what_is_there_and_takes_another_folder(told: Desk, tmp_path: Path) -> None:
+    explained(told("restore", "a"), 8, "There is a session tmp/cdo-a already", "--out", "cdo fork a")
+    told("restore", "a", "--out", str(tmp_path / "out")).ok()
+    copy = Folder(tmp_path / "out" / "cdo-a")
     found = open_branch(told.path, "a")
     assert found and copy.files() == found.files()
     assert all(copy.data(name) == found.data(name) for name in copy.files())
-    explained(told("restore", "a", "--session", "../x", *out), 2, "cannot be the name of a session")
+    explained(told("restore", "../x", "--out", str(tmp_path / "out")), 8, "There is no branch of git")
 
 
-def test_restore_takes_the_state_after_a_turn(told: Desk, tmp_path: Path) -> None:
-    done = told("restore", "a", "--turn", "1", "--out", str(tmp_path / "out")).ok()
-    assert "cdo resume a" in done.err
-    names = Folder(tmp_path / "out" / "cdo-a").files()
-    assert (
-        "t1-synthesis.md" in names and "FINAL.md" not in names and not any(name.startswith("t2-") for name in names)
-    )
-    explained(told("restore", "a", "--turn", "9", "--session", "c"), 8, "has no turn 9", "Turns that it has: 1, 2.")
+@pytest.fixture
+def clone(told: Desk, tmp_path: Path) -> Iterator[Desk]:
+    """A clone of the repository of `a` and `b`, with their branches on its remote alone."""
+    git(tmp_path, "clone", "-q", str(told.path), "clone")
+    (tmp_path / "clone" / "tmp").mkdir()
+    yield Desk(tmp_path / "clone", told.url)
+
+
+def test_what_a_remote_keeps_is_gone_on_with_on_top_of_it(clone: Desk) -> None:
+    clone("restore", "b").ok()
+    clone("resume", "b", "--max-calls", "50").ok()
+    assert git(clone.path, "merge-base", "cdo/b", "origin/cdo/b") == git(clone.path, "rev-parse", "origin/cdo/b")
+    events = [subject.split()[0] for subject in subjects(clone.path, "cdo/b")]
+    assert events[:4] == ["Begin:", "Turn", "Stopped", "Begin:"] and events[4:] == ["Turn", "Turn", "FINAL:"]
+    assert subjects(clone.path, "cdo/b")[3] == "Begin: go on from origin/cdo/b: Should we move?"
+    assert git(clone.path, "diff", "--name-only", "cdo/b~4", "cdo/b~3") == ""
+
+
+def test_what_a_person_changed_on_top_of_a_remotes_is_a_commit_of_its_own(clone: Desk) -> None:
+    clone("restore", "b").ok()
+    path = clone.session("b") / "t1-synthesis.md"
+    path.write_text(path.read_text().replace("what ", "whether Peru ", 1))
+    clone("resume", "b", "--yes", "--max-calls", "50").ok()
+    assert "Edited: t1-synthesis.md" in subjects(clone.path, "cdo/b")
+
+
+def test_another_session_of_that_name_begins_anew(clone: Desk) -> None:
+    clone("think", "--turns", "1", "--session", "a", "Another question?").ok()
+    assert subjects(clone.path, "cdo/a")[0] == "Begin: Another question?"
+    assert not git(clone.path, "merge-base", "cdo/a", "origin/cdo/a", check=False)
+
+
+def test_a_fork_of_what_a_remote_keeps_begins_at_its_commit(clone: Desk) -> None:
+    clone("fork", "origin/a", "--turn", "1", "--turns", "2", "--session", "f").ok()
+    assert git(clone.path, "merge-base", "cdo/f", "origin/cdo/a") == git(clone.path, "rev-parse", "origin/cdo/a~2")
+    assert subjects(clone.path, "cdo/f")[2].startswith("Begin: fork of a after turn 1: ")
+
+
+def test_a_fork_without_a_shared_commit_says_what_it_is(cdo: Desk) -> None:
+    cdo("think", "--turns", "2", *A, "Should we split the service?").ok()
+    repository(cdo.path)
+    cdo("fork", "a", "--turn", "1", "--turns", "2").ok()
+    told = subjects(cdo.path, "cdo/a-2")
+    assert told[0].startswith("Begin: fork of a after turn 1: ") and len(told) == 4
+    messages = [git(cdo.path, "log", "-1", "--format=%B", f"cdo/a-2~{back}") for back in (3, 2, 1, 0)]
+    assert {trailers(message)["Cdo-Fork"] for message in messages} == {"a@1"}
+    assert [trailers(message)["Cdo-Turn"] for message in messages] == ["0", "1", "2", "2"]
+    assert "This turn: taken over from a." in messages[1] and "This turn: 4 calls, " in messages[2]
+    assert all(re.search(r"In all: .*, and \$0\.\d+ before the fork\.", message) for message in messages[1:])
 
 
 def test_what_only_a_branch_keeps_is_listed_and_read(cdo: Desk) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -17,11 +18,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cdo import catalogue, queries
+from cdo import catalogue, queries, worth
 from cdo.catalogue import MARKS, Hit
 from cdo.content import Library
 from cdo.context import estimate_tokens
-from cdo.recall import recalled
+from cdo.recall import Recalled, recalled
 from cdo.sessions import group_file, group_records
 from tests.conftest import Desk
 from tests.harness import ROOT, needs_mounts
@@ -312,9 +313,45 @@ def test_search_reads_tensions_positions_and_sections(finished: Desk, out: Path)
         return hit.where
 
     assert where("as seen by critic in turn 1") == "positions"
-    assert where("speed against safety in turn 1") in ("tensions", "sections")
-    assert where("settled by the way back") == "sections"
+    assert where("speed against safety in turn 1") == "tensions"
+    assert where("settled by the way back") == "key tensions"
+    assert where("critic objects the way back of turn 3") == "minority reports"
+    assert where("measure for one month") == "action items"
     assert where("split the service") == "problem"
+
+
+def test_search_finds_nothing_that_code_writes_into_every_session(finished: Desk, out: Path) -> None:
+    path = past(finished, out, "a")
+    text = (path / "FINAL.md").read_text()
+    assert "(moderate; as judged by the last synthesis, uncalibrated)" in text
+    assert "On record: " in text
+    gained = f"## {worth.TITLE}\n\nWhat one voice answers, for the reader.\n\n| plain vote of turn 1 | It | $0.01 |\n"
+    kept = "## Ballots\n\nAlmost everybody abstained.\n"
+    base = re.sub(f"(?ms)^## {worth.TITLE}\n.*", "", text)
+    cited = "Citations: 1 of 2 were found in the repository as cited. Not verified:\n\n- ✗ `nowhere.py:3`: gone\n\n"
+    (path / "FINAL.md").write_text(base.replace("## Key Tensions", f"{cited}## Key Tensions") + f"\n{kept}\n{gained}")
+    assert found(out, "plain", "vote", "reader") == []
+    for words in ("uncalibrated", "judged by the last synthesis", "on record", "repository as cited", "confidence"):
+        assert found(out, words) == [], words
+    assert found(out, "nowhere.py") == ["a"]
+    (hit,) = catalogue.search(out, queries.match(["abstained"]))
+    assert (hit.where, hit.passage.endswith("everybody \x01abstained\x02.")) == ("ballots", True)
+
+
+@pytest.mark.parametrize("heading", ["\x1b[31mOdd\x01 \x1e heading", "x" * 500, "…"])
+def test_a_passage_stands_under_its_own_heading(finished: Desk, out: Path, heading: str) -> None:
+    path = past(finished, out, "a")
+    with (path / "FINAL.md").open("a") as final:
+        final.write(
+            f"\n\n## {heading}\n\n…pelicans\x1e and\x02 otters…\n\n## Another\n\npelicans walruses walruses\n"
+        )
+    (hit,) = catalogue.search(out, queries.match(["otters"]))
+    plain = heading.replace("\x01", "").replace("\x1e", "").casefold()
+    assert hit.where == " ".join(plain.split())
+    assert hit.passage.count("\x02") == 1
+    (hit,) = catalogue.search(out, queries.match(["walruses"]))
+    assert hit.where == "another"
+    assert "otters" not in hit.passage
 
 
 def test_search_goes_on_where_a_file_is_damaged(finished: Desk, out: Path) -> None:
@@ -348,7 +385,7 @@ ASKED = "Should the importer cache what it parsed?"
 def recall(
     out: Path, problem: str = ASKED, most: int = 3, budget: int = 2000, leave_out: tuple[str, ...] = ()
 ) -> str:
-    return recalled(problem, out, LIBRARY, most, budget, leave_out)
+    return recalled(problem, out, LIBRARY, most, budget, leave_out).text
 
 
 def test_recall_tells_what_was_decided_on_the_like(finished: Desk, out: Path) -> None:
@@ -372,6 +409,43 @@ def test_recall_tells_what_was_decided_on_the_like(finished: Desk, out: Path) ->
     assert recall(out, most=0) == ""
     assert recall(out, "Why?") == ""
     assert recall(out, "Should we sell the importer?") == ""  # one word in common says nothing
+    assert recalled(ASKED, out, LIBRARY, 3, 2000).names == ("near",)
+    assert recalled(ASKED, out, LIBRARY, 3, 20) == Recalled()
+
+
+def test_a_long_decision_does_not_push_dissent_out(finished: Desk, out: Path) -> None:
+    past(finished, out, "long", "Is caching in the importer worth it?", "Do not cache in the importer. " * 1000)
+    for budget in (500, 1000, 2000):
+        text = recall(out, budget=budget)
+        assert estimate_tokens(text) <= budget
+        assert estimate_tokens(text) > budget * 0.8
+        cut = text.index("[… cut …]")
+        assert text.index("Decision: Do not cache") < cut < text.index("Minority reports:\n- critic objects")
+    change(out / "cdo-long", "- critic objects", "- critic objects " + "and objects " * 100)
+    change(out / "cdo-long", "## Minority Reports\n\n", "## Minority Reports\n\n" + f"- {'no ' * 100}\n" * 9)
+    text = recall(out, budget=450)
+    assert estimate_tokens(text) <= 450
+    assert text.count("no no") > 20 and text.count("Do not cache") > 5
+
+
+def test_a_run_and_its_forks_are_one_precedent(finished: Desk, out: Path) -> None:
+    def forked(name: str, source: str, problem: str) -> None:
+        plan = past(finished, out, name, problem, "Cache it.") / "session.yaml"
+        was = plan.read_text()
+        assert "forked: null" in was
+        new = f"forked:\n  session: {source}\n  turn: 1\n  created: '2026-01-01T00:00:00+00:00'"
+        plan.write_text(was.replace("forked: null", new))
+
+    past(finished, out, "first", "Cache in the importer?", "Cache it.")
+    past(finished, out, "other", "Cache in the importer, or in the parser?", "Cache it.")
+    forked("second", "first", "Cache what the importer parsed?")
+    forked("third", "second", "Cache in the importer?")
+    forked("left", "gone", "Cache in the importer?")
+    forked("right", "gone", "Cache in the importer?")
+    names = recalled(ASKED, out, LIBRARY, 9, 9000).names
+    assert names[0] == "second"
+    assert sorted(map(str, names[1:])) in (["left", "other"], ["other", "right"])
+    assert "second" not in recalled(ASKED, out, LIBRARY, 9, 9000, ("second",)).names
 
 
 def test_recall_keeps_to_its_budget_and_drops_the_least_like(finished: Desk, out: Path) -> None:
@@ -419,6 +493,6 @@ def test_the_index_holds_no_more_than_the_files(finished: Desk, out: Path) -> No
     records = [record for file in (path / "calls").iterdir() for record in group_records(file.read_bytes(), "x")]
     files += " ".join(json.dumps(records).split())
     for text in columns:
-        for part in text.split("\n"):
+        for part in re.split("[\n\x1e]", text):
             for sentence in part.split(": "):
                 assert " ".join(sentence.split()) in files

@@ -833,9 +833,7 @@ EFFECTS: dict[str, dict[str, str]] = {
         "--verbose": LOUD,
     },
     "restore": {
-        "--turn": f"{BRANCHES}test_restore_takes_the_state_after_a_turn",
-        "--session": f"{BRANCHES}test_restore_refuses_what_is_there_and_takes_another_name",
-        "--out": f"{BRANCHES}test_restore_refuses_what_is_there_and_takes_another_name",
+        "--out": f"{BRANCHES}test_restore_refuses_what_is_there_and_takes_another_folder",
         "--verbose": LOUD,
     },
     "list": {

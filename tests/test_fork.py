@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,6 +90,7 @@ def test_a_fork_asks_only_for_the_turns_after_the_shared_ones(
     assert data(ran.session()) == before, "the source stays as it is"
     # Nothing was changed, and the provider answers by the prompt alone: the second try comes to the same.
     final = (ran.session("a-2") / "FINAL.md").read_text().partition("## Decision")[2]
+    final = re.sub(r" \(of it \$[0-9.]+ taken over with the fork\)", "", final)
     assert turn == 0 or final == (ran.session() / "FINAL.md").read_text().partition("## Decision")[2]
 
 
@@ -162,7 +164,7 @@ def test_an_unfinished_run_is_forked_after_its_last_complete_turn(cdo: Desk, pro
     explained(
         cdo("fork", "a", "--turn", "2", "--no-run"), 2, "has not held turn 2", "The last complete one is turn 1"
     )
-    explained(cdo("fork", "a", "--turn", "-1", "--no-run"), 2, "turn -1")
+    explained(cdo("fork", "a", "--turn", "-1", "--no-run"), 2, "--turn", "-1")
     before = len(provider.calls)
     done = cdo("fork", "a", "--max-calls", "99").ok()
     assert "shares turn 1 with a" in done.err
@@ -244,11 +246,32 @@ def test_a_fork_lives_and_says_what_its_options_ask_for(ran: Desk, provider: Pro
 def test_what_an_edit_made_stale_is_asked_again_only_with_consent(ran: Desk, provider: Provider) -> None:
     file = ran.session() / "t1-critic.md"
     file.write_text(file.read_text().replace("Stage it", "Split it"))
-    ran("fork", "a", "--turn", "1", "--no-input").failed(6, "stale", "cdo resume a-2 --yes")
-    assert provider.calls == []
-    ran("fork", "a", "--turn", "1", "--yes").ok()
+    refused = explained(ran("fork", "a", "--turn", "2"), 2, "t1-critic.md changed since t1-synthesis.md was made")
+    assert "`cdo resume a` weighs it first, or fork after turn 0: --turn 0" in refused.err
+    assert provider.calls == [] and not ran.session("a-2").exists()
+    done = ran("fork", "a", "--turn", "1", "--yes").ok()
+    assert "asked again is t1-synthesis, which an edit made stale" in done.err and "not paid" not in done.err
     assert asked(provider) == sorted(["t1-synthesis", *T2, *T3, "final"])
-    assert (ran.session("a-3") / "superseded/1/t1-synthesis.md").exists() and file.exists()
+    assert (ran.session("a-2") / "superseded/1/t1-synthesis.md").exists() and file.exists()
+
+
+def test_a_fork_ends_before_what_an_edit_made_stale_or_after_it_was_weighed(ran: Desk, provider: Provider) -> None:
+    file = ran.session() / "t2-critic.md"
+    file.write_text(file.read_text().replace("Stage it", "Split it"))
+    explained(ran("fork", "a", "--turn", "3", "--no-run"), 2, "t2-critic.md changed", "fork after turn 1: --turn 1")
+    assert "not asked, not paid again" in ran("fork", "a", "--turn", "1", "--no-run").ok().err
+    ran("resume", "a", "--yes").ok()
+    before = len(provider.calls)
+    assert "not asked, not paid again" in ran("fork", "a", "--turn", "2").ok().err
+    assert sorted(info.call for info in provider.calls[before:]) == sorted([*T3, "final"])
+
+
+def test_the_caps_that_a_fork_takes_over_are_told(cdo: Desk, provider: Provider) -> None:
+    cdo("think", "--max-calls", "6", "--budget", "9", *A, QUESTION).failed(5)
+    assert "at most $9.00, 6 calls, as a was begun with" in cdo("fork", "a", "--no-run").ok().err
+    told = cdo("fork", "a", "--no-run", "--max-calls", "7").ok().err
+    assert "at most $9.00, as a was begun with" in told and "6 calls" not in told
+    assert "at most" not in cdo("fork", "a", "--no-run", "--max-calls", "7", "--budget", "8").ok().err
 
 
 def test_a_projects_command_agent_answers_in_a_fork_only_with_trust(ran: Desk, tmp_path: Path) -> None:

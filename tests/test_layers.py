@@ -34,7 +34,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("ending", "alarms", "runner"),  # a program decides, the runner acts; neither knows the other
     ("deliberate", "debug", "parliament", "audit", "frozen", "seating", "commit_messages"),
     ("modes", "history", "trail", "audit_report"),
-    ("worth", "catalogue", "forking"),
+    ("worth", "forking", "report_head"),
+    ("catalogue",),
     ("preview", "app", "comparison", "report", "recall", "costs"),
     ("rehearsal", "side_by_side"),
     ("auditing",),

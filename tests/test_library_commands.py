@@ -13,6 +13,7 @@ from typing import Any
 
 import pexpect
 import pytest
+from rich.cells import cell_len
 
 from cdo.catalogue import Entry, Paid
 from cdo.costs import summed
@@ -20,6 +21,7 @@ from cdo.sessions import group_file, group_records
 from tests.answers import Answer, RequestInfo
 from tests.conftest import A, Desk, explained
 from tests.provider import Provider
+from tests.repositories import repository
 from tests.test_catalogue import aged, change, past
 
 # -- list ------------------------------------------------------------------------------------------
@@ -83,6 +85,29 @@ def test_list_shows_sessions_newest_first_and_damaged_ones(cdo: Desk) -> None:
     assert re.fullmatch(r"capped  quick  unfinished +\$0\.00\d\d  Why not\?", lines[-2])
     assert "1.00" in lines[4]
     assert "damaged" in lines[0]
+
+
+def test_a_run_that_waits_for_its_person_is_paused(cdo: Desk) -> None:
+    cdo("hitl,think", *A, "Should we move?").failed(6)
+    shutil.copytree(cdo.session(), cdo.session("odd"))
+    shutil.copytree(cdo.session(), cdo.session("b"))
+    cdo("resume", "b").failed(6)
+    runs = cdo.several(*(["list", "--json", "--status", name] for name in ("paused", "unfinished", "finished")))
+    assert [sorted(row["session"] for row in done.ok().json) for done in runs] == [["a", "b", "odd"]] * 2 + [[]]
+    journal = cdo.session("odd") / "journal.jsonl"
+    kept = journal.read_bytes()
+
+    def status() -> object:
+        return {row["session"]: row["status"] for row in cdo("list", "--json").ok().json}["odd"]
+
+    for tail in (b'{"event": "batch"}\n', b"{torn", b"[]\n", b'{"event": "stopped", "status": "Interrupted"}\n'):
+        journal.write_bytes(kept + tail)
+        assert status() == ("paused" if tail == b"{torn" else "unfinished"), tail
+    journal.unlink()
+    assert status() == "unfinished"
+    journal.symlink_to("../cdo-a/journal.jsonl")
+    assert status() == "unfinished"
+    assert re.search(r"^a +think  paused ", cdo("list").ok().out, re.M)
 
 
 def begun(path: Path, when: datetime) -> None:
@@ -179,6 +204,32 @@ def test_list_has_a_head_and_keeps_to_the_width_of_a_terminal(library: Desk) -> 
     assert max(map(len, narrow)) <= 74
     assert narrow[1].endswith("…")
     assert "\x1b" not in "".join(wide)
+
+
+def test_a_narrow_terminal_goes_without_columns_and_no_row_wraps(bare: Desk, finished: Desk) -> None:
+    out = bare.path / "tmp"
+    out.mkdir()
+    plan = past(finished, out, "a", "今日は何を食べますか " * 20) / "session.yaml"
+    plan.write_text(
+        plan.read_text().replace("preset: think", "preset: full").replace("mode: null", "mode: parliament")
+    )
+    past(finished, out, "a-session-with-quite-a-long-name", "Should we split the service? " * 9)
+    heads = {}
+    for width in (100, 80, 70, 60, 50, 40, 30):
+        head, *rows = terminal(bare, "list", width=width).splitlines()
+        assert len(rows) == 2
+        assert max(cell_len(row) for row in rows) <= width
+        assert all(row.endswith("…") for row in rows)
+        heads[width] = head.split()
+    assert heads[100] == ["session", "begun", "preset", "status", "sure", "problem"]
+    assert heads[80] == ["session", "status", "problem"]
+    assert heads[30] == ["session", "status", "problem"]
+    piped = bare("list").ok().out.splitlines()
+    assert all(78 <= cell_len(row.rpartition("  ")[2]) <= 80 for row in piped)
+    assert all(row.endswith("…") for row in piped)
+    assert [row.split()[1] for row in piped if row.startswith("a ")] == ["full,parliament"]
+    (row,) = bare("list", "--json", "--preset", "parliament").ok().json
+    assert (row["preset"], row["mode"]) == ("full", "parliament")
 
 
 # -- search ----------------------------------------------------------------------------------------
@@ -354,12 +405,31 @@ def test_cost_takes_any_set_of_runs_and_any_key(library: Desk) -> None:
     explained(missing, 8, "tmp/cdo-nope")
 
 
+def test_a_session_whose_folder_is_gone_costs_what_its_branch_says(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    repository(tmp_path / "work")
+    with Provider() as provider:
+        desk = Desk(tmp_path / "work", provider.url)
+        desk("quick", *A, "Should we move?").ok()
+    before = desk("cost", "a", "--json").ok().json
+    shutil.rmtree(desk.session())
+    after = desk("cost", "a", "cdo/a", "--json").ok()
+    assert after.json == before
+    assert before["total"]["calls"] > 2
+    assert "its folder is not there" in after.err
+    watched, other = desk("watch", "a"), desk("watch", "b")
+    explained(watched, 8, "nothing to watch", "cdo/a", "cdo report a", "cdo restore a")
+    explained(other, 8, "tmp/cdo-b")
+
+
 # -- recall ----------------------------------------------------------------------------------------
 
 
 def test_a_run_is_shown_what_earlier_ones_decided(cdo: Desk, provider: Provider) -> None:
     cdo("think", "--turns", "1", "--session", "old", "Should the billing service move to an event queue?").ok()
-    cdo("think", "--turns", "1", "--recall", *A, "Should the billing service keep its event queue?").ok()
+    question = "Should the billing service keep its event queue?"
+    recalling = cdo("think", "--turns", "1", "--recall", *A, question).ok()
+    assert "recalled: old\n" in recalling.err
     text = (cdo.session() / "00-context.md").read_text()
     head = text.index("# Earlier runs, not evidence")
     assert "Stage it: build the reversible half now" in text[head:] and "old" in text[head:]
@@ -370,4 +440,7 @@ def test_a_run_is_shown_what_earlier_ones_decided(cdo: Desk, provider: Provider)
     assert "Earlier runs" not in (cdo.session("b") / "00-context.md").read_text()
     done = cdo("think", "--turns", "1", "--recall", "--session", "c", "Which colour suits the garden fence?").ok()
     assert "no earlier run decided on a similar question" in done.err
+    runs = cdo.several(*(["think", "--recall", "--dry-run", words] for words in (question, "Why is the sky blue?")))
+    assert sorted(runs[0].ok().err.removeprefix("recalled: ").strip().split(", ")) == ["a", "b", "old"]
+    assert runs[1].ok().err == "no earlier run decided on a similar question\n"
     assert "Earlier runs" not in (cdo.session("c") / "00-context.md").read_text()

@@ -57,7 +57,7 @@ ROWS = st.lists(
     st.fixed_dictionaries(
         {
             "session": WORD,
-            "status": st.sampled_from(["converged", "max_turns", "unfinished", "running", "damaged"]),
+            "status": st.sampled_from(["converged", "max_turns", "unfinished", "paused", "running", "damaged"]),
             "problem": st.lists(WORD, max_size=4).map(" ".join),
         },
         optional={
@@ -112,6 +112,8 @@ def test_filters_by_what_a_row_says() -> None:
         row(session="two", preset="deep", domain="arch", problem="queue or not?", created="2026-02-01T00:00:00"),
         {"session": "three", "status": "damaged", "problem": "x/calls is damaged"},
         row(session="four", preset="deep", status="running"),
+        row(session="five", status="paused"),
+        row(session="six", status="unfinished"),
     ]
 
     def names(**wanted: Any) -> list[str]:
@@ -123,8 +125,10 @@ def test_filters_by_what_a_row_says() -> None:
     assert names(kind="arch") == ["two"]
     assert names(kind="deep") == ["two", "four"]
     assert names(status="finished") == ["One", "two"]
+    assert names(status="paused") == ["five"]
+    assert names(status="unfinished") == ["five", "six"]
     assert names(status="running") == ["four"]
-    assert names(since=datetime(2026, 3, 1, tzinfo=UTC)) == ["One", "four"]
+    assert names(since=datetime(2026, 3, 1, tzinfo=UTC)) == ["One", "four", "five", "six"]
     assert names(until=datetime(2026, 2, 1, tzinfo=UTC) + timedelta(seconds=1)) == ["two"]
 
 

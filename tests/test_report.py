@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, is_dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -18,13 +20,16 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from cdo import history, hypertext, plots, report
+from cdo import worth as worths
 from cdo.archive import Folder, Kept
 from cdo.content import PACKAGED, Library
+from cdo.durable import closing, open_directory, take_lock
 from cdo.history import History
 from cdo.spent import Spent
 from cdo.wording import visible
 from tests import stories
 from tests.conftest import A, Desk, _desk, explained
+from tests.faults import Fault
 from tests.harness import tree
 from tests.pages import Page, inert, parsed
 from tests.provider import Provider
@@ -84,9 +89,12 @@ def test_the_decision_comes_first_and_dissent_with_it(told: Desk) -> None:
         stories.QUESTION, "Write to both queues now; read from Redis only after the sale.", "0.79",
         "moderate, uncalibrated", "max turns", "the cap of 3 turns was reached", "0.84 was stated",
         "critic (o1, severity 7): two writes without one transaction", "Name who owns the nightly comparison",
-        "turn 3: agreement 80% was flagged", "t2-systems-thinker",
+        "turn 3: agreement 80% was flagged: above 70% voices may follow one another rather", "t2-systems-thinker",
+        "Still open T4: Who owns the comparison at night", "lowered by 1 open tension, 2 of",
     ):  # fmt: skip
         assert words in top, words
+    addresses = parsed(html).addresses
+    assert "#tension-4" in addresses and addresses.index("#tension-4") < addresses.index("#FINAL")
 
 
 def test_every_turn_tells_who_said_what(told: Desk) -> None:
@@ -123,7 +131,10 @@ def test_tensions_and_moves_are_told_from_birth_to_end(told: Desk) -> None:
     assert "Turn 2 1 missing 3 0.62 55% 2 T1, T3 1 3 $" in course
     assert "Turn 3 4 0.84 flagged 80% 1 T4 0 4 $" in course
     worth = section(html, "worth")
-    assert "3 of 4 voices in turn 1 Leave the queue as it is for now" in worth and "3 tensions settled" in worth
+    assert "3 tensions settled" in worth and "The synthesis of turn 1 grouped the voices" in worth
+    assert "3 Leave the queue as it is for now critic, pragmatist, systems-thinker" in worth
+    gained = worths.of(history.read(Folder(told.session())))
+    assert gained and gained.vote in worth and gained.counting in worth, "the page and FINAL.md agree"
 
 
 def test_every_number_leads_to_its_artifact_and_that_to_its_file(told: Desk) -> None:
@@ -136,13 +147,24 @@ def test_every_number_leads_to_its_artifact_and_that_to_its_file(told: Desk) -> 
     assert {f"{stem}.md" for stem in page.ids if re.match(r"t\d-", stem) and not stem.endswith("-name")} <= set(files)
 
 
+def test_every_figure_of_the_overview_leads_somewhere(told: Desk) -> None:
+    html = page_of(told.session())
+    for ident in ("worth", "course"):
+        start = html.index(f'<section id="{ident}"')
+        rows = re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", html[start : html.index("</section>\n", start)], re.DOTALL)
+        bare = [cell for cell in rows if re.fullmatch(r"\s*\$?[0-9.%]+\s*", cell)]
+        assert rows and not bare, bare
+    figures = html[html.index('<dl class="figures">') :].partition("</dl>")[0]
+    assert '<a href="#turns">11 answers</a>' in figures and '<a href="#cost">17 calls</a>' in figures
+
+
 def test_what_it_cost_is_what_is_on_record(told: Desk) -> None:
     html = page_of(told.session())
     record = history.read(Folder(told.session()))
     assert f"${record.spent.cost:.4f}" in section(html, "decision") and f"${record.spent.cost:.4f}" in section(
         html, "cost"
     )
-    assert "openai/gpt-4.1 17 28,581" in section(html, "cost")
+    assert f"openai/gpt-4.1 17 {record.spent.tokens:,}" in section(html, "cost")
     unpriced = {name: replace(spent, unpriced=1, cost=0.0) for name, spent in record.calls.items()}
     some = replace(record.calls["t1-critic"], cost=0.5, unpriced=0)
     partly = replace(
@@ -207,12 +229,104 @@ def test_an_unfinished_session_shows_what_there_is(copy: Path) -> None:
     assert "no synthesis Turn 3 has no synthesis that can be read." in parsed(html).text
 
 
+def test_a_flag_tells_whether_a_refuter_tested_the_agreement(told: Desk) -> None:
+    record, papers = history.read(Folder(told.session())), report.papers(Folder(told.session()), "")
+    assert record.final and "no refuter was heard after it to test that." in page_of(told.session())
+    flagged = replace(record.final, flags=("turn 2: agreement 80% was flagged",))
+    last = record.turns[-1]
+    tested = replace(last, voices=(replace(last.voices[0], role="refuter"), *last.voices[1:]))
+    html = report.page(replace(record, final=flagged, turns=(*record.turns[:-1], tested)), papers, LIBRARY)
+    assert "a refuter tested that in turn 3." in html and "no refuter" not in html
+
+
 def test_nothing_but_a_plan_is_a_page_too(copy: Path) -> None:
     for file in (*copy.glob("t*.md"), copy / "FINAL.md", *copy.glob("calls/*.jsonl")):
         file.unlink()
     html = page_of(copy)
     inert(parsed(html))
-    assert "No voice has been heard yet." in html and "<svg" not in html
+    assert html.count("No voice has been heard yet.") == 1 and "<svg" not in html
+
+
+def test_what_a_person_changed_is_told_beside_the_decision(copy: Path) -> None:
+    top = section(page_of(copy), "decision")
+    assert f"not weighed Edited since: {stories.EDITED}; cdo resume a weighs it." in top
+    assert top.startswith("Decision Edited") or top.startswith("Decision not weighed")
+    stories.edit(copy, "FINAL", "Write to both queues now", "Write to one queue now")
+    top = section(page_of(copy), "decision")
+    assert top.startswith("Decision edited by a person") and "Write to one queue now" in top
+
+
+def test_what_was_weighed_is_no_longer_told(told: Desk, tmp_path: Path) -> None:
+    with Provider(script=stories.told) as running:
+        desk = replace(told, path=Path(shutil.copytree(told.path, tmp_path / "w" / "work")), url=running.url)
+        desk("resume", "a", "--yes").ok()
+    top = section(page_of(desk.session()), "decision")
+    assert "Edited since" not in top and top.startswith("Decision Write to both")
+    assert f"A person edited {stories.EDITED};" in section(page_of(desk.session()), "files")
+
+
+def test_an_audit_leads_with_its_verdict_and_keeps_what_it_says(told: Desk, tmp_path: Path) -> None:
+    with Provider(script=stories.told) as running:
+        desk = replace(told, path=Path(shutil.copytree(told.path, tmp_path / "w" / "work")), url=running.url)
+        desk("resume", "a", "--yes").ok()
+        desk("audit", "a", "-m", "openai/gpt-4.1-mini").ok()
+    session = desk.session("a-audit")
+    html = page_of(session)
+    page = parsed(html)
+    inert(page)
+    assert section(html, "decision").startswith("Verdict changed: it survives 1 of 2 orders, 1 changed.")
+    for words in ("No voice has been", "None was recorded", "Nothing is named", "0 turns", "0 answers", "<svg"):
+        assert words not in html, words
+    assert not {"course", "turns", "minority", "actions", "worth", "tensions"} & set(page.ids)
+    sections = history.read(Folder(session)).final
+    assert sections and next(iter(sections.sections)) == "Verdict" and len(sections.sections) == 5
+    detail = html[html.index('<section id="records"') :]
+    for title, text in list(sections.sections.items())[1:]:
+        shown = hypertext.html(text, 3)
+        assert f"<h3>{title}</h3>" in detail and shown in detail, title
+    assert "leaves out T4 (open)" in parsed_part(detail) and html.count("B leaves the polling alone") >= 2
+    inner = {address[1:] for address in page.addresses if address.startswith("#")}
+    assert inner <= set(page.ids)
+    assert re.search(r'<a href="#file-\d+">\$', html), "the calls of an audit lead to their files"
+
+
+def test_whatever_final_is_made_of_is_shown(copy: Path) -> None:
+    stories.edit(copy, "FINAL", "## Decision", "## What we do")
+    html = page_of(copy)
+    inert(parsed(html))
+    assert section(html, "decision").startswith("Outcome edited by a person")
+    assert "What we do Write to both queues now" in section(html, "decision")
+
+
+def test_a_session_that_runs_says_so(told: Desk, tmp_path: Path) -> None:
+    desk = replace(told, path=Path(shutil.copytree(told.path, tmp_path / "w" / "work")))
+    with closing(open_directory(desk.session())) as folder:
+        assert take_lock(folder)
+        final = section(desk("report", "a", "-o", "-").ok().out, "decision")
+        (desk.session() / "FINAL.md").unlink()
+        top = section(desk("report", "a", "-o", "-").ok().out, "decision")
+    assert "It runs now: what is decided may change. cdo watch a shows it live." in final
+    assert "Not decided yet running It runs now: what follows is as far as it had come." in top
+    assert "cdo resume a goes on" not in top and "Status running" in top
+    left = section(desk("report", "a", "-o", "-").ok().out, "decision")
+    assert "unfinished This session has no FINAL.md yet" in left and "Status unfinished" in left
+
+
+def test_a_session_that_waits_says_for_what(cdo: Desk) -> None:
+    cdo("hitl,think", *A, "Is it so?").failed(6)
+    top = section(cdo("report", "a", "-o", "-").ok().out, "decision")
+    assert "paused It waits for you: t1-plan.yaml." in top and "Status waits for you" in top
+    cdo("resume", "a").failed(6, "t2-plan.yaml")
+    html = cdo("report", "a", "-o", "-").ok().out
+    assert "It waits for you: t2-plan.yaml." in section(html, "decision")
+    assert 'href="tmp/cdo-a/t2-plan.yaml"' in html
+
+
+def test_a_session_that_failed_says_why(cdo: Desk, provider: Provider) -> None:
+    provider.script = lambda _: Fault(status=400)
+    cdo("think", *A, "Is it so?").failed(7)
+    top = section(cdo("report", "a", "-o", "-").ok().out, "decision")
+    assert "cdo resume a goes on with it. It stopped: The models failed" in top
 
 
 def test_a_file_that_cannot_be_read_is_shown_as_it_stands(copy: Path) -> None:
@@ -245,8 +359,11 @@ def test_a_parliament_shows_its_votes(cdo: Desk, provider: Provider) -> None:
     inert(parsed(html))
     votes = section(html, "records")
     assert (
-        votes.startswith("Votes") and "4 yes / 1 no" in votes and "critic: no, critic has looked at the cost" in votes
+        votes.startswith("Votes M1 carried (turn 3), 4 yes / 1 no")
+        and "critic: no, critic has looked at the cost" in votes
     )
+    counts = [place for place, text in parsed(html).texts if "4 yes / 1 no" in text and "details" not in place]
+    assert len(counts) == 1, "a vote is told once, beside FINAL.md in full"
     assert "claude-sonnet-4-5" in section(html, "cost")
 
 
@@ -319,11 +436,41 @@ def test_what_cannot_be_done_is_said(told: Desk, tmp_path: Path) -> None:
         ["report", "nosuch"],
         ["report", "a", "-o", str(tmp_path / "link.html")],
         ["report", "a", "-o", str(tmp_path / "folder.html")],
+        ["report", "a", "-o", str(tmp_path / "real.html" / "x")],
     )
     explained(runs[0], 8, "There is no session")
     explained(runs[1], 8, "symbolic link")
-    explained(runs[2], 8, "folder.html")
+    explained(runs[2], 2, "folder.html is a folder", "Give a file: -o")
+    explained(runs[3], 8, "real.html")
+    assert all("cdo resume" not in run.err for run in runs)
     assert (tmp_path / "real.html").read_text() == "mine" and (tmp_path / "link.html").is_symlink()
+
+
+@pytest.mark.parametrize(
+    "file", ["t1-critic.md", "journal.jsonl", "calls/0001.jsonl", "new.html", "calls/report.html"]
+)
+def test_what_a_session_keeps_is_never_written_over(told: Desk, file: str) -> None:
+    before = tree(told.session())
+    runs = told.several(
+        ["report", "a", "-o", f"tmp/cdo-a/{file}"],
+        ["report", "a", "--json", "-o", str(told.session() / file)],
+    )
+    for run in runs:
+        explained(run, 2, "lies in the session cdo-a", "Give a file elsewhere")
+    assert tree(told.session()) == before
+
+
+def test_a_device_and_a_pipe_take_the_page(told: Desk, tmp_path: Path) -> None:
+    printed = told("report", "a", "-o", "-").ok().out
+    assert told("report", "a", "-o", "/dev/stdout").ok().out == printed
+    assert told("report", "a", "-o", "/dev/null").ok().out == ""
+    told("report", "a", "--json", "-o", "/dev/null").ok()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "to-pipe").symlink_to(tmp_path / "pipe")
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit((tmp_path / "pipe").read_text, "utf-8")
+        told("report", "a", "-o", str(tmp_path / "to-pipe")).ok()
+        assert parsed(read.result(timeout=20)).text == parsed(printed).text
 
 
 def test_a_project_cannot_replace_the_page(told: Desk, tmp_path: Path) -> None:

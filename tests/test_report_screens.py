@@ -150,6 +150,18 @@ def test_nothing_scrolls_sideways_with_every_fold_open(page: Path, width: int) -
     assert not measured["wide"], measured["wide"][:5]
 
 
+def test_tables_of_words_are_stacked_where_it_is_narrow(page: Path) -> None:
+    """Each cell stands in the window, under its label: nothing of it has to be scrolled to."""
+    html = (page / "report.html").read_text("utf-8")
+    box, table = '<div class="scroll" tabindex="0">', '<table class="wide-text stack">'
+    assert html.count(box + table) == 2, "worth and citations"
+    bare = page / "stacked.html"
+    bare.write_text(html.replace(box + table, f"<div>{table}"), "utf-8")
+    assert not screens.measured(bare, 360)["wide"]
+    bare.write_text(html.replace(box + table, f"<div>{table.replace(' stack', '')}"), "utf-8")
+    assert screens.measured(bare, 360)["wide"]
+
+
 def test_print_opens_what_is_folded(page: Path) -> None:
     html = (page / "report.html").read_text("utf-8")
     rule = re.search(r"details::details-content \{[^}]*\}", html)

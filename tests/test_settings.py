@@ -76,6 +76,7 @@ VALUES: dict[str, tuple[str, Any]] = {
     "call_timeout": ("4", 4.0),
     "out": ("there", "there"),
     "strict": ("yes", True),
+    "no_git": ("1", True),
     "skills": ("mine,yours", ("mine", "yours")),
     "adr_dir": ("docs/adr", "docs/adr"),
 }

@@ -91,7 +91,7 @@ def test_nothing_of_a_hostile_repository_is_run(cdo: Desk) -> None:
     assert "git:" not in done.err
     assert not list(canaries.iterdir())
     cdo("resume", "a").ok()
-    cdo("restore", "a", "--session", "b").ok()
+    cdo("restore", "a", "--out", "../elsewhere").ok()
     assert not list(canaries.iterdir())
     assert state(cdo.path, directory) == before
     git(cdo.path, "update-ref", "refs/heads/x", "HEAD")  # the trap does work
@@ -129,8 +129,34 @@ def test_no_git_keeps_no_branch(cdo: Desk) -> None:
     before = state(cdo.path, directory)
     cdo(*RUN, "--no-git").ok()
     cdo("resume", "a", "--no-git").ok()
+    cdo("resume", "a").ok()  # a person's wish is kept with the session
+    cdo("fork", "a", "--session", "b").ok()
+    cdo("audit", "a", "-m", "openai/other", "--max-calls", "2").failed(5)
+    cdo(*RUN[:-1], "--session", "c", RUN[-1], env={"CDO_NO_GIT": "1"}).ok()
     assert not git(cdo.path, "for-each-ref", "refs/heads/cdo")
     assert state(cdo.path, directory) == before
+
+
+def test_a_commit_of_somebody_else_on_the_branch_is_told(cdo: Desk) -> None:
+    repository(cdo.path)
+    cdo(*RUN[:-1], "--max-calls", "4", RUN[-1]).failed(5)
+    git(cdo.path, "worktree", "add", "-q", "../other", "cdo/a")
+    (cdo.path.parent / "other" / "NOTES.txt").write_text("mine\n")
+    git(cdo.path.parent / "other", "add", "-A")
+    git(cdo.path.parent / "other", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "Notes")
+    foreign = git(cdo.path, "rev-parse", "cdo/a")[:12]
+    git(cdo.path, "worktree", "remove", "../other")
+    done = cdo("resume", "a", "--max-calls", "50").ok()
+    assert done.err.count(f"git: cdo/a: {foreign} is a commit of somebody else") == 1
+    assert git(cdo.path, "show", f"{foreign}:NOTES.txt") == "mine"
+
+
+def test_the_page_of_a_report_is_on_no_branch(cdo: Desk) -> None:
+    repository(cdo.path)
+    cdo(*RUN[:-1], "--max-calls", "4", RUN[-1]).failed(5)
+    cdo("report", "a").ok()
+    cdo("resume", "a", "--max-calls", "50").ok()
+    assert "report.html" not in git(cdo.path, "ls-tree", "-r", "--name-only", "cdo/a")
 
 
 def test_two_runs_at_once_keep_their_branches(cdo: Desk) -> None:
@@ -480,7 +506,8 @@ def test_a_branch_that_somebody_else_moved_is_gone_on_with(work: Path, finished:
     other = git(work, "commit-tree", tree, "-p", "cdo/a", "-m", "mine")
     git(work, "update-ref", "refs/heads/cdo/a", other)
     run.turn(2)
-    assert run.close() == []
+    (note,) = run.close()
+    assert f"{other[:12]} is a commit of somebody else" in note
     assert subjects(work)[2:] == ["mine", "Turn 2: 1 voice, confidence 0.60, 1 open tension"]
 
 

@@ -180,7 +180,7 @@ def test_cells_tick_and_settle() -> None:
 
 
 def test_an_unknown_price_is_never_zero() -> None:
-    assert folded(TURN).spent == Spent(calls=6, tokens=4 * 812, cost=0.0024, unpriced=2)
+    assert folded(TURN).spent == Spent(calls=5, tokens=4 * 812, cost=0.0024, unpriced=2)
     assert folded(TURN).spent.price == "$0.0024 + ?"
     assert Spent(tokens=5, unpriced=1).price == "unknown"
     assert Spent(tokens=5).price == "$0"
@@ -312,10 +312,10 @@ def test_a_run_that_begins_again_is_one_run() -> None:
     assert board.tensions == whole.tensions
     assert board.confidences == whole.confidences
     assert board.spent.tokens == whole.spent.tokens
-    assert board.spent.calls == whole.spent.calls + 1, "the one that was asked twice"
+    assert board.spent.calls == whole.spent.calls, "what was cut off is not on record: the result does not count it"
     board = board.apply(batch("final", kind="final"), 50.0)
     assert board.finished == whole.finished
-    assert board.paid["t3-critic"].calls == 2
+    assert board.paid["t3-critic"].calls == 1
 
 
 def test_a_turn_that_an_edit_changes_is_told_once_more() -> None:
@@ -325,6 +325,20 @@ def test_a_turn_that_an_edit_changes_is_told_once_more() -> None:
     assert (again.status, again.over, again.confidences) == ("", False, {"t1-synthesis": 0.9})
     assert [row.split()[2:5] for row in again.finished] == [["1", "voice", "0.50"], ["1", "voice", "0.90"]]
     assert again.tensions["T1"].status == "resolved"
+
+
+@pytest.mark.parametrize("how", ["told", "seen"])
+def test_no_voice_of_a_run_that_is_over_goes_on(how: str) -> None:
+    board = folded(TURN[:7])
+    stopped = event("stopped", status="Interrupted", why="Stopped.")
+    board = board.apply(stopped, 9.0) if how == "told" else board.left("nobody runs it")
+    assert {voice.state for voice in board.voices.values()} == {State.STOPPED}
+    assert "thinking" not in "\n".join(drawn(board, 9.0, 100))
+    done = folded(TURN).left("nobody runs it")
+    assert [voice.state for voice in done.voices.values()] == [voice.state for voice in folded(TURN).voices.values()]
+    # Who resumes it asks again.
+    again = folded([(20.0, batch(*board.voices)), (20.0, event("call", "t1-critic", model="m", attempt=1))], board)
+    assert again.voices["t1-critic"].state is State.THINKING
 
 
 def test_the_head_says_how_the_run_stands() -> None:
@@ -513,7 +527,7 @@ def drawn(board: Board, now: float, width: int, height: int = 24, **options: boo
 
 def test_a_frame_at_100_columns() -> None:
     assert drawn(folded(TURN[:10]), 4.4, 100) == [
-        "audit · deep · turn 1 · 3 calls · 812 tok · $0.0012",
+        "audit · deep · turn 1 · 2 calls · 812 tok · $0.0012",
         "voice              state               time  tokens     cost  conf  position",
         "architect          thinking           3.4 s",
         "critic             writing            3.4 s     812  $0.0012",
@@ -523,7 +537,7 @@ def test_a_frame_at_100_columns() -> None:
 
 def test_a_frame_at_80_columns_keeps_every_column() -> None:
     assert drawn(folded(TURN), 9.0, 80) == [
-        "audit · deep · turn 1 · 6 calls · 3,248 tok · $0.0024 + ? · confidence 0.55",
+        "audit · deep · turn 1 · 5 calls · 3,248 tok · $0.0024 + ? · confidence 0.55",
         "voice             state       time  tokens     cost  conf  position",
         "architect         done       5.0 s   1,624  unknown  0.80  One gateway.",
         "critic            done       3.2 s     812  $0.0012  0.62  Not yet.",
@@ -534,7 +548,7 @@ def test_a_frame_at_80_columns_keeps_every_column() -> None:
 
 def test_a_frame_at_40_columns_keeps_what_matters() -> None:
     assert drawn(folded(TURN), 9.0, 40) == [
-        "audit · deep · turn 1 · 6 calls",
+        "audit · deep · turn 1 · 5 calls",
         "3,248 tok · $0.0024 + ?",
         "confidence 0.55",
         "voice      state      time    cost conf",
@@ -556,13 +570,22 @@ def test_tensions_stand_under_the_voices() -> None:
         "critic     done       1.0 s     812  $0.0012  0.50  Yes.",
         "synthesis  done       1.0 s     812  $0.0012  0.70  focus: f",
         "tensions: 3 open, 1 accepted, 1 resolved · turn 3: reopened T1, accepted T2, r…",
-        "» T1  turn 1  reopened  about T1",
-        "» T2  turn 1  accepted  about T2",
-        "» T5  turn 3  resolved  about T5",
-        "  T3  turn 1  open      about T3",
-        "  T4  turn 2  open      about T4",
+        "» T1  reopened in turn 3  about T1",
+        "» T2  accepted in turn 3  about T2",
+        "» T5  resolved in turn 3  about T5",
+        "  T3  open since turn 1   about T3",
+        "  T4  open since turn 2   about T4",
     ]
     assert [row.split()[0] for row in drawn(folded(DISPUTE), 40.0, 80, folded=True)[1:3]] == ["tensions:", "»"]
+
+
+def test_the_question_stands_in_the_head_where_there_is_room() -> None:
+    run = (0.0, event("run", "a", preset="deep", question="Should we\nsplit \x1b[31mthe service? " + "Why? " * 40))
+    board = folded([run, *DISPUTE])
+    head = drawn(board, 40.0, 80)
+    (question,) = [row for row in head if row.startswith("Should we split ␛[31mthe service? Why?")]
+    assert question.endswith("…") and len(question) < 80
+    assert [row for size in ((79, 24), (80, 11)) for row in drawn(board, 40.0, *size) if "split" in row] == []
 
 
 @pytest.mark.parametrize(("height", "voices", "tensions"), [(7, 2, 0), (9, 2, 1), (12, 2, 4), (13, 2, 5), (40, 2, 6)])
@@ -630,7 +653,7 @@ def test_finished_turns_collapse_and_the_last_head_stays() -> None:
         "FINAL.md was asked for again.",
         "turn 2  2 voices    from record",
         "final    2.0 s  $0.0012     812 tok",
-        "audit · deep · converged · 7 calls · 4,060 tok · $0.0036 + ? · confidence 0.55",
+        "audit · deep · converged · 6 calls · 4,060 tok · $0.0036 + ? · confidence 0.55",
     ]
     assert not screen.cursor.hidden
 
@@ -760,7 +783,7 @@ def test_in_a_terminal() -> None:
     seen = terminal("ask")
     assert not seen.screen.cursor.hidden
     assert seen.rows[-1] == "the result"
-    assert seen.rows[-2].startswith("audit · deep · converged · 7 calls · 4,060 tok")
+    assert seen.rows[-2].startswith("audit · deep · converged · 6 calls · 4,060 tok")
     assert any(row.startswith("turn 1  2/3 voices  0.55") for row in seen.rows)
     assert "Go on?" in seen.rows
     assert any("stray warning" in row for row in seen.rows)

@@ -406,8 +406,9 @@ def test_with_follow_it_waits_for_who_begins_and_who_goes_on(cdo: Desk, provider
         kill_group(watched.pid)
     assert seen.out.endswith(f"\n{resumed.out}")
     rows = seen.out.splitlines()
-    assert rows[0] == "There is no session tmp/cdo-a."
-    assert rows.count("Nobody runs it. `cdo resume a` goes on with it.") == 1
+    waits = "Waiting for it; Ctrl-C ends that."
+    assert rows[0] == f"There is no session tmp/cdo-a. {waits}"
+    assert rows.count(f"Nobody runs it. `cdo resume a` goes on with it. {waits}") == 1
     assert sum("from record" in text for text in rows) == 2
 
 
@@ -529,7 +530,7 @@ def test_a_run_is_drawn_as_it_goes(cdo: Desk, provider: Provider, width: int, he
         heads = [row for row in rows if row.startswith("a · think")]
         assert len(heads) == 1, rows
         assert "confidence 0.62" in "\n".join(rows)
-        assert [row.split()[:4] for row in rows if row.startswith("» ")] == [["»", "T1", "turn", "1"]]
+        assert [row.split()[:4] for row in rows if row.startswith("» ")] == [["»", "T1", "opened", "in"]]
         assert max(map(len, rows)) <= width
         assert seen.screen.cursor.hidden
         assert seen.ended() == 0
@@ -579,7 +580,10 @@ def test_a_killed_run_that_is_resumed_is_followed_on_at_a_terminal(cdo: Desk, pr
         seen.shows("turn 1  2 voices", "turn 2")
         kill_group(run.pid)
         run.communicate()
-        seen.shows("Nobody runs it. `cdo resume a`", "a · think · nobody runs it · turn 2")
+        rows = seen.shows("Nobody runs it. `cdo resume a`", "Waiting", "a · think · nobody runs it · turn 2")
+        table = rows[next(at for at, row in enumerate(rows) if row.startswith("a · think · nobody")) :]
+        assert QUESTION in table[1]
+        assert "stopped" in "".join(table) and "thinking" not in "".join(table)
         cdo("resume", "a").ok()
         assert seen.ended() == 0
         rows = seen.rows

@@ -16,13 +16,17 @@ from cdo.worth import Worth
 from tests.answers import Answer, RequestInfo, agent_text, synthesis_text
 from tests.conftest import A, Desk
 from tests.provider import Provider
+from tests.test_modes_run import case, house
 
 ROLES = ("first-principles", "critic", "pragmatist")
 KEEP, SPLIT = "Keep the service whole.", "Split the service | at once."
 
 
-def story(*turns: dict[str, tuple[str, str, str]], camps: bool = True) -> object:
-    """A script: what each role says a turn, as (position, reason for a change, evidence); camps by position."""
+def story(*turns: dict[str, tuple[str, str, str]], camps: bool | dict[str, str] = True) -> object:
+    """A script: what each role says a turn, as (position, reason for a change, evidence); camps by position.
+
+    `camps` names the camp of a role where it is not its position.
+    """
 
     def script(info: RequestInfo) -> Answer | None:
         if not info.call.startswith("t"):
@@ -36,7 +40,8 @@ def story(*turns: dict[str, tuple[str, str, str]], camps: bool = True) -> object
             return Answer(text.replace("\nclaims:", f"\nchanged_because: {reason}\nclaims:", 1) if reason else text)
         grouped: dict[str, list[str]] = {}
         for name, (position, _, _) in said.items():
-            grouped.setdefault(position, []).append(name)
+            words = camps.get(name, position) if isinstance(camps, dict) else position
+            grouped.setdefault(words, []).append(name)
         return Answer(
             synthesis_text(
                 roles=ROLES,
@@ -87,14 +92,15 @@ def test_what_later_turns_changed_on_what_evidence_at_what_cost(checkout: Desk, 
     assert found.blind.calls == 3 and found.total.calls == len(calls) == found.blind.calls + found.later.calls
     text = (checkout.session() / "FINAL.md").read_text()
     told = text.partition("## Worth of the run")[2]
-    assert "| one voice (`t1-first-principles`) | Keep the service whole. (0.60) |" in told
-    assert "| plain vote of turn 1 | Keep the service whole. (2 of 3 voices) |" in told
-    assert "Leading answer: “Keep the service whole.” (2 of 3) → “Split the service | at once.” (3 of 3)." in told
+    assert "| one voice (`t1-first-principles`) | Keep the service whole (0.60) |" in told
+    assert "| plain vote of turn 1 | Keep the service whole (2 of 3 voices) |" in told
+    assert "The synthesis of turn 1 grouped the voices by their answers; code counted them." in told
+    assert "Leading answer: “Keep the service whole” (2 of 3) → “Split the service | at once” (3 of 3)." in told
     assert "Confidence of the synthesis: 0.60 → 0.70." in told and "Agreement: 50% → 60%." in told
     assert "T1 cost of two: resolved in turn 2." in told
     assert "pragmatist moved in turn 2 (new verified evidence: `service.py:2" in told
-    assert "Because: The imports show it." in told
-    assert "1 position read differently later without a stated reason." in told
+    assert "; because: The imports show it." in told
+    assert "Answered otherwise without a stated reason: first-principles (turn 2)." in told
     # The same on every resume, byte for byte.
     checkout("resume", "a").ok()
     assert (checkout.session() / "FINAL.md").read_text() == text
@@ -105,15 +111,58 @@ def test_whoever_joins_the_largest_camp_without_evidence_is_named(cdo: Desk, pro
     provider.script = story(first, {**first, "critic": (KEEP, "", "")})  # type: ignore[assignment]
     cdo("think", "--turns", "2", "--width", "3", *A, "Split the service?").ok()
     told = (cdo.session() / "FINAL.md").read_text().partition("## Worth of the run")[2]
-    assert "critic moved in turn 2, joining the largest camp (no new verified evidence)" in told
-    assert "No reason was stated." in told
+    assert "critic moved in turn 2, to the camp that led (no new verified evidence)" in told
+    assert "; no reason was stated." in told
+
+
+def test_a_dissenter_who_wins_is_no_conformist(cdo: Desk, provider: Provider) -> None:
+    """The others came over: the camp that the critic is in leads now, but it is the critic's own."""
+    first = {"first-principles": (KEEP, "", ""), "critic": (SPLIT, "", ""), "pragmatist": (KEEP, "", "")}
+    second = {name: (f"{SPLIT} Now." if name == "critic" else SPLIT, "", "") for name in first}
+    provider.script = story(first, second, camps={"critic": SPLIT})  # type: ignore[assignment]
+    cdo("think", "--turns", "2", "--width", "3", *A, "Split the service?").ok()
+    moves = {move.voice: (move.joined, move.reworded) for move in gained(cdo).moves}
+    assert moves == {"critic": (False, True), "first-principles": (False, False), "pragmatist": (False, False)}
+    told = (cdo.session() / "FINAL.md").read_text().partition("## Worth of the run")[2]
+    assert "without a stated reason: first-principles (turn 2), pragmatist (turn 2)." in told
+    assert "critic moved" not in told and "critic (turn" not in told
+
+
+def test_a_root_cause_analysis_has_no_blind_answer_to_compare_with(cdo: Desk, provider: Provider) -> None:
+    provider.script = case
+    cdo("debug", *A, "The gateway crashes.").ok()
+    assert "## Worth" not in (cdo.session() / "FINAL.md").read_text()
+
+
+def test_a_parliament_tells_what_was_voted(cdo: Desk, provider: Provider) -> None:
+    provider.script = house
+    cdo("parliament,think", "-m", "openai/a", "-m", "openai/b", *A, "Who is right?").ok()
+    told = (cdo.session() / "FINAL.md").read_text().partition("## Worth of the run")[2]
+    assert "- Voted on: " in told
+
+
+def test_a_fork_says_what_of_its_cost_it_took_over(cdo: Desk) -> None:
+    cdo("think", "--turns", "2", *A, "Split the service?").ok()
+    cdo("fork", "a", "--turn", "1", "--session", "b").ok()
+    head, _, told = (cdo.session("b") / "FINAL.md").read_text().partition("## Worth of the run")
+    assert "\nforked: {session: a, turn: 1, cost: 0.0" in head
+    assert "taken over with the fork) |" in told
+    found = gained(cdo, "b")
+    assert found.shared.calls == 4 and found.total.calls == found.shared.calls + 5
+
+
+def test_what_failed_in_turn_1_is_a_cost_of_turn_1(cdo: Desk, provider: Provider) -> None:
+    provider.script = lambda info: Answer("nothing of use") if info.call == "t1-critic" else None
+    cdo("think", "--turns", "1", "--width", "3", *A, "Split the service?").ok()
+    found = gained(cdo)
+    assert found.blind.calls == 5 and found.later.calls == 2
 
 
 def test_a_tie_and_one_turn(cdo: Desk, provider: Provider) -> None:
     provider.script = story({"first-principles": (SPLIT, "", ""), "critic": (KEEP, "", "")})  # type: ignore[assignment]
     cdo("think", "--turns", "1", "--width", "2", *A, "Split the service?").ok()
     told = (cdo.session() / "FINAL.md").read_text().partition("## Worth of the run")[2]
-    assert "a tie: Split the service \\| at once.; or Keep the service whole. (1 of 2 voices each)" in told
+    assert "a tie (1 of 2 voices each): Split the service \\| at once / Keep the service whole" in told
     assert "There was no later turn" in told
 
 
