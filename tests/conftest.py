@@ -23,6 +23,11 @@ A = ("--session", "a")  # the session that `Desk.session` means
 guard.install()
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One worker more than there are cores: tests wait for processes about as much as they compute."""
+    return (os.cpu_count() or 1) + 1
+
+
 @pytest.fixture(autouse=True)
 def nothing_leaves() -> Iterator[None]:
     """Fail a test whose own process tried to leave this machine, even where the error was swallowed."""

@@ -460,6 +460,7 @@ def test_an_order_that_nobody_sums_up_is_told_and_does_not_count(run: Desk, p: P
     run("audit", "a", "-m", MINI).failed(7, "The models failed", "cdo resume")
 
 
+@pytest.mark.slow
 def test_an_audit_that_was_killed_goes_on_and_pays_nothing_twice(run: Desk, p: Provider) -> None:
     p.faults = [Fault(hang="headers", call="t?-comparison-*", nth=range(1, 5))]
     running = run.start("audit", "a", "-m", MINI)
@@ -509,6 +510,7 @@ def test_the_default_is_a_model_of_another_vendor(run: Desk, p: Provider) -> Non
     assert "tests the order of the voices only" in alone["notes"][0]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_audited_is_refused_in_words(run: Desk, p: Provider) -> None:
     run("audit", "a", "-m", MINI).ok()
     explained(run("audit", "a-audit"), 8, "is an audit itself")
@@ -523,6 +525,7 @@ def test_what_cannot_be_audited_is_refused_in_words(run: Desk, p: Provider) -> N
     explained(run("audit", "a"), 8, "cannot be audited")
 
 
+@pytest.mark.slow
 def test_without_a_name_it_is_the_newest_finished_run_that_is_no_audit(run: Desk, p: Provider) -> None:
     run("audit", "-m", MINI, "--orders", "1").ok()
     run("think", "--max-calls", "2", "--session", "half", QUESTION).failed(5)
@@ -530,6 +533,7 @@ def test_without_a_name_it_is_the_newest_finished_run_that_is_no_audit(run: Desk
     run("audit", "--out", "elsewhere").failed(8, "There is no session in elsewhere")
 
 
+@pytest.mark.slow
 def test_an_audit_is_kept_on_a_branch_as_a_run_is(run: Desk, p: Provider) -> None:
     words = ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "Begin")
     for command in (("init", "-q"), words):
@@ -549,6 +553,7 @@ def test_an_audit_is_kept_on_a_branch_as_a_run_is(run: Desk, p: Provider) -> Non
     assert (found["Cdo-Audits"], found["Cdo-Preset"], found["Cdo-Status"]) == ("a", "audit", "survives")
 
 
+@pytest.mark.slow
 def test_the_options_of_a_run_are_those_of_an_audit(run: Desk, p: Provider) -> None:
     quiet = run("audit", "a", "-m", MINI, "-q", "--session", "q").ok()
     assert "t1-synthesis" not in quiet.err and "**survives**" in quiet.out
@@ -573,6 +578,7 @@ def test_a_projects_agent_sits_in_the_chair_only_with_trust(run: Desk, p: Provid
     assert "cost unknown" in desk("audit", "a", "-m", "mine", "--dry-run").ok().out
 
 
+@pytest.mark.slow
 def test_one_voice_can_only_be_audited_by_another_model(run: Desk, p: Provider) -> None:
     run("quick", "--width", "1", "--session", "one", QUESTION).ok()
     explained(run("audit", "one"), 2, "one voice", "-m")
@@ -580,6 +586,7 @@ def test_one_voice_can_only_be_audited_by_another_model(run: Desk, p: Provider) 
     assert "this tests the model only" in done.ok().err and "in the same order" in final(run, "one-audit").body
 
 
+@pytest.mark.slow
 def test_edited_replies_and_marks_are_what_the_next_chair_reads(run: Desk, p: Provider) -> None:
     voice = next(run.session().glob("t2-critic.md"))
     voice.write_text(voice.read_text().replace("Stage it", "Never do it"))

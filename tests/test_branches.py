@@ -162,6 +162,7 @@ def test_a_branch_that_is_too_large_is_refused(repo: Repository, monkeypatch: py
         open_branch(repo.directory.parent, "x")
 
 
+@pytest.mark.slow
 def test_a_tree_that_unfolds_without_end_is_refused(repo: Repository) -> None:
     inner = git(repo.directory, "mktree", "-z", data=f"100644 blob {blob(repo)}\tf".encode())
     for _ in range(9):

@@ -391,6 +391,7 @@ def test_any_text_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("unit", ["#", "# x\n", "```\n", "---\n", "## Tasks\n```yaml\n", "minority report ", "a-"])
+@pytest.mark.slow
 def test_long_hostile_text_is_refused_fast(unit: str) -> None:
     start = time.monotonic()
     for name in NAMES:

@@ -336,6 +336,7 @@ def test_other_models_are_asked_from_the_next_turn_on(ran: Desk, provider: Provi
     assert len(provider.calls) == 9
 
 
+@pytest.mark.slow
 def test_the_models_of_the_past_need_no_key(ran: Desk, provider: Provider) -> None:
     """Nobody asks them any more."""
     env = {"OPENAI_API_KEY": "", "OPENAI_BASE_URL": ""}
@@ -435,6 +436,7 @@ def replayed(desk: Desk, provider: Provider, turn: int, *words: str, code: int =
     return calls
 
 
+@pytest.mark.slow
 def test_an_adaptive_run_of_many_vendors_repeats_nothing(cdo: Desk, provider: Provider) -> None:
     desk = cdo.having(ANTHROPIC_API_KEY="x-test-key-654321", ANTHROPIC_API_BASE=provider.url)
     desk("adaptive,lev-exec,think", "--turns", "3", *HOUSE, *A, QUESTION).ok()
@@ -444,6 +446,7 @@ def test_an_adaptive_run_of_many_vendors_repeats_nothing(cdo: Desk, provider: Pr
     assert "t3-synthesis" in synthesis
 
 
+@pytest.mark.slow
 def test_a_team_with_its_person_repeats_nothing_and_is_asked_about_the_changed_plan(
     cdo: Desk, provider: Provider
 ) -> None:
@@ -475,6 +478,7 @@ def test_debug_is_forked_within_its_phases(cdo: Desk, provider: Provider) -> Non
     assert "t5-economist" in calls and {name[:2] for name in calls} == {"t5", "t6", "t7", "fi"}
 
 
+@pytest.mark.slow
 def test_a_parliament_keeps_its_seats_and_sits_again(cdo: Desk, provider: Provider) -> None:
     provider.script = house
     cdo("parliament,full", "--width", "5", *A, "Who is right?").ok()

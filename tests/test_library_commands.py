@@ -87,6 +87,7 @@ def test_list_shows_sessions_newest_first_and_damaged_ones(cdo: Desk) -> None:
     assert "damaged" in lines[0]
 
 
+@pytest.mark.slow
 def test_a_run_that_waits_for_its_person_is_paused(cdo: Desk) -> None:
     cdo("hitl,think", *A, "Should we move?").failed(6)
     shutil.copytree(cdo.session(), cdo.session("odd"))

@@ -298,6 +298,7 @@ def test_whatever_final_is_made_of_is_shown(copy: Path) -> None:
     assert "What we do Write to both queues now" in section(html, "decision")
 
 
+@pytest.mark.slow
 def test_a_session_that_runs_says_so(told: Desk, tmp_path: Path) -> None:
     desk = replace(told, path=Path(shutil.copytree(told.path, tmp_path / "w" / "work")))
     with closing(open_directory(desk.session())) as folder:
@@ -351,6 +352,7 @@ def test_other_documents_are_part_of_the_page(copy: Path) -> None:
     assert 'x" onclick="a <b>.md' in page.text
 
 
+@pytest.mark.slow
 def test_a_parliament_shows_its_votes(cdo: Desk, provider: Provider) -> None:
     provider.script = house
     house_ = cdo.having(ANTHROPIC_API_KEY="x-test-key-654321", ANTHROPIC_API_BASE=provider.url)
@@ -460,6 +462,7 @@ def test_what_a_session_keeps_is_never_written_over(told: Desk, file: str) -> No
     assert tree(told.session()) == before
 
 
+@pytest.mark.slow
 def test_a_device_and_a_pipe_take_the_page(told: Desk, tmp_path: Path) -> None:
     printed = told("report", "a", "-o", "-").ok().out
     assert told("report", "a", "-o", "/dev/stdout").ok().out == printed

@@ -92,8 +92,8 @@ def page(tmp_path_factory: pytest.TempPathFactory, bait: Bait) -> Iterator[Path]
 @pytest.mark.parametrize(
     ("width", "dark"),
     [
-        (360, True),
         (1280, False),
+        pytest.param(360, True, marks=pytest.mark.slow),
         pytest.param(360, False, marks=pytest.mark.slow),
         pytest.param(1280, True, marks=pytest.mark.slow),
     ],
@@ -162,6 +162,7 @@ def test_tables_of_words_are_stacked_where_it_is_narrow(page: Path) -> None:
     assert screens.measured(bare, 360)["wide"]
 
 
+@pytest.mark.slow
 def test_print_opens_what_is_folded(page: Path) -> None:
     html = (page / "report.html").read_text("utf-8")
     rule = re.search(r"details::details-content \{[^}]*\}", html)

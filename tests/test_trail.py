@@ -218,6 +218,7 @@ def test_trouble_is_said_once_and_the_run_goes_on(cdo: Desk, trouble: str, words
         assert git(cdo.path, "rev-parse", "cdo/a") == tip
 
 
+@pytest.mark.slow
 def test_a_git_that_hangs_holds_up_nothing_for_long(cdo: Desk) -> None:
     repository(cdo.path)
     program = cdo.write(

@@ -358,6 +358,7 @@ def test_the_result_is_worded_whatever_the_journal_says(bare: Desk) -> None:
     assert not re.search(r"[^\n -~]", passed.out.replace("owned", ""))
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_told_from_a_silent_one(cdo: Desk, provider: Provider) -> None:
     provider.latency = 6.0  # longer than the silence after which somebody is looked for
     run = cdo.start(*RUN)
@@ -389,6 +390,7 @@ def test_a_stopped_run_says_why(cdo: Desk, provider: Provider) -> None:
     assert cdo("watch", "a").ok().err == seen.err
 
 
+@pytest.mark.slow
 def test_with_follow_it_waits_for_who_begins_and_who_goes_on(cdo: Desk, provider: Provider) -> None:
     provider.latency = 0.5
     watched = cdo.start("watch", "-f", "a")
@@ -442,6 +444,7 @@ def test_a_folder_that_disappears_ends_it(cdo: Desk, provider: Provider) -> None
     run.communicate()
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_ends_it(cdo: Desk, provider: Provider) -> None:
     provider.latency = 0.7
     run = cdo.start(*RUN)
@@ -555,6 +558,7 @@ def test_what_is_over_is_drawn_once_without_colour(finished: Desk) -> None:
     assert rows[-1].startswith("FINAL.md")
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_watching_and_not_the_run(cdo: Desk, provider: Provider) -> None:
     provider.latency = 2.0
     run = cdo.start(*RUN)
@@ -572,6 +576,7 @@ def test_ctrl_c_ends_the_watching_and_not_the_run(cdo: Desk, provider: Provider)
     finish(run).ok()
 
 
+@pytest.mark.slow
 def test_a_killed_run_that_is_resumed_is_followed_on_at_a_terminal(cdo: Desk, provider: Provider) -> None:
     provider.latency = 0.8
     run = cdo.start(*RUN)
