@@ -28,8 +28,9 @@ from cdo.console import (
 from cdo.errors import UsageError
 
 if TYPE_CHECKING:
-    from cdo.catalogue import Entry, Hit
+    from cdo.catalogue import Entry
     from cdo.costs import Sum
+    from cdo.fulltext import Hit
     from cdo.queries import Wanted
 
 STATUSES = (
@@ -237,11 +238,11 @@ def search(words: tuple[str, ...], limit: int | None, out: str | None, as_json: 
     All words must stand in a session, in any form: "two words" is a phrase, -word must not stand there, word* is any
     word that begins so. Prints at most ten sessions, or N.
     """
-    from cdo import catalogue
+    from cdo import fulltext
     from cdo.queries import match
 
     folder, expression = out_folder(out), match(words)
-    hits = catalogue.search(folder, expression, limit or 10)
+    hits = fulltext.search(folder, expression, limit or 10)
     if as_json:
         return click.echo(dumps([_hit(hit) for hit in hits]))
     for hit in hits:
@@ -254,7 +255,7 @@ def search(words: tuple[str, ...], limit: int | None, out: str | None, as_json: 
 
 
 def _hit(hit: Hit) -> dict[str, Any]:
-    from cdo.catalogue import MARKS
+    from cdo.fulltext import MARKS
 
     keys = ("session", "path", "created", "status", "confidence", "problem", "decision")
     passage = "".join(char for char in hit.passage if char not in MARKS)
@@ -274,7 +275,7 @@ def _print_hit(hit: Hit) -> None:
 
 def _marked(passage: str) -> str:
     """A passage with what matches in bold where that can be shown."""
-    from cdo.catalogue import MARKS
+    from cdo.fulltext import MARKS
     from cdo.wording import visible
 
     begin, end = MARKS

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cdo import catalogue
+from cdo import fulltext
 from cdo.archive import Folder
 from cdo.content import Library, line
 from cdo.context import code_span, estimate_tokens, fenced
@@ -62,7 +62,7 @@ def recalled(
     if len(words) < 2 or most < 1:
         return Recalled()
     common = max(2, min(4, len(words) // 3))
-    told = _precedents(catalogue.related(out, words, common), leave_out)[:most]
+    told = _precedents(fulltext.related(out, words, common), leave_out)[:most]
     while told:
         room = budget_tokens - estimate_tokens(_rendered([(row, "") for row, _ in told], library))
         share = room // len(told) - _CUT

@@ -18,10 +18,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cdo import catalogue, queries, worth
-from cdo.catalogue import MARKS, Hit
+from cdo import catalogue, fulltext, queries, worth
 from cdo.content import Library
 from cdo.context import estimate_tokens
+from cdo.fulltext import MARKS, Hit
 from cdo.recall import Recalled, recalled
 from cdo.sessions import group_file, group_records
 from tests.conftest import Desk
@@ -83,7 +83,7 @@ def names(out: Path) -> dict[str, str]:
 
 
 def found(out: Path, *words: str) -> list[str]:
-    return [hit.row["session"] for hit in catalogue.search(out, queries.match(words))]
+    return [hit.row["session"] for hit in fulltext.search(out, queries.match(words))]
 
 
 # -- the index follows the files -------------------------------------------------------------------
@@ -245,9 +245,11 @@ def test_an_index_that_can_only_be_read_does_not_hide_what_changed(finished: Des
     cache = out.parent / "cache"
     catalogue.rows(out)
     past(finished, out, "b", "What do penguins want?")
-    code = "import sys; from pathlib import Path; from cdo import catalogue, queries; out = Path(sys.argv[1]);"
+    code = (
+        "import sys; from pathlib import Path; from cdo import catalogue, fulltext, queries; out = Path(sys.argv[1]);"
+    )
     code += "print(sorted(row['session'] for row in catalogue.rows(out)),"
-    code += "[hit.row['session'] for hit in catalogue.search(out, queries.match(['penguin']))])"
+    code += "[hit.row['session'] for hit in fulltext.search(out, queries.match(['penguin']))])"
     mounted = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
     command = [*unshare, mounted, str(cache), sys.executable, "-c", code, str(out)]
     before = catalogue.index_file(out).read_bytes()
@@ -299,7 +301,7 @@ def test_search_knows_forms_and_accents_and_puts_decisions_first(finished: Desk,
     assert found(out, "le cafe") == ["argued"]
     assert found(out, "cachez*") == ["argued"]
     assert found(out, "cafe", "penguin") == []
-    (hit,) = catalogue.search(out, queries.match(["whatever the cafe"]))
+    (hit,) = fulltext.search(out, queries.match(["whatever the cafe"]))
     begin, end = MARKS
     assert hit.where == "decision"
     assert f"{begin}whatever the Cafe{end} serves." in hit.passage
@@ -309,7 +311,7 @@ def test_search_reads_tensions_positions_and_sections(finished: Desk, out: Path)
     past(finished, out, "a")
 
     def where(*words: str) -> str:
-        (hit,) = catalogue.search(out, queries.match(words))
+        (hit,) = fulltext.search(out, queries.match(words))
         return hit.where
 
     assert where("as seen by critic in turn 1") == "positions"
@@ -334,7 +336,7 @@ def test_search_finds_nothing_that_code_writes_into_every_session(finished: Desk
     for words in ("uncalibrated", "judged by the last synthesis", "on record", "repository as cited", "confidence"):
         assert found(out, words) == [], words
     assert found(out, "nowhere.py") == ["a"]
-    (hit,) = catalogue.search(out, queries.match(["abstained"]))
+    (hit,) = fulltext.search(out, queries.match(["abstained"]))
     assert (hit.where, hit.passage.endswith("everybody \x01abstained\x02.")) == ("ballots", True)
 
 
@@ -345,11 +347,11 @@ def test_a_passage_stands_under_its_own_heading(finished: Desk, out: Path, headi
         final.write(
             f"\n\n## {heading}\n\n…pelicans\x1e and\x02 otters…\n\n## Another\n\npelicans walruses walruses\n"
         )
-    (hit,) = catalogue.search(out, queries.match(["otters"]))
+    (hit,) = fulltext.search(out, queries.match(["otters"]))
     plain = heading.replace("\x01", "").replace("\x1e", "").casefold()
     assert hit.where == " ".join(plain.split())
     assert hit.passage.count("\x02") == 1
-    (hit,) = catalogue.search(out, queries.match(["walruses"]))
+    (hit,) = fulltext.search(out, queries.match(["walruses"]))
     assert hit.where == "another"
     assert "otters" not in hit.passage
 
@@ -364,7 +366,7 @@ def test_search_goes_on_where_a_file_is_damaged(finished: Desk, out: Path) -> No
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(words=st.lists(st.one_of(st.text(), st.text('"*-^(){}:+,as OR NEAR', max_size=12)), max_size=4))
 def test_no_search_is_an_error(finished: Desk, searched: Path, words: list[str]) -> None:
-    for hit in catalogue.search(searched, queries.match(words)):
+    for hit in fulltext.search(searched, queries.match(words)):
         assert isinstance(hit, Hit)
 
 
@@ -488,7 +490,7 @@ def test_the_index_holds_no_more_than_the_files(finished: Desk, out: Path) -> No
     path = past(finished, out, "a")
     found(out, "split")
     with sqlite3.connect(catalogue.index_file(out)) as db:
-        columns = db.execute(f"SELECT {', '.join(catalogue.COLUMNS)} FROM texts").fetchone()
+        columns = db.execute(f"SELECT {', '.join(fulltext.COLUMNS)} FROM texts").fetchone()
     files = " ".join(" ".join(file.read_text().replace("''", "'").split()) for file in path.glob("*.md"))
     records = [record for file in (path / "calls").iterdir() for record in group_records(file.read_bytes(), "x")]
     files += " ".join(json.dumps(records).split())

@@ -36,6 +36,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("modes", "history", "trail", "audit_report"),
     ("worth", "forking", "report_head"),
     ("catalogue",),
+    ("fulltext",),
     ("preview", "app", "comparison", "report", "recall", "costs"),
     ("rehearsal", "side_by_side"),
     ("auditing",),
