@@ -295,6 +295,8 @@ def test_whatever_is_public_says_what_it_is(name: str) -> None:
 def test_the_readme_has_a_place_for_every_module() -> None:
     table = (ROOT / "README.md").read_text("utf-8").partition("| layer | modules | job |")[2].partition("\n\n")[0]
     named = {name for name in MODULES if not name.startswith("__") and not name.endswith(("_command", "_commands"))}
-    told = {name for name in named if f"`{name}`" in table or (name.startswith("backends.") and "`backends/*`" in table)}
+    told = {
+        name for name in named if f"`{name}`" in table or (name.startswith("backends.") and "`backends/*`" in table)
+    }
     assert not named - told, "tell in README's `How it works` where these belong"
     assert "`*_command` `*_commands`" in table
