@@ -1036,3 +1036,9 @@ def test_nothing_leaves_this_machine(cdo: Desk, tmp_path: Path, monkeypatch: pyt
     assert not guard.is_pip()
     monkeypatch.setattr(sys, "orig_argv", [sys.executable, "-m", "pip", "download", "x"])
     assert guard.is_pip()
+
+
+def test_nothing_in_the_folder_is_taken_for_a_module(cdo: Desk) -> None:
+    for name in ("queue", "json", "click", "subprocess"):
+        cdo.write(f"{name}.py", "raise SystemExit('taken')\n")
+    assert "taken" not in cdo("quick", "-q", "Why?").ok().err
