@@ -147,6 +147,8 @@ def test_a_fork_says_what_of_its_cost_it_took_over(cdo: Desk) -> None:
     head, _, told = (cdo.session("b") / "FINAL.md").read_text().partition("## Worth of the run")
     assert "\nforked: {session: a, turn: 1, cost: 0.0" in head
     assert "taken over with the fork) |" in told
+    cdo("report", "b").ok()
+    assert "a fork of a after turn 1" in (cdo.session("b") / "report.html").read_text()
     found = gained(cdo, "b")
     assert found.shared.calls == 4 and found.total.calls == found.shared.calls + 5
 
