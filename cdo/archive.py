@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from cdo.artifacts import Artifact
 from cdo.durable import closing, explain, open_directory, read_file
 from cdo.errors import SessionError
 from cdo.sessions import PREFIX, group_number, group_records, read_session
+from cdo.types import Finding
 
 _FOLDER = re.compile(r"[a-z0-9][a-z0-9-]*")
 _DEPTH = 3  # folders of a session, one in another
@@ -119,3 +120,26 @@ class Kept(Archive):
 
     def data(self, file: str) -> bytes | None:
         return self._files.get(file)
+
+
+# -- what a reader is given ------------------------------------------------------------------------
+
+
+def checked_in(records: Iterable[Mapping[str, Any]]) -> dict[str, tuple[Finding, ...]]:
+    """What the citations of artifacts were worth when they were checked, by the artifact's `sha`."""
+    return {
+        str(record["sha"]): tuple(Finding(**item) for item in record["findings"])
+        for record in records
+        if record["kind"] == "checked"
+    }
+
+
+def as_read(artifact: Artifact, checked: Mapping[str, Sequence[Finding]]) -> tuple[str, str]:
+    """What a call that reads an artifact is given of it, with its citations marked, and the identity of that."""
+    found = checked.get(artifact.sha)
+    if not found:
+        return artifact.reply, artifact.sha[:16]
+    from cdo.citations import marked
+
+    text = marked(artifact.reply, found)
+    return text, artifacts.digest(text)[:16]

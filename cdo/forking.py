@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cdo import artifacts
-from cdo.archive import Archive
+from cdo.archive import Archive, as_read, checked_in
 from cdo.blocks import role_problem
-from cdo.citations import marked
 from cdo.errors import SessionError, UsageError
 from cdo.history import SYNTHESIS, spent_by
 from cdo.plan import SPECIAL_ROLES, Change, Plan
@@ -219,11 +218,7 @@ def shared(archive: Archive, turn: int) -> Shared:
 
 def _stale(archive: Archive, turn: int, records: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
     """The artifacts up to `turn` that cdo made from other files than are there now, with these, in order."""
-    checked = {
-        str(record["sha"]): [Finding(**finding) for finding in record["findings"]]
-        for record in records
-        if record["kind"] == "checked"
-    }
+    checked = checked_in(records)
     stems = [
         file.removesuffix(".md") for file in archive.files() if _until(_FILE, file, turn) and file.endswith(".md")
     ]
@@ -248,8 +243,7 @@ def _identity(archive: Archive, name: str, checked: Mapping[str, Sequence[Findin
     artifact = archive.artifact(name) if _OF_TURN.fullmatch(name) else None
     if artifact is None:
         return ""
-    findings = checked.get(artifact.sha)
-    return artifacts.digest(marked(artifact.reply, findings))[:16] if findings else artifact.sha[:16]
+    return as_read(artifact, checked)[1]
 
 
 def _until(pattern: re.Pattern[str], name: str, turn: int) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
-from cdo.archive import Archive
+from cdo.archive import Archive, checked_in
 from cdo.blocks import load
 from cdo.convergence import Record, Tension
 from cdo.errors import SessionError
@@ -247,11 +247,7 @@ def read(archive: Archive) -> History:
     records = archive.records()
     own, shared = spent_by(records)
     everything = {name: own.get(name, Spent()) + shared.get(name, Spent()) for name in {**own, **shared}}
-    checked = {
-        record["sha"]: tuple(Finding(**finding) for finding in record["findings"])
-        for record in records
-        if record["kind"] == "checked"
-    }
+    checked = checked_in(records)
     return History(
         session=archive.name,
         problem=(archive.text("00-input.md") or "").strip(),

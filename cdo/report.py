@@ -15,19 +15,18 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 from cdo import __version__, hypertext, modes, plots, report_head, worth
-from cdo.artifacts import confidence_word, digest
-from cdo.citations import find, marked
+from cdo.archive import Archive, as_read, checked_in
+from cdo.artifacts import confidence_word
+from cdo.citations import find
 from cdo.content import MEND
 from cdo.errors import ContentError, SessionError
 from cdo.evidence import Checks
 from cdo.final import FINAL_SECTIONS, final_section
 from cdo.history import SYNTHESIS, Held, History, Life, Move, Said
 from cdo.spent import Spent
-from cdo.types import Finding
 from cdo.wording import counted, duration, flat, visible
 
 if TYPE_CHECKING:
-    from cdo.archive import Archive
     from cdo.artifacts import Artifact
     from cdo.content import Library
 
@@ -231,13 +230,10 @@ def _since(archive: Archive, shown: Mapping[str, Paper]) -> tuple[str, ...]:
     edited = {file.removesuffix(".md"): paper.raw for file, paper in shown.items() if paper.edited}
     if not edited:
         return ()
-    checked = {record["sha"]: record["findings"] for record in archive.records() if record["kind"] == "checked"}
+    checked = checked_in(archive.records())
 
     def now(name: str) -> str:
-        """The identity of an artifact as a call notes what it reads: that of its words as voices are shown them."""
-        artifact = cast("Artifact", archive.artifact(name))
-        findings = [Finding(**item) for item in checked.get(artifact.sha) or ()]
-        return (digest(marked(artifact.reply, findings)) if findings else artifact.sha)[:16]
+        return as_read(cast("Artifact", archive.artifact(name)), checked)[1]
 
     known, found = {name: "" if raw else now(name) for name, raw in edited.items()}, set()
     for file, paper in shown.items():

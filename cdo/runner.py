@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 from cdo import artifacts
+from cdo.archive import as_read, checked_in
 from cdo.artifacts import Artifact
 from cdo.attempts import Attempts, Deadlines, Seat
 from cdo.budget import Budget, Totals
@@ -73,9 +74,7 @@ class Runner:
 
     def __post_init__(self) -> None:
         self._people = People(self.session, self.library, self.human, self.observe)
-        for record in self.session.records:
-            if record["kind"] == "checked":
-                self._checked[record["sha"]] = tuple(Finding(**finding) for finding in record["findings"])
+        self._checked = checked_in(self.session.records)
         self._attempts = Attempts(
             self.session,
             self.library,
@@ -223,13 +222,7 @@ class Runner:
         artifact = self._deferred(name) or self.session.artifact(name)
         if artifact is None:
             return "", ""
-        findings = self._checked.get(artifact.sha)
-        if not findings:
-            return artifact.reply, artifact.sha[:16]
-        from cdo.citations import marked
-
-        text = marked(artifact.reply, findings)
-        return text, artifacts.digest(text)[:16]
+        return as_read(artifact, self._checked)
 
     def _deferred(self, name: str) -> Artifact | None:
         """The reply that a file will hold which the shell writes at the end."""
