@@ -439,7 +439,8 @@ def test_agents_die_with_the_process_that_called_them(
     try:
         settle(lambda: bool(program.children()), 20.0)
         group = program.seen[0]["pid"]
-        assert alive(group) and len(members(group)) == 3  # the agent, its child and what guards them
+        settle(lambda: len(members(group)) == 3, 20.0)  # the agent, its child and what guards them
+        assert alive(group)
     finally:
         driver.send_signal(end)
         driver.wait()
