@@ -28,7 +28,7 @@ from cdo.durable import file_new, names_in
 from cdo.ending import Outcome
 from cdo.errors import CdoError, SessionError
 from cdo.final import add_to_section, final_section
-from cdo.frozen import load, redactor
+from cdo.frozen import redactor
 from cdo.markup import sections
 from cdo.models import ModelSpec
 from cdo.people import Human
@@ -37,7 +37,6 @@ from cdo.runner import Runner, totals
 from cdo.settings import Settings
 from cdo.signals import interruptible
 from cdo.skills import SkillInjection, resolve
-from cdo.spent import Spent
 from cdo.store import Session
 from cdo.tools import Tools
 from cdo.trail import Trail
@@ -260,9 +259,11 @@ def finish(session: Session, plan: Plan, outcome: Outcome, runner: Runner) -> Re
     missing = tuple(f"t{turn}-{role}: {reason}" for turn, role, reason in outcome.missing)
     existing = session.artifact("FINAL")
     if existing is None or not (existing.edited or existing is reply):
+        session.flush()
+        past = history.read(_Owned(session))
         own = {
             "session": session.name,
-            **_origin(session),
+            **_origin(past),
             **({"audits": reply.own["audits"]} if "audits" in reply.own else {}),
             "problem": " ".join((session.read("00-input.md") or "").split())[:300],
             "preset": plan.preset,
@@ -284,9 +285,7 @@ def finish(session: Session, plan: Plan, outcome: Outcome, runner: Runner) -> Re
         if lowered:
             own["stated_confidence"] = outcome.stated
         final = _checked(artifacts.final(reply, outcome.confidence, own, lowered), outcome, runner)
-        session.flush()
-        blind = not modes.phased(plan, runner.library)
-        if gained := worth.of(history.read(_Owned(session)), outcome.votes) if blind else None:
+        if gained := None if modes.phased(plan, runner.library) else worth.of(past, outcome.votes):
             final = replace(final, body=f"{final.body.rstrip()}\n\n## {worth.TITLE}\n\n{gained.markdown()}")
         session.put("FINAL", final)
     shown = session.artifact("FINAL") or reply
@@ -310,13 +309,12 @@ def finish(session: Session, plan: Plan, outcome: Outcome, runner: Runner) -> Re
     )
 
 
-def _origin(session: Session) -> dict[str, Any]:
+def _origin(past: history.History) -> dict[str, Any]:
     """For a fork: the session it comes from, the last turn that they share, and what that one paid for it."""
-    forked = load(session).forked
+    forked = past.frozen.forked
     if forked is None:
         return {}
-    paid = sum(history.spent_by(session.records)[1].values(), Spent())
-    return {"forked": {"session": forked.session, "turn": forked.turn, "cost": paid.known_cost}}
+    return {"forked": {"session": forked.session, "turn": forked.turn, "cost": past.shared.known_cost}}
 
 
 class _Owned(Archive):

@@ -14,16 +14,15 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from cdo import gbnf
-from cdo.blocks import Line, Strings, Tolerant, load, too_long, validate
+from cdo.blocks import Line, Strings, Tolerant
 from cdo.calls import INPUT, ledger
 from cdo.convergence import Record, Tension, bounded
 from cdo.ending import Outcome
 from cdo.errors import SessionError
 from cdo.final import Dissent, FinalFormat
-from cdo.markup import MAX_FRONT_MATTER, split_front_matter, unwrap
 from cdo.plan import Plan
-from cdo.protocol import Directive, SynthesisFormat
-from cdo.types import Batch, Call, Collect, InvalidReply, Program, Reply
+from cdo.protocol import Directive, SynthesisFormat, head
+from cdo.types import Batch, Call, Collect, Program, Reply
 from cdo.wording import counted, flat
 
 MODE = "audit"  # how a plan says that it is one
@@ -154,11 +153,7 @@ class ComparisonFormat:
 
     def parse(self, text: str) -> Comparison:
         """Return the front matter; raise `InvalidReply`."""
-        too_long(text)
-        block, _ = split_front_matter(unwrap(text))
-        if block is None:
-            raise InvalidReply(["The reply must start with YAML front matter: a line `---`, the keys, a line `---`."])
-        return validate(Comparison, load(block, 0, "The front matter", MAX_FRONT_MATTER), "The front matter")
+        return head(Comparison, text)
 
     def repair(self, text: str) -> tuple[str, tuple[str, ...]] | None:
         """Nothing: a comparison that cannot be read says nothing."""

@@ -18,6 +18,7 @@ from cdo.final import Dissent, final_section
 from cdo.frozen import Forked
 from cdo.history import Held, History, Said
 from cdo.markup import sections
+from cdo.reports import folded
 from cdo.spent import Spent
 from cdo.wording import money
 
@@ -218,12 +219,12 @@ def _after(turn: int) -> str:
 
 
 def _row(part: str, a: str, b: str, *, name: str = "") -> Row:
-    return Row(part, name, a, b, _folded(a) == _folded(b))
+    return Row(part, name, a, b, folded(a) == folded(b))
 
 
 def _frame(a: View, b: View) -> Iterator[Row]:
     """What the two set out with and how they ended."""
-    if _folded(a.problem) != _folded(b.problem):
+    if folded(a.problem) != folded(b.problem):
         yield _row("question", a.problem, b.problem)
     yield _row("preset", a.preset, b.preset)
     yield _row("models", ", ".join(a.models), ", ".join(b.models))
@@ -278,7 +279,7 @@ def _both(a: Voice, b: Voice, last: Sequence[int]) -> Row:
     """One voice on both sides."""
     models = a.model != b.model
     words = [_spoken(voice, turn, model=models) for voice, turn in zip((a, b), last, strict=True)]
-    alike = _folded(a.position) == _folded(b.position) and (a.role, a.missing) == (b.role, b.missing)
+    alike = folded(a.position) == folded(b.position) and (a.role, a.missing) == (b.role, b.missing)
     change = _change(a.confidence, b.confidence)
     if alike and not models and change:
         words[1] = f"{b.confidence:.2f}{change}, same position"
@@ -309,8 +310,8 @@ def _spoken(voice: Voice | None, last: int, *, model: bool = False) -> str:
 def _tensions(a: View, b: View) -> Iterator[Row]:
     """Tensions are one where id and title are, else where the title is, else where the id is."""
     keys: tuple[Callable[[Tension], Any], ...] = (
-        lambda item: (item.id, _folded(item.title)),
-        lambda item: _folded(item.title),
+        lambda item: (item.id, folded(item.title)),
+        lambda item: folded(item.title),
         lambda item: item.id,
     )
     yield _row("tensions", *(_standing(side.tensions) for side in (a, b)))
@@ -318,7 +319,7 @@ def _tensions(a: View, b: View) -> Iterator[Row]:
         words = [f"{item.status}: {item.title}" if item else "" for item in (left, right)]
         name = ", ".join(dict.fromkeys(item.id for item in (left, right) if item))
         row = _row("tensions", *words, name=name)
-        alike = left and right and _folded(left.title) == _folded(right.title)
+        alike = left and right and folded(left.title) == folded(right.title)
         yield replace(row, b=right.status) if alike and right else row
 
 
@@ -335,7 +336,7 @@ def _gaps(a: View, b: View) -> Iterator[Row]:
 
 def _listed(part: str, a: Sequence[str], b: Sequence[str]) -> Iterator[Row]:
     yield _row(part, str(len(a) or "none"), str(len(b) or "none"))
-    pairs: list[tuple[str | None, str | None]] = _paired(a, b, _folded)
+    pairs: list[tuple[str | None, str | None]] = _paired(a, b, folded)
     for number, (left, right) in enumerate(pairs, 1):
         yield _row(part, left or "", right or "", name=str(number))
 
@@ -347,8 +348,8 @@ def _dissent(a: View, b: View) -> Iterator[Row]:
     else:
         yield _row("objections", *(str(len(side.objections) or "none") for side in (a, b)))
         keys: tuple[Callable[[Dissent], Any], ...] = (
-            lambda item: (item.role, _folded(item.text)),
-            lambda item: _folded(item.text),
+            lambda item: (item.role, folded(item.text)),
+            lambda item: folded(item.text),
             lambda item: (item.role, item.id),
         )
         for left, right in _paired(a.objections, b.objections, *keys):
@@ -411,10 +412,6 @@ def _paired(a: Iterable[_T], b: Iterable[_T], *keys: Callable[[_T], Any]) -> lis
         (item, right[found[at]] if at in found else None) for at, item in enumerate(left)
     ]
     return pairs + [(None, item) for item in rest.values()]
-
-
-def _folded(text: str) -> str:
-    return " ".join(text.casefold().split()).rstrip(".")
 
 
 def json(found: Comparison, *, changed: bool = False) -> dict[str, Any]:

@@ -54,6 +54,15 @@ class Work:
     failed: int = 0
     last: tuple[str, str] | None = None
 
+    def take(self, record: dict[str, Any]) -> None:
+        """Count a record of the call for it: an attempt, a failed run, or the decision to go on without a reply."""
+        if record["kind"] == "exchange":
+            self.records.append(record)
+        elif record["kind"] == "failed":
+            self.failed = len(self.records)
+        elif record["kind"] == "missing":
+            self.given_up = str(record["reason"])
+
     @property
     def stale(self) -> bool:
         """Whether the artifact on disk is cdo's own and was made from other inputs."""

@@ -24,6 +24,7 @@ from cdo.final import Dissent, final_section
 from cdo.frozen import Frozen, read_frozen
 from cdo.markup import fenced
 from cdo.protocol import AgentData, Camp, Claim, Directive, Objection
+from cdo.reports import folded
 from cdo.spent import NOTHING, Spent
 from cdo.types import Finding, InvalidReply
 
@@ -97,13 +98,13 @@ class Held:
 
     def camp_of(self, voice: str) -> str:
         """The words of the camp that a voice is in, as they are compared; "" where voices were not grouped."""
-        return next((_folded(camp.position) for camp in self.camps if voice in camp.voices), "")
+        return next((folded(camp.position) for camp in self.camps if voice in camp.voices), "")
 
     @property
     def leading(self) -> str:
         """The words of the camp that is larger than every other; "" where there is none."""
         sizes = [len(camp.voices) for camp in self.camps]
-        return _folded(self.camps[0].position) if sizes and (len(sizes) == 1 or sizes[0] > sizes[1]) else ""
+        return folded(self.camps[0].position) if sizes and (len(sizes) == 1 or sizes[0] > sizes[1]) else ""
 
 
 @dataclass(frozen=True)
@@ -215,7 +216,7 @@ class History:
         for turn in self.turns:
             for said in turn.voices:
                 before = latest.get(said.voice)
-                if before and said.position and _folded(before.position) != _folded(said.position):
+                if before and said.position and folded(before.position) != folded(said.position):
                     new = tuple(name for name in dict.fromkeys(said.verified) if name not in cited)
                     was, now = held[before.turn].camp_of(said.voice), turn.camp_of(said.voice)
                     reworded = bool(now) and now == was
@@ -439,7 +440,3 @@ def _number(value: Any) -> float | None:
 
 def _strings(value: Any) -> tuple[str, ...]:
     return tuple(str(item) for item in value) if isinstance(value, list) else ()
-
-
-def _folded(text: str) -> str:
-    return " ".join(text.casefold().split()).rstrip(".")

@@ -7,7 +7,7 @@ sentences that are sent back to the model as they are. Programs see these blocks
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field
 
@@ -30,6 +30,8 @@ from cdo.blocks import (
 )
 from cdo.markup import MAX_FRONT_MATTER, closed, fenced, heading_key, sections, split_front_matter, unwrap
 from cdo.types import InvalidReply
+
+BLOCK = TypeVar("BLOCK", bound=Block)
 
 
 class Claim(Tolerant):
@@ -114,6 +116,15 @@ class Directive(Block):
 # -- formats ---------------------------------------------------------------------------------------
 
 
+def head(model: type[BLOCK], text: str) -> BLOCK:
+    """The front matter that a reply must begin with, as a block of kind `model`; raise `InvalidReply`."""
+    too_long(text)
+    block, _ = split_front_matter(unwrap(text))
+    if block is None:
+        raise InvalidReply(["The reply must start with YAML front matter: a line `---`, the keys, a line `---`."])
+    return validate(model, load(block, 0, "The front matter", MAX_FRONT_MATTER), "The front matter")
+
+
 @dataclass(frozen=True)
 class AgentFormat:
     """A voice's reply: YAML front matter (`AgentData`), then Markdown."""
@@ -122,11 +133,7 @@ class AgentFormat:
 
     def parse(self, text: str) -> AgentData:
         """Return the front matter; raise `InvalidReply`."""
-        too_long(text)
-        block, _ = split_front_matter(unwrap(text))
-        if block is None:
-            raise InvalidReply(["The reply must start with YAML front matter: a line `---`, the keys, a line `---`."])
-        data = validate(AgentData, load(block, 0, "The front matter", MAX_FRONT_MATTER), "The front matter")
+        data = head(AgentData, text)
         problems = [
             *twice([claim.id for claim in data.claims], "claims: the id"),
             *twice([objection.id for objection in data.objections], "objections: the id"),

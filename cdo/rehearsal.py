@@ -167,14 +167,8 @@ class _Actor(Runner):
         """Take over what is on record of the last call of this name."""
         known = [record for record in self.session.records if record.get("call") == work.call.name]
         for record in known:
-            if record.get("inputs") != known[-1]["inputs"]:
-                continue
-            if record["kind"] == "exchange":
-                work.records.append(record)
-            elif record["kind"] == "failed":
-                work.failed = len(work.records)
-            elif record["kind"] == "missing":
-                work.given_up = str(record["reason"])
+            if record.get("inputs") == known[-1]["inputs"]:
+                work.take(record)
         if known:
             self.elsewise[work.call.name] = work.inputs
 

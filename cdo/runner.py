@@ -169,12 +169,7 @@ class Runner:
         work = Work(call, key, inputs, texts, self.session.artifact(call.artifact))
         for record in self.session.records:
             if record.get("call") == call.name and record.get("inputs") == key:
-                if record["kind"] == "exchange":
-                    work.records.append(record)
-                elif record["kind"] == "failed":
-                    work.failed = len(work.records)
-                elif record["kind"] == "missing":
-                    work.given_up = str(record["reason"])
+                work.take(record)
         return work
 
     def _recorded(self, work: Work) -> tuple[Any, str, str] | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from cdo.history import Held, History, Life, Move, Said
 from cdo.protocol import Camp
+from cdo.reports import folded
 from cdo.spent import Spent
 from cdo.wording import counted, flat, money
 
@@ -174,7 +175,7 @@ def _equal(voices: Sequence[Said]) -> tuple[Camp, ...]:
     """Voices that answer in the same words."""
     found: dict[str, list[Said]] = {}
     for said in voices:
-        found.setdefault(" ".join(said.position.casefold().split()).rstrip("."), []).append(said)
+        found.setdefault(folded(said.position), []).append(said)
     camps = [Camp(position=same[0].position, voices=tuple(said.voice for said in same)) for same in found.values()]
     return tuple(sorted(camps, key=lambda camp: -len(camp.voices)))
 

@@ -15,14 +15,14 @@ from cdo.protocol import Camp, Directive
 from cdo.worth import Worth
 from tests.answers import Answer, RequestInfo, agent_text, synthesis_text
 from tests.conftest import A, Desk
-from tests.provider import Provider
+from tests.provider import Provider, Script
 from tests.test_modes_run import case, house
 
 ROLES = ("first-principles", "critic", "pragmatist")
 KEEP, SPLIT = "Keep the service whole.", "Split the service | at once."
 
 
-def story(*turns: dict[str, tuple[str, str, str]], camps: bool | dict[str, str] = True) -> object:
+def story(*turns: dict[str, tuple[str, str, str]], camps: bool | dict[str, str] = True) -> Script:
     """A script: what each role says a turn, as (position, reason for a change, evidence); camps by position.
 
     `camps` names the camp of a role where it is not its position.
@@ -76,7 +76,7 @@ def test_what_later_turns_changed_on_what_evidence_at_what_cost(checkout: Desk, 
         "critic": (SPLIT, "", 'service.py:1 "import one"'),
         "pragmatist": (SPLIT, "The imports show it.", 'service.py:2 "import two"'),
     }
-    provider.script = story(first, second)  # type: ignore[assignment]
+    provider.script = story(first, second)
     checkout("think", "--turns", "2", "--width", "3", *A, "Split the service?").ok()
     found = gained(checkout)
     assert found.single.voice == "first-principles" and found.single.position == KEEP
@@ -108,7 +108,7 @@ def test_what_later_turns_changed_on_what_evidence_at_what_cost(checkout: Desk, 
 
 def test_whoever_joins_the_largest_camp_without_evidence_is_named(cdo: Desk, provider: Provider) -> None:
     first = {"first-principles": (KEEP, "", ""), "critic": (SPLIT, "", ""), "pragmatist": (KEEP, "", "")}
-    provider.script = story(first, {**first, "critic": (KEEP, "", "")})  # type: ignore[assignment]
+    provider.script = story(first, {**first, "critic": (KEEP, "", "")})
     cdo("think", "--turns", "2", "--width", "3", *A, "Split the service?").ok()
     told = (cdo.session() / "FINAL.md").read_text().partition("## Worth of the run")[2]
     assert "critic moved in turn 2, to the camp that led (no new verified evidence)" in told
@@ -119,7 +119,7 @@ def test_a_dissenter_who_wins_is_no_conformist(cdo: Desk, provider: Provider) ->
     """The others came over: the camp that the critic is in leads now, but it is the critic's own."""
     first = {"first-principles": (KEEP, "", ""), "critic": (SPLIT, "", ""), "pragmatist": (KEEP, "", "")}
     second = {name: (f"{SPLIT} Now." if name == "critic" else SPLIT, "", "") for name in first}
-    provider.script = story(first, second, camps={"critic": SPLIT})  # type: ignore[assignment]
+    provider.script = story(first, second, camps={"critic": SPLIT})
     cdo("think", "--turns", "2", "--width", "3", *A, "Split the service?").ok()
     moves = {move.voice: (move.joined, move.reworded) for move in gained(cdo).moves}
     assert moves == {"critic": (False, True), "first-principles": (False, False), "pragmatist": (False, False)}
@@ -161,7 +161,7 @@ def test_what_failed_in_turn_1_is_a_cost_of_turn_1(cdo: Desk, provider: Provider
 
 
 def test_a_tie_and_one_turn(cdo: Desk, provider: Provider) -> None:
-    provider.script = story({"first-principles": (SPLIT, "", ""), "critic": (KEEP, "", "")})  # type: ignore[assignment]
+    provider.script = story({"first-principles": (SPLIT, "", ""), "critic": (KEEP, "", "")})
     cdo("think", "--turns", "1", "--width", "2", *A, "Split the service?").ok()
     told = (cdo.session() / "FINAL.md").read_text().partition("## Worth of the run")[2]
     assert "a tie (1 of 2 voices each): Split the service \\| at once / Keep the service whole" in told
@@ -170,7 +170,7 @@ def test_a_tie_and_one_turn(cdo: Desk, provider: Provider) -> None:
 
 def test_without_camps_equal_words_are_votes(cdo: Desk, provider: Provider) -> None:
     said = {"first-principles": (KEEP, "", ""), "critic": (KEEP.upper(), "", ""), "pragmatist": (SPLIT, "", "")}
-    provider.script = story(said, camps=False)  # type: ignore[assignment]
+    provider.script = story(said, camps=False)
     cdo("think", "--turns", "1", "--width", "3", *A, "Split the service?").ok()
     found = gained(cdo)
     assert not found.grouped and [camp.voices for camp in found.camps] == [
