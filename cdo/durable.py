@@ -20,6 +20,7 @@ from pathlib import Path
 from cdo.errors import SessionError
 
 _PATIENCE = 0.3  # seconds a lock is waited for: `cdo list` and `show` hold it for a moment to look
+_JUST_NOW = 20_000_000  # nanoseconds since a change after which a save may still be under way
 
 
 def write_file(directory: int, name: str, data: bytes) -> os.stat_result:
@@ -48,12 +49,16 @@ def write_file(directory: int, name: str, data: bytes) -> os.stat_result:
 def read_file(directory: int, name: str, limit: int = 64 * 2**20) -> tuple[bytes, os.stat_result]:
     """Read a regular file of an open directory, never through a link; raise `OSError`.
 
-    A file that is being saved in place meanwhile is read again, so that no half of it counts.
+    A file that is being saved in place meanwhile is read again, so that no half of it counts. One that changed just
+    now has to read the same twice: in the middle of a save it may look whole.
     """
+    last: bytes | None = None
     for _ in range(20):
         data, before, after = _read_once(directory, name, limit)
-        if signature(before) == signature(after) and len(data) == after.st_size:
+        whole = signature(before) == signature(after) and len(data) == after.st_size
+        if whole and (data == last or not 0 <= time.time_ns() - after.st_mtime_ns < _JUST_NOW):
             break
+        last = data if whole else None
         time.sleep(0.005)
     return data, after
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.guard import sitecustomize as guard
 from tests.harness import KEY, ROOT, Done, finish
@@ -21,6 +22,8 @@ from tests.provider import Provider
 A = ("--session", "a")  # the session that `Desk.session` means
 
 guard.install()
+settings.register_profile("cdo", deadline=None)  # how long an example takes says nothing on a busy machine
+settings.load_profile("cdo")
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -124,7 +124,7 @@ class Place:
         *args: str,
         prefix: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
-        timeout: float = 60.0,
+        timeout: float = 120.0,
     ) -> Done:
         """Run `cdo args` to its end."""
         began = time.monotonic()
@@ -144,7 +144,7 @@ class Place:
         return Place(target, self.url, self.env)
 
 
-def finish(process: subprocess.Popen[str], began: float | None = None, timeout: float = 60.0) -> Done:
+def finish(process: subprocess.Popen[str], began: float | None = None, timeout: float = 120.0) -> Done:
     """Wait for a process; one that hangs is killed with its group and fails the test."""
     began = time.monotonic() if began is None else began
     try:
@@ -174,8 +174,17 @@ def members(group: int) -> list[int]:
     return found
 
 
-def wait_for(condition: Any, timeout: float = 10.0, every: float = 0.002) -> None:
-    """Wait until `condition()` holds; a test that waits in vain fails."""
+def at_once(began: float) -> float:
+    """How many seconds a process may take that ends at once: two, and twice what has passed since it began.
+
+    Where starting takes long, on a slow machine or a loaded one, ending does too; what ends only when something else
+    does (a held answer, a provider that hangs) takes longer than either.
+    """
+    return 2 + 2 * (time.monotonic() - began)
+
+
+def wait_for(condition: Any, timeout: float = 60.0, every: float = 0.002) -> None:
+    """Wait until `condition()` holds; a test that waits in vain fails, however slow the machine is."""
     limit = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > limit:

@@ -23,6 +23,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import Any
 
@@ -63,6 +64,7 @@ __all__ = [
 
 Script = Callable[[RequestInfo], Answer | str | Fault | None]
 _NO_FAULT = Fault()
+_HELD_FOR = 120.0  # seconds after which a held answer is a mistake of the test
 
 
 class Provider:
@@ -75,6 +77,9 @@ class Provider:
     `latency` is the time from a call's arrival to its answer; `first_byte` comes between headers and body;
     `between` between two events of a stream, of `chunk` characters each. With no such delay and no fault a
     stream leaves in one write. `width` is what the default directive asks for.
+
+    `hold` keeps answers back until `release`: what has to happen while a call is in flight then happens so at any
+    speed of the machine, which no `latency` can promise.
     """
 
     def __init__(
@@ -98,6 +103,7 @@ class Provider:
         self.peak: Counter[str] = Counter()  # most calls at the same time, by kind; "all" for any kind
         self._in_flight: Counter[str] = Counter()
         self._nth: Counter[str] = Counter()
+        self._held: tuple[str, str] | None = None  # patterns of calls and sessions
         self._port = port
         self._runner: web.ServerRunner | None = None
         self._thread: threading.Thread | None = None
@@ -136,7 +142,18 @@ class Provider:
         """The requests made for one call, in order of arrival."""
         return [info for info in self.requests if info.call == call]
 
-    def settle(self, timeout: float = 5.0) -> None:
+    def hold(self, call: str = "*", session: str = "*") -> None:
+        """Keep back the answers to calls of these names (patterns), and to no others, until told otherwise.
+
+        They arrive and are logged as ever. One that is held for two minutes fails the test.
+        """
+        self._held = (call, session)
+
+    def release(self) -> None:
+        """Let go of every answer that is held, and hold no more."""
+        self._held = None
+
+    def settle(self, timeout: float = 60.0) -> None:
         """Wait until no call is in flight, so that the log is complete."""
         limit = time.monotonic() + timeout
         while self._in_flight["all"]:
@@ -296,6 +313,7 @@ class Provider:
         wait = info.arrived + (self.latency if answer.latency is None else answer.latency) - time.monotonic()
         if wait > 0:
             await asyncio.sleep(wait)
+        await self._released(info)
 
         if fault.shape == "html":
             return Reply([HTML_PAGE.encode()], "text/html")
@@ -306,6 +324,17 @@ class Provider:
             error = error_event(fault.stream_error, info.anthropic)
             pieces = [*pieces[: fault.after], error] if info.streaming else [error.partition(b"data: ")[2]]
         return Reply(pieces, EVENTS if info.streaming else JSON)
+
+    async def _released(self, info: RequestInfo) -> None:
+        """Wait while the call is one of those that are held."""
+        limit = time.monotonic() + _HELD_FOR
+        while (held := self._held) and not self.delivery.closing.is_set():
+            call, session = held
+            if not (fnmatchcase(info.call, call) and fnmatchcase(info.headers.get("X-Cdo-Session", ""), session)):
+                return
+            if time.monotonic() > limit:
+                raise TimeoutError(f"{info.call} was held for {_HELD_FOR:g} s, and nobody let it go")
+            await asyncio.sleep(0.005)
 
 
 async def _serve(provider: Provider) -> None:

@@ -721,7 +721,7 @@ def test_a_connection_that_is_not_taken_up_ends_in_time() -> None:
         backend = ChatBackend(f"http://127.0.0.1:{listening.getsockname()[1]}", connect_timeout=0.2)
         error = failed(using(backend, attempt))
         assert error.fault is Fault.NETWORK and "in time" in error.message
-        assert 0.15 < time.monotonic() - began < 2
+        assert 0.15 < time.monotonic() - began < 9  # the default is ten
 
 
 @pytest.mark.parametrize("url", ["", "api.example.com/v1", "ftp://x/v1", "http://[::1", "http://x:99999", "http://"])
@@ -751,10 +751,16 @@ def test_calls_one_after_the_other_share_a_connection(p: Provider) -> None:
 
 
 def test_two_hundred_calls_at_once_are_all_sent_at_once(p: Provider) -> None:
-    p.script = lambda _: Answer("short", latency=0.3)
+    p.script = lambda _: Answer("short")
+    p.hold()
 
     async def many(backend: Backend) -> list[Outcome]:
-        return await asyncio.gather(*(attempt(backend, request(call=f"t1-{n}")) for n in range(200)))
+        calls = asyncio.gather(*(attempt(backend, request(call=f"t1-{n}")) for n in range(200)))
+        async with asyncio.timeout(60):
+            while p.peak["all"] < 200:  # noqa: ASYNC110 (another thread counts them)
+                await asyncio.sleep(0.005)
+        p.release()
+        return await calls
 
     found: list[Outcome] = using(ChatBackend(p.url), many)
     assert {answered(outcome).text for outcome in found} == {"short"}
@@ -765,7 +771,7 @@ def test_the_end_mark_ends_an_answer_though_the_connection_stays_open(p: Provide
     body = events(*STREAM, "[DONE]")
     began = time.monotonic()
     assert answered(sent(p, body + b" " * len(body), hang="middle")).text == HARD
-    assert time.monotonic() - began < chat.DRAIN + 1.5
+    assert time.monotonic() - began < chat.LINGER
 
 
 def test_the_reason_for_the_end_ends_an_answer_though_nothing_follows(
@@ -782,13 +788,16 @@ def test_a_deadline_from_outside_ends_any_hang(p: Provider, hang: Any, stream: b
     p.faults = [Trouble(hang=hang)]
 
     async def hurried(backend: Backend) -> None:
+        call = asyncio.create_task(attempt(backend))
+        while not p.requests and not call.done():  # noqa: ASYNC110 (another thread notes them)
+            await asyncio.sleep(0.005)
         async with asyncio.timeout(0.1):
-            await attempt(backend)
+            await call
 
     began = time.monotonic()
     with pytest.raises(TimeoutError):
         using(ChatBackend(p.url, extra={"stream": stream}), hurried)
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 60
     p.settle()
     assert p.requests[0].left
 
@@ -808,7 +817,7 @@ def test_a_thousand_calls_leak_no_descriptor(p: Provider) -> None:
 
     before = count()
     using(ChatBackend(p.url), many)
-    limit = time.monotonic() + 2
+    limit = time.monotonic() + 30
     while count() > before and time.monotonic() < limit:  # the provider, in this process, has ends to close too
         time.sleep(0.01)
     assert count() <= before

@@ -429,11 +429,11 @@ HOSTILE = [
 @pytest.mark.parametrize("unit", HOSTILE)
 @pytest.mark.parametrize("read", [mermaid, structurizr])
 def test_long_hostile_text_is_refused_fast(read: Callable[[str], Any], unit: str) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     for text in (unit, f"C4Context\nSystem({unit}", f"workspace {{\nmodel {{\n{unit}"):
         problems(read, text * (250_000 // len(text)))
         problems(read, text + unit * (250_000 // len(unit)))
-    assert time.monotonic() - start < 20
+    assert time.process_time() - start < 20
 
 
 SNIPPETS = st.sampled_from([*HOSTILE, *re.findall(r"\S+", BANKING + SHOP), " ", "\n", "{\n", "}\n", "\u2028", "é"])

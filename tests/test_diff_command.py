@@ -230,7 +230,7 @@ def test_what_models_wrote_reaches_nobody_as_more_than_text(ran: Desk) -> None:
 def test_at_a_terminal_it_fits_and_differences_stand_out(ran: Desk, width: int) -> None:
     for variables in ({}, {"NO_COLOR": "1"}):
         child = pexpect.spawn(
-            sys.executable, ["-m", "cdo", "diff", "wild", "b"], cwd=str(ran.path), dimensions=(80, width), timeout=20,
+            sys.executable, ["-m", "cdo", "diff", "wild", "b"], cwd=str(ran.path), dimensions=(80, width), timeout=60,
             env={**ran.environment(), "TERM": "xterm-256color", **variables}, encoding="utf-8",
         )  # fmt: skip
         text = child.read().replace("\r\n", "\n")

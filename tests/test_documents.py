@@ -393,11 +393,11 @@ def test_any_text_is_refused(text: str) -> None:
 @pytest.mark.parametrize("unit", ["#", "# x\n", "```\n", "---\n", "## Tasks\n```yaml\n", "minority report ", "a-"])
 @pytest.mark.slow
 def test_long_hostile_text_is_refused_fast(unit: str) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     for name in NAMES:
         problems(form(name), unit * (260_000 // len(unit)))
         assert form(name).repair(unit * (260_000 // len(unit))) is None
-    assert time.monotonic() - start < 30
+    assert time.process_time() - start < 30
 
 
 # -- schemas ---------------------------------------------------------------------------------------

@@ -173,11 +173,12 @@ def test_an_unfinished_run_is_forked_after_its_last_complete_turn(cdo: Desk, pro
 
 def test_a_run_in_progress_can_be_forked(cdo: Desk, provider: Provider) -> None:
     cdo("think", "--max-calls", "4", *A, QUESTION).failed(5)
-    provider.latency = 3.0
+    provider.hold()
     process = cdo.start("resume", "a", "--max-calls", "99")
     wait_for(lambda: len(provider.calls) > 4)
     done = cdo("fork", "a", "--no-run").ok()
     assert "shares turn 1 with a" in done.err
+    assert process.poll() is None
     process.kill()
     process.communicate()
 

@@ -149,10 +149,10 @@ def test_a_git_that_hangs_is_ended_with_all_it_started(repo: Repository, tmp_pat
     program.chmod(0o755)
     slow = Repository(repo.directory, str(program))
     began = time.monotonic()
-    slow.until = began + 0.5
+    slow.until = began + 1.5
     with pytest.raises(TooSlow):
         slow.commit(REF, "", "One\n", WHEN, {"a": b"x" * 10_000_000})
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60  # it hangs for five minutes
     for process in (tmp_path / "pid").read_text().split():
         path = Path(f"/proc/{process}/stat")
         assert not path.exists() or path.read_text().rpartition(") ")[2][0] in "ZX"

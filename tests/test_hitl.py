@@ -16,7 +16,7 @@ from typing import Any
 import pexpect
 import pytest
 
-from tests.harness import ROOT
+from tests.harness import ROOT, at_once
 
 # What the command line does around a review: a live view, signals, a store that writes, an exit code.
 DRIVER = """
@@ -39,6 +39,7 @@ roles = tuple(library.names("templates/roles"))
 format = proposal.PlanFormat(plan, (2, 6), roles, ("adr", "threat-model"), combos, ("openai/gpt-4.1",))
 render = functools.partial(library.render, "templates/turn-plan")
 path = Path(sys.argv[1])
+hitl.SETTLE = float(os.environ.get("SETTLE", hitl.SETTLE))
 
 
 def write(text):
@@ -154,7 +155,7 @@ def desk(
             **(env or {}),
         },
         dimensions=(50, columns),
-        timeout=20,
+        timeout=60,
         encoding="utf-8",
     )
     try:
@@ -243,12 +244,13 @@ def test_quit_and_the_end_of_input_pause_the_run(tmp_path: Path, leave: str) -> 
 
 
 def test_ctrl_c_stops_at_once_and_leaves_the_terminal_clean(tmp_path: Path) -> None:
+    began = time.monotonic()
     with desk(tmp_path) as here:
         here.child.expect_exact("plan> ")
-        before, began = here.text, time.monotonic()
+        before, soon, sent = here.text, at_once(began), time.monotonic()
         here.child.sendintr()
         shown = here.ends(130)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - sent < soon
     assert "Traceback" not in shown and "cdo resume a" in shown
     assert here.text == before
 
@@ -341,7 +343,7 @@ def test_a_file_that_is_saved_unchanged_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_written_in_pieces_is_read_when_it_is_whole(tmp_path: Path) -> None:
-    with desk(tmp_path) as here:
+    with desk(tmp_path, env={"SETTLE": "1.5"}) as here:  # far longer than the pauses, on a busy machine too
         here.child.expect_exact("plan> ")
         with here.path.open("w") as file:
             for role in ("tester", "critic", "operator"):

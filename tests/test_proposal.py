@@ -166,14 +166,14 @@ def test_a_file_with_one_line_spoilt_is_a_plan_or_refused_with_its_place(data: s
 
 
 def test_large_files_are_refused_fast() -> None:
-    began = time.monotonic()
+    began = time.process_time()
     assert "bytes of YAML" in refused("a" * 10_000_000)
     assert "nested deeper" in refused("[" * 100_000)
     with pytest.raises(InvalidReply):
         read("voices:\n" + "- {role: A}\n" * 20_000)
     with pytest.raises(InvalidReply):
         read("voices:\n" + "- x\n" * 257)
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 # -- what a person makes of it ---------------------------------------------------------------------

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import aiohttp
@@ -16,6 +17,7 @@ import pytest
 import yaml
 
 from tests.client import CHAT, MESSAGES, ask, data, events, headers, run, text
+from tests.harness import wait_for
 from tests.provider import (
     Answer,
     Fault,
@@ -175,19 +177,30 @@ def test_log_and_concurrency() -> None:
         async with session.post(p.url + CHAT, data=b"not json", headers=headers("final", "final", 2)) as response:
             await response.read()
 
-    with Provider(latency=0.1) as p:
+    with Provider(latency=1.0) as p:
         run(client)
         p.settle()
         assert p.peak == {"agent": 20, "all": 20, "final": 1}
         last = p.requests[-1]
         assert (last.kind, last.call, last.attempt, last.nth, last.number) == ("final", "final", 2, 1, 21)
         assert last.body == "not json" and last.headers["x-cdo-kind"] == "final"
-        assert last.ended is not None and 0.1 <= last.ended - last.arrived < 0.3
+        assert last.ended is not None and 1.0 <= last.ended - last.arrived < 10
         stats = json.loads(urllib.request.urlopen(p.url + "/stats").read())
         assert stats["calls"] == 21 and stats["by_kind"] == {"agent": 20, "final": 1} and stats["peak"] == 20
-        assert 0.2 <= stats["span"] < 0.6 and stats["in_flight"] == 0
+        assert 2.0 <= stats["span"] < 20 and stats["in_flight"] == 0
         urllib.request.urlopen(p.url + "/reset", data=b"").read()
         assert p.requests == [] and p.stats()["peak"] == 0
+
+
+def test_what_is_held_is_answered_when_it_is_let_go() -> None:
+    with Provider() as p, ThreadPoolExecutor(1) as pool:
+        p.hold("t1-*")
+        held = pool.submit(ask, p, call="t1-critic")
+        wait_for(lambda: p.named("t1-critic"))
+        assert ask(p, call="t2-critic")[0] == 200, "no other call is held"
+        assert not held.done() and p.stats()["in_flight"] == 1
+        p.release()
+        assert held.result(60)[0] == 200
 
 
 def test_long_prompts_are_read() -> None:
@@ -223,7 +236,7 @@ def test_process_prints_its_url_and_is_fast() -> None:
         rate = run(client)
         stats = json.loads(urllib.request.urlopen(url + "/stats").read())
         process.terminate()
-        assert process.wait(5) == 0
+        assert process.wait(60) == 0
     assert stats["calls"] == 1000
     print(f"{rate:.0f} requests a second")
-    assert rate > 200  # several thousand on an idle machine; this only notices a collapse
+    assert rate > 50  # several thousand on an idle machine; this only notices a collapse

@@ -156,7 +156,7 @@ def test_hangs(hang: Any) -> None:
     async def client(session: aiohttp.ClientSession) -> tuple[bool, int]:
         seen, had_headers = 0, False
         try:
-            async with asyncio.timeout(0.15), session.post(p.url + CHAT, json={"stream": True}) as response:
+            async with asyncio.timeout(1.0), session.post(p.url + CHAT, json={"stream": True}) as response:
                 had_headers = True
                 async for piece in response.content.iter_any():
                     seen += len(piece)
@@ -173,13 +173,14 @@ def test_hangs(hang: Any) -> None:
         for stream in (False, True):
             start = time.monotonic()
             assert ask(p, stream=stream)[0] == 200
-            assert 0.1 <= time.monotonic() - start < 0.4
+            assert 0.1 <= time.monotonic() - start < 4
 
 
 def test_a_hanging_provider_closes_at_once() -> None:
     async def client(session: aiohttp.ClientSession) -> None:
         call = asyncio.create_task(session.post(p.url + CHAT, json={}))
-        await asyncio.sleep(0.05)
+        while not p.requests:  # noqa: ASYNC110 (another thread notes them)
+            await asyncio.sleep(0.005)
         await asyncio.to_thread(p.__exit__, None, None, None)
         with pytest.raises(aiohttp.ClientError):
             await call
@@ -187,7 +188,7 @@ def test_a_hanging_provider_closes_at_once() -> None:
     start = time.monotonic()
     with Provider(faults=[Fault(hang="headers")]) as p:
         run(client)
-    assert time.monotonic() - start < 1 and not p.requests[0].left
+    assert time.monotonic() - start < 9 and not p.requests[0].left
 
 
 def test_pauses_and_drip() -> None:
@@ -198,15 +199,15 @@ def test_pauses_and_drip() -> None:
 
     script = [Row("x" * 100)]
     with Provider(script=script, between=0.01, chunk=10) as p:
-        assert 0.12 <= timed() < 0.4
+        assert 0.12 <= timed() < 4
     with Provider(script=script, first_byte=0.1) as p:
-        assert 0.1 <= timed() < 0.3
+        assert 0.1 <= timed() < 4
     with Provider(script=script) as p:
         size = len(ask(p, MESSAGES)[1])
         p.faults = [Fault(drip=0.0002)]
         start = time.monotonic()
         assert len(ask(p, MESSAGES)[1]) == size
-        assert size * 0.0002 <= time.monotonic() - start < 2
+        assert size * 0.0002 <= time.monotonic() - start < 5
 
 
 @pytest.mark.parametrize("stream", [False, True])

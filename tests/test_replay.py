@@ -218,8 +218,8 @@ def test_a_session_that_runs_is_replayed_as_far_as_it_is_recorded(cdo: Desk, pro
     provider.faults = [Fault(hang="headers", call="t2-*")]
     running = cdo.start("think", "--turns", "2", *A, QUESTION)
     try:
-        wait_for(lambda: (cdo.session() / "t1-synthesis.md").exists(), 30)
-        wait_for(lambda: provider.named("t2-critic"), 30)
+        wait_for(lambda: (cdo.session() / "t1-synthesis.md").exists())
+        wait_for(lambda: provider.named("t2-critic"))
         done = cdo("replay", "a", "--strict").ok()
     finally:
         kill_group(running.pid)

@@ -58,6 +58,7 @@ def whole(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> tuple
 def as_it_was(provider: Provider) -> Provider:
     """The provider with its log empty and its answers as they were."""
     provider.script, provider.faults, provider.latency = sensitive, (), 0.0
+    provider.release()
     provider.reset()
     return provider
 
@@ -174,8 +175,7 @@ def test_a_lower_cap_stops_and_a_higher_one_goes_on(whole: tuple[Place, Done], e
 @pytest.mark.parametrize("cap", [("--max-tokens", "12000"), ("--budget", "0.06"), ("--timeout", "4")])
 def test_every_cap_ends_with_5_and_can_be_raised(empty: Place, p: Provider, cap: tuple[str, str]) -> None:
     p.faults = [Fault(hang="headers", call="t2-*")] if cap[0] == "--timeout" else []
-    stopped = empty.run("--turns", "2", *cap).failed(5, "is reached", "resume")
-    assert stopped.seconds < 6
+    empty.run("--turns", "2", *cap, timeout=60).failed(5, "is reached", "resume")  # what hangs does so for ever
     p.faults = []
     before = answered(empty.session())
     assert 0 < len(before) < 9
@@ -504,23 +504,25 @@ def test_a_save_while_the_run_goes_on_is_seen(empty: Place, p: Provider) -> None
 
 def test_of_two_resumes_at_once_one_is_refused(empty: Place, p: Provider) -> None:
     empty.run("--turns", "2", "--max-calls", "3").failed(5)
-    p.latency = 6.0  # of the first call: long enough for a second process to start on a busy machine
     p.reset()
+    p.hold()
     with empty.running("resume", "a", "--max-calls", "20") as first:
         wait_for(lambda: bool(p.calls))
-        p.latency = 0.0
         second = empty.resume("--max-calls", "20").failed(8, "tmp/cdo-a is in use by another cdo process")
-        assert len(second.complaint) == 2 and second.seconds < 3
+        assert len(second.complaint) == 2
+        assert first.poll() is None and len(p.calls) == 1, "refused while the first is at work, and without a call"
+        p.release()
         finish(first).ok()
     assert set(names(p)) == set(ALL) - set(T1)
 
 
 def test_list_and_show_do_not_disturb_a_run(empty: Place, p: Provider) -> None:
-    p.faults = [Fault(hang="headers", hang_for=3.0, nth=range(1, 4))]
+    p.hold()
     with empty.running("think", "--turns", "1", "--session", "a", "Why?") as process:
         wait_for(lambda: len(p.calls) == 3)
         assert "running" in empty.cdo("list").ok().out
         assert "running" in empty.cdo("show", "a").ok().out
+        p.release()
         finish(process).ok()
 
 

@@ -81,6 +81,7 @@ class Model:
         self.peak = self._in_flight = 0
         self._script = {key: list(said) for key, said in (script or {}).items()}
         self._latency = latency
+        self._together = 0  # how many requests must have been there at once before any is answered
 
     def named(self, call: str) -> list[Request]:
         return [request for request in self.requests if request.headers["X-Cdo-Call"] == call]
@@ -91,6 +92,9 @@ class Model:
         self._in_flight += 1
         self.peak = max(self.peak, self._in_flight)
         try:
+            limit = time.monotonic() + 10
+            while self.peak < self._together and time.monotonic() < limit:  # noqa: ASYNC110 (there is no event)
+                await asyncio.sleep(0.002)
             await asyncio.sleep(self._latency)
             name, kind = request.headers["X-Cdo-Call"], request.headers["X-Cdo-Kind"]
             said: Said = valid(kind)
@@ -120,7 +124,7 @@ async def hang(request: Request, on_text: OnText) -> Response:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 (there is no event to wait for)
             await asyncio.sleep(0.002)
 
@@ -438,8 +442,8 @@ def test_an_overflow_is_met_by_a_shorter_prompt_that_says_so(tmp_path: Path) -> 
 def test_retry_after_is_obeyed(tmp_path: Path) -> None:
     with bench(tmp_path, {"agent": [fault(Kind.RATE_LIMITED, retry_after=0.3)]}) as b:
         b.run(once(voice()))
-        assert 0.3 <= b.model.times[1] - b.model.times[0] < 0.8
-        assert b.told("retry")[0].data["wait"] >= 0.3
+        assert b.model.times[1] - b.model.times[0] >= 0.3
+        assert 0.3 <= b.told("retry")[0].data["wait"] < 0.8
 
 
 def test_a_provider_that_asks_for_too_long_is_not_waited_for(tmp_path: Path) -> None:
@@ -447,7 +451,7 @@ def test_a_provider_that_asks_for_too_long_is_not_waited_for(tmp_path: Path) -> 
         began = time.monotonic()
         with pytest.raises(ModelsFailed):
             b.run(once(voice()))
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 60
         assert len(b.model.requests) == 1
 
 
@@ -664,8 +668,8 @@ def test_an_unknown_price_is_not_zero(tmp_path: Path) -> None:
 def test_the_cap_on_time(tmp_path: Path) -> None:
     with bench(tmp_path, {"t1-critic": [hang] * 9}) as b:
         began = time.monotonic()
-        budget_reached(b, Limits(seconds=0.6), "The time limit of 0.6 s is reached")
-        assert time.monotonic() - began < 1.1
+        budget_reached(b, Limits(seconds=1.5), "The time limit of 1.5 s is reached")
+        assert time.monotonic() - began < 30  # it hangs for a minute
         b.model._script = {}
         then_resumes(b, 1)
 
@@ -704,7 +708,7 @@ def test_calls_in_flight_are_finished_and_recorded_when_the_budget_ends(tmp_path
 def test_the_cap_on_concurrency(tmp_path: Path, cap: int) -> None:
     calls = tuple(voice(f"v{number}") for number in range(8))
     with bench(tmp_path) as b:
-        b.model._latency = 0.03
+        b.model._together, b.model._latency = cap, 0.03
         b.run(once(*calls), concurrency=cap)
         assert b.model.peak == cap and len(b.model.requests) == 8
 
@@ -712,23 +716,23 @@ def test_the_cap_on_concurrency(tmp_path: Path, cap: int) -> None:
 def test_without_a_cap_a_batch_leaves_at_once(tmp_path: Path) -> None:
     calls = tuple(voice(f"v{number}") for number in range(24))
     with bench(tmp_path) as b:
-        b.model._latency = 0.1
+        b.model._together = 24
         b.run(once(*calls))
         assert b.model.peak == 24
 
 
-LIMITS = Deadlines(first_byte=0.4, idle=0.5, total=1.0)
-STAGES = {  # where it hangs, and between which deadlines it must be left
-    "headers": (Fault(hang="headers", call="t1-critic", nth=1), 0.4, 0.4),
-    "first-byte": (Fault(hang="first-byte", call="t1-critic", nth=1), 0.4, 0.5),
-    "middle": (Fault(hang="middle", call="t1-critic", nth=1), 0.5, 0.5),
-    "drip": (Fault(drip=0.02, call="t1-critic", nth=1), 0.4, 1.0),
+LIMITS = Deadlines(first_byte=1.0, idle=1.2, total=2.4)
+STAGES = {  # where it hangs, the deadline after which it must be left, and its seconds
+    "headers": (Fault(hang="headers", call="t1-critic", nth=1), "first byte", 1.0),
+    "first-byte": (Fault(hang="first-byte", call="t1-critic", nth=1), "first byte", 1.0),
+    "middle": (Fault(hang="middle", call="t1-critic", nth=1), "next byte", 1.2),
+    "drip": (Fault(drip=0.05, call="t1-critic", nth=1), "first byte", 1.0),
 }
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_deadlines_at_every_stage(tmp_path: Path, stage: str) -> None:
-    trouble, least, most = STAGES[stage]
+    trouble, deadline, least = STAGES[stage]
     with Provider(faults=[trouble]) as p:
         with bench(tmp_path, backends={"m": ChatBackend(f"{p.url}/v1")}) as b:
             replies = b.run(once(*VOICES, quorum=3), deadlines=LIMITS)
@@ -737,10 +741,10 @@ def test_deadlines_at_every_stage(tmp_path: Path, stage: str) -> None:
         p.settle()
         hung, again = p.named("t1-critic")
         assert hung.left and hung.ended is not None
-        assert least - 0.1 <= hung.ended - hung.arrived <= most + 0.5
+        assert hung.ended - hung.arrived >= least - 0.1
     first, second = sorted((r for r in records if r["call"] == "t1-critic"), key=lambda r: int(r["attempt"]))
-    assert first["fault"]["kind"] == "timeout" and "deadline" in first["fault"]["message"]
-    assert least - 0.1 <= first["seconds"] <= most + 0.5
+    assert first["fault"]["kind"] == "timeout" and f"deadline for the {deadline}" in first["fault"]["message"]
+    assert first["seconds"] >= least - 0.1
     assert "response" in second and again.attempt == 2
     assert all(r["seconds"] < least for r in records if r["call"] != "t1-critic"), "the others are not affected"
 
@@ -756,12 +760,12 @@ def test_an_answer_that_never_ends_is_left_at_the_total_deadline(tmp_path: Path)
         b.run(once(*VOICES, quorum=3), deadlines=LIMITS)
         (record,) = [record for record in b.records() if "fault" in record]
         assert record["fault"]["kind"] == "timeout" and "whole call" in record["fault"]["message"]
-        assert 0.95 <= record["seconds"] <= 1.5
+        assert 2.3 <= record["seconds"] < 30
 
 
 def test_a_backend_that_answers_in_one_piece_has_only_the_total_deadline(tmp_path: Path) -> None:
     async def late(request: Request, on_text: OnText) -> Response:
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(1.4)
         return Response(GOOD, usage=Usage(1, 1))
 
     with bench(tmp_path, {"agent": [late, hang]}) as b:
@@ -769,7 +773,8 @@ def test_a_backend_that_answers_in_one_piece_has_only_the_total_deadline(tmp_pat
         replies = b.run(once(*VOICES[:2], quorum=2), deadlines=LIMITS)
         assert not any(reply.missing for reply in replies)
         (record,) = [record for record in b.records() if "fault" in record]
-        assert 0.95 <= record["seconds"] <= 1.5
+        assert "whole call" in record["fault"]["message"]
+        assert 2.3 <= record["seconds"] < 30  # it hangs for a minute
 
 
 def test_a_refused_connection_is_a_fault_of_the_network(tmp_path: Path) -> None:
@@ -794,8 +799,8 @@ def test_a_disk_that_fails_ends_the_run_at_once_also_while_others_are_answering(
         monkeypatch.setattr(os, "fsync", broken)
         began = time.monotonic()
         with pytest.raises(SessionError, match="input/output error"):
-            b.run(once(*VOICES, quorum=2), deadlines=Deadlines(first_byte=8, idle=8, total=8))
-        assert time.monotonic() - began < 2
+            b.run(once(*VOICES, quorum=2), deadlines=Deadlines(first_byte=50, idle=50, total=50))
+        assert time.monotonic() - began < 30
 
 
 def test_a_cancelled_run_keeps_what_was_answered(tmp_path: Path) -> None:

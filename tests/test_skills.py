@@ -294,9 +294,9 @@ def test_links_to_the_folder_itself_are_not_followed_again(project: Path, home: 
     skill(top / "real")
     for number in range(40):
         (top / f"loop{number}").symlink_to(".")
-    began = time.monotonic()
+    began = time.process_time()
     assert names(discover(project, home)) == ["real"]
-    assert time.monotonic() - began < 5  # 40 links on six levels would be four billion folders
+    assert time.process_time() - began < 5  # 40 links on six levels would be four billion folders
 
 
 def test_a_folder_that_is_given_needs_no_trust_wherever_it_lies(project: Path, home: Path) -> None:

@@ -307,7 +307,7 @@ def test_a_link_planted_for_the_journal_while_a_session_is_open_is_not_followed(
     (tmp_path / "cdo-a" / "journal.jsonl").symlink_to(victim / "file")
     session.journal({"event": "run"})
     with pytest.raises(SessionError, match="symbolic link"):
-        for _ in range(20):
+        for _ in range(1000):
             session.flush()
             time.sleep(0.01)
     session.close()
@@ -408,7 +408,7 @@ def test_a_pipe_in_place_of_a_file_does_not_hang(tmp_path: Path, name: str) -> N
 
     began = time.monotonic()
     refused(use, "it is not a regular file")
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 10
 
 
 # -- names -------------------------------------------------------------------------------------------
@@ -638,7 +638,7 @@ def test_of_two_processes_that_race_for_a_name_exactly_one_wins(tmp_path: Path) 
             wins[winner] += 1
     finally:
         for racer in racers:
-            racer.communicate(timeout=10)
+            racer.communicate(timeout=60)
     assert sum(wins.values()) == 30
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
@@ -677,10 +677,9 @@ def test_kill_9_frees_the_lock_at_once(tmp_path: Path) -> None:
         holder.send_signal(signal.SIGKILL)
         began = time.monotonic()
         while locked(path):
-            assert time.monotonic() - began < 0.1
+            assert time.monotonic() - began < 10  # the holder would keep it for a minute
             time.sleep(0.001)
         Session.open(path).close()
-        assert time.monotonic() - began < 0.1
 
 
 def test_somebody_who_only_looks_does_not_keep_an_owner_out(tmp_path: Path) -> None:
@@ -717,16 +716,19 @@ def test_a_commit_is_durable_before_it_returns(tmp_path: Path) -> None:
 
 def test_commits_that_come_together_become_one_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = new(tmp_path / "cdo-a")
-    real = os.fsync
+    real, gate, begun = os.fsync, threading.Event(), []
 
     def slow(fd: int) -> None:
-        time.sleep(0.02)
+        gate.wait(60)
         real(fd)
 
     monkeypatch.setattr(os, "fsync", slow)
 
     async def one(number: int) -> None:
         await asyncio.sleep(0.001 * (number % 7))
+        begun.append(number)
+        if len(begun) == 60:  # the disk is done with the first when the last one is on its way
+            asyncio.get_running_loop().call_soon(gate.set)
         await session.commit({"kind": "answer", "n": number})
         assert number in {record["n"] for record in read_session(session.path)}, "durable when it returns"
 
@@ -745,15 +747,18 @@ def test_commits_that_come_together_become_one_group(tmp_path: Path, monkeypatch
 def test_records_go_before_artifacts(tmp_path: Path) -> None:
     session = new(tmp_path / "cdo-a")
     gate = threading.Event()
-    session._later(lambda: void(gate.wait(5)))
+    session._later(lambda: void(gate.wait(60)))
+
+    async def commits() -> None:
+        waiting = asyncio.create_task(session.commit({"kind": "answer"}))
+        await asyncio.sleep(0)  # now it stands in line
+        gate.set()
+        await waiting
+
     with Recorder(tmp_path) as log:
         for name in ("t1-critic", "t1-architect"):
             session.put(name, voice())
-        waiting = threading.Thread(target=lambda: commit(session, {"kind": "answer"}))
-        waiting.start()
-        time.sleep(0.05)
-        gate.set()
-        waiting.join()
+        asyncio.run(commits())
         session.flush()
     session.close()
     renamed = [op[2] for op in log if op[0] == "rename"]
@@ -782,7 +787,7 @@ def test_after_an_interrupted_commit_the_record_is_there_and_the_session_goes_on
     real, slow = os.fsync, threading.Event()
 
     def sync(fd: int) -> None:
-        slow.wait(0.05)
+        slow.wait(60)
         real(fd)
 
     monkeypatch.setattr(os, "fsync", sync)

@@ -199,12 +199,12 @@ HOSTILE = {
 @pytest.mark.parametrize("limit", [8192, 1_048_576])
 def test_hostile_documents_are_fast(name: str, limit: int) -> None:
     text = HOSTILE[name] if limit == 8192 else (HOSTILE[name] * 40)[:400_000]
-    began = time.perf_counter()
+    began = time.process_time()
     try:
         load(text, max_bytes=limit)
     except YamlProblem as found:
         assert len(str(found)) < 200 and "\n" not in str(found)
-    assert time.perf_counter() - began < 1.0
+    assert time.process_time() - began < 1.0
 
 
 TOKENS = [

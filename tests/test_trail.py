@@ -23,7 +23,6 @@ from cdo.store import Session
 from cdo.strict_yaml import dump
 from cdo.trail import Trail
 from cdo.types import Event
-from tests.answers import Answer, RequestInfo, agent_text
 from tests.conftest import Desk
 from tests.harness import kill_group, members, wait_for
 from tests.provider import Provider
@@ -227,7 +226,7 @@ def test_a_git_that_hangs_holds_up_nothing_for_long(cdo: Desk) -> None:
     program.chmod(0o755)
     done = cdo(*RUN, env={"PATH": f"{program.parent.resolve()}:{os.environ['PATH']}"}).ok()
     assert "did not end in time" in done.err and done.err.count("git: ") == 1
-    assert done.seconds < 30
+    assert done.seconds < 55  # it hangs for five minutes
     assert not _running("fast-import", str(cdo.path))
 
 
@@ -316,15 +315,13 @@ def test_a_run_that_stops_is_a_commit_and_resume_goes_on_from_it(cdo: Desk) -> N
 
 @pytest.mark.parametrize("turn", [1, 2])
 def test_a_run_killed_in_the_middle_goes_on_on_its_branch(tmp_path: Path, turn: int) -> None:
-    def slow(info: RequestInfo) -> Answer | None:
-        return Answer(agent_text("Wait."), latency=5.0) if info.call == f"t{turn}-critic" else None
-
     (tmp_path / "work").mkdir()
     repository(tmp_path / "work")
-    with Provider(script=slow) as provider:
+    with Provider() as provider:
+        provider.hold(f"t{turn}-critic")
         desk = Desk(tmp_path / "work", provider.url)
         process = desk.start(*RUN)
-        wait_for(lambda: len(_events(desk.path)) >= turn, 20)
+        wait_for(lambda: len(_events(desk.path)) >= turn)
         kill_group(process.pid)
         process.communicate()
     assert _events(desk.path) == WHOLE[:turn]
@@ -342,12 +339,13 @@ def _events(folder: Path) -> list[str]:
 def test_ctrl_c_leaves_a_commit(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     repository(tmp_path / "work")
-    with Provider(script=lambda info: Answer("", latency=20.0) if info.call == "t2-critic" else None) as provider:
+    with Provider() as provider:
+        provider.hold("t2-critic")
         desk = Desk(tmp_path / "work", provider.url)
         process = desk.start(*RUN)
-        wait_for(lambda: _events(desk.path) == WHOLE[:2], 20)
+        wait_for(lambda: _events(desk.path) == WHOLE[:2])
         os.killpg(process.pid, signal.SIGINT)
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
     assert process.returncode == 130
     assert turns(desk.path) == ["begin", "turn 1", "stopped"]
     assert subjects(desk.path)[-1].startswith("Stopped (interrupted) after turn 1")

@@ -758,7 +758,7 @@ def terminal(*args: str, width: int = 80, env: dict[str, str] | None = None, int
         dimensions=(24, width),
         cwd=str(ROOT),
         encoding="utf-8",
-        timeout=30,
+        timeout=60,
     )
     raw = ""
     if "ask" in args:

@@ -215,11 +215,11 @@ def test_a_breakdown_is_refused_just_when_some_task_waits_for_itself(after: list
 
 def test_a_dense_breakdown_is_read_fast() -> None:
     tasks = [task(f"T{number}", *(f"T{other}" for other in range(number))) for number in range(MAX_TASKS)]
-    start = time.monotonic()
+    start = time.process_time()
     assert len(wbs(strict_yaml.dump({"tasks": tasks})).tasks) == MAX_TASKS
     tasks[0]["depends_on"] = [f"T{MAX_TASKS - 1}"]
     assert "in a circle" in problems(wbs, {"tasks": tasks})[0]
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
 
 
 # -- both ------------------------------------------------------------------------------------------
