@@ -8,19 +8,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cdo import artifacts, history, modes, seating, skill_files, worth
+from cdo import artifacts, handover, history, modes, seating, skill_files, worth
 from cdo.archive import Archive
 from cdo.attempts import Deadlines
 from cdo.audit import Audited
 from cdo.audit_report import report
 from cdo.briefs import fit
-from cdo.budget import Budget, Limits
+from cdo.budget import Budget, Limits, Totals, held_back
+from cdo.cabal.delivery import Delivery
 from cdo.citations import check_all, marked
 from cdo.content import Library
 from cdo.documents import adr_file_name, stamped
@@ -33,6 +34,7 @@ from cdo.markup import sections
 from cdo.models import ModelSpec
 from cdo.people import Human
 from cdo.plan import Plan
+from cdo.results import Result
 from cdo.runner import Runner, totals
 from cdo.settings import Settings
 from cdo.signals import interruptible
@@ -40,40 +42,11 @@ from cdo.skills import SkillInjection, resolve
 from cdo.store import Session
 from cdo.tools import Tools
 from cdo.trail import Trail
-from cdo.types import Event, Finding, Observe
+from cdo.types import Event, Finding, Nest, Nested, Observe
 from cdo.worksheets import WorkBreakdown
 
 if TYPE_CHECKING:
     from cdo.beads import Beads
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run ended with, as `--json` prints it. `cost` is None when a price is unknown."""
-
-    session: str
-    path: str
-    status: str
-    why: str
-    decision: str
-    confidence: float | None
-    turns: int
-    calls: int
-    tokens: int
-    cost: float | None
-    missing_voices: tuple[str, ...] = ()
-    added: tuple[str, ...] = ()
-    flags: tuple[str, ...] = ()
-    verified: int = 0
-    unverified: tuple[str, ...] = ()
-    documents: tuple[str, ...] = ()
-
-    @property
-    def degraded(self) -> bool:
-        return bool(self.missing_voices or self.added)
-
-    def json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass
@@ -81,13 +54,16 @@ class Shell:
     """What surrounds a run: its models, how events are shown, and how the person is asked.
 
     `instead` names models that are asked from now on in place of the plan's: the plan itself, and so every question
-    on record, stays as it was.
+    on record, stays as it was. `nest` holds a deliberation for a session, where one
+    may be held; `reopened` tells that this invocation lifts a cap for good.
     """
 
     specs: Sequence[ModelSpec]
     observe: Observe
     human: Human = field(default_factory=Human)
     instead: Mapping[str, str] = field(default_factory=dict)
+    nest: Callable[[Nest, Limits], Awaitable[tuple[Nested | None, Totals]]] | None = None
+    reopened: bool = False
 
 
 # -- running ---------------------------------------------------------------------------------------
@@ -106,22 +82,22 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
     concurrency = 1 if any(seat.spec.route == "local" for seat in found.values()) else settings.concurrency
     root = (session.path / plan.root).resolve() if plan.root else None
     seats = {name: found[shell.instead.get(name, name)] for name in plan.named}
+    limits = Limits(settings.max_calls, settings.max_tokens, settings.budget, settings.timeout)
     runner = Runner(
         session=session,
         library=library,
         seats=seats,
-        budget=Budget(
-            Limits(settings.max_calls, settings.max_tokens, settings.budget, settings.timeout),
-            totals(session.records),
-        ),
+        budget=Budget(limits, totals(session.records), held_back(limits) if plan.crew else Limits()),
         observe=observe,
         human=shell.human,
         deadlines=Deadlines(settings.first_byte_timeout, settings.idle_timeout, settings.call_timeout),
         concurrency=concurrency,
         reply_tokens=settings.reply_tokens,
         toolbox=Tools(root, library) if root and plan.tools else None,
-        check=_checker(session, root),
+        check=None if plan.crew else _checker(session, root),
         skill=_bodies(plan, library),
+        nest=shell.nest,
+        reopened=shell.reopened,
     )
     tracker = _tracker(session, root or Path.cwd(), library, say) if plan.bd else None
     if tracker:
@@ -135,12 +111,8 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
         with interruptible(session.name):
             outcome = await runner.drive(modes.program(plan, library))
             result = finish(session, plan, outcome, runner)
-            try:
-                _file_decision(session, plan, outcome, settings, say)
-            except SessionError as error:  # what was paid for is told all the same
-                say(f"{error.message} The decision record is {session.path / 'ADR.md'}.")
-            if tracker:
-                await _hand_over(tracker, outcome, say)
+            if isinstance(outcome, Outcome):
+                await _file(session, plan, outcome, settings, tracker, say)
             observe(Event("done", "", result.json()))
             session.flush()
             return result
@@ -189,6 +161,23 @@ def _tracker(session: Session, folder: Path, library: Library, say: Callable[[st
     problem = session.read("00-input.md") or ""
     redact = redactor(os.environ)
     return Beads(session.name, problem, folder, session.records, session.commit, say, library, redact)
+
+
+async def _file(
+    session: Session,
+    plan: Plan,
+    outcome: Outcome,
+    settings: Settings,
+    tracker: Beads | None,
+    say: Callable[[str], None],
+) -> None:
+    """Take what a domain's documents hold to where it belongs: the decision record, the tracker."""
+    try:
+        _file_decision(session, plan, outcome, settings, say)
+    except SessionError as error:  # what was paid for is told all the same
+        say(f"{error.message} The decision record is {session.path / 'ADR.md'}.")
+    if tracker:
+        await _hand_over(tracker, outcome, say)
 
 
 async def _hand_over(tracker: Beads, outcome: Outcome, say: Callable[[str], None]) -> None:
@@ -249,9 +238,11 @@ def _journaled(session: Session, observers: Sequence[Observe]) -> Observe:
     return told
 
 
-def finish(session: Session, plan: Plan, outcome: Outcome, runner: Runner) -> Result:
+def finish(session: Session, plan: Plan, outcome: Outcome | Delivery, runner: Runner) -> Result:
     """Write FINAL.md (unless a person edited it) and return the result."""
     used = runner.budget.totals
+    if isinstance(outcome, Delivery):
+        return handover.deliver(session, outcome, used, runner.kept)
     if isinstance(outcome, Audited):
         reply = report(outcome, _asked_by_call(session), used.calls, used.known_cost)
     else:

@@ -21,7 +21,7 @@ from cdo.sessions import PREFIX, group_number, group_records, read_session
 from cdo.types import Finding
 
 _FOLDER = re.compile(r"[a-z0-9][a-z0-9-]*")
-_DEPTH = 3  # folders of a session, one in another
+_DEPTH = 10  # folders of a session, one in another
 
 
 class Archive(ABC):

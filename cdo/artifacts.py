@@ -64,8 +64,18 @@ def digest(value: Any) -> str:
 def from_reply(text: str, own: Mapping[str, Any]) -> Artifact:
     """The artifact of a validated reply; what a model writes under cdo's own keys is left out."""
     # A lone surrogate cannot be stored: it would come back as something else, and look like an edit.
-    meta, body = front_matter(unwrap(text.encode("utf-8", "replace").decode()))
+    meta, body = front_matter(_laid_out(unwrap(text.encode("utf-8", "replace").decode())))
     return Artifact({key: value for key, value in meta.items() if key not in OWN_KEYS}, body.strip(), own)
+
+
+def _laid_out(text: str) -> str:
+    """A reply that is a JSON object, laid out for people to read and edit; any other as it is."""
+    if not text.lstrip().startswith("{"):
+        return text
+    try:
+        return f"```json\n{json.dumps(json.loads(text), indent=2, ensure_ascii=False)}\n```"
+    except (ValueError, RecursionError):
+        return text
 
 
 def from_file(text: str, name: str) -> Artifact:

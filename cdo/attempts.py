@@ -189,7 +189,7 @@ class Attempts:
     async def _attempt(self, work: Work, seat: Seat, request: Request) -> dict[str, Any]:
         """Send one request and record what came back before anybody looks at it; raise `BackendError`."""
         estimate = sum(estimate_tokens(message.text) for message in request.messages)
-        held = await self.budget.reserve(seat.spec, estimate, request.max_tokens)
+        held = await self.budget.reserve(seat.spec, estimate, request.max_tokens, closes=work.call.closes)
         try:
             probe = await self._enter(seat)
         except BaseException:

@@ -12,6 +12,7 @@ from cdo.archive import Archive
 from cdo.audit import BRIEF, DECISION, MODE, Brief, freeze, frozen_name, orders
 from cdo.content import Library
 from cdo.context import Context, estimate_tokens
+from cdo.ending import Outcome
 from cdo.errors import SessionError, UsageError
 from cdo.estimate import BRIEF_TOKENS, PACE, REPLY_TOKENS, Range
 from cdo.frozen import read_frozen, redactor
@@ -54,7 +55,7 @@ def begin(rehearsed: Rehearsal, wanted: int) -> Brief:
             f"{', '.join(edited)} {'was' if len(edited) == 1 else 'were'} edited since {rehearsed.then.name} ended.",
             f"`cdo resume {rehearsed.then.name}` first: it weighs that; then audit it.",
         )
-    if rehearsed.outcome is None:
+    if not isinstance(rehearsed.outcome, Outcome):
         raise SessionError(
             f"{place} cannot be run again from its record: {rehearsed.stopped}",
             f"`cdo replay {rehearsed.then.name}` shows where it leaves the record.",

@@ -71,7 +71,10 @@ class Tolerant(Block):
 
 
 def validate(model: type[MODEL], data: Any, what: str) -> MODEL:
-    """`data` as a block of kind `model`; raise `InvalidReply` with a sentence for each thing that is wrong."""
+    """`data` as a block of kind `model`; raise `InvalidReply` with a sentence for each thing that is wrong.
+
+    `what` names the data in these sentences.
+    """
     if not isinstance(data, dict):
         raise InvalidReply([f"{what} must be a YAML mapping with the keys {', '.join(model.model_fields)}."])
     try:
@@ -82,7 +85,9 @@ def validate(model: type[MODEL], data: Any, what: str) -> MODEL:
 
 def _sentence(item: Any, what: str, model: type[BaseModel]) -> str:
     """Word one of pydantic's findings for the model that has to mend it."""
-    path = ".".join(strict_yaml.shown(str(part)) for part in item["loc"]) or what
+    if not item["loc"]:
+        return f"{what}: {worded(item)}."
+    path = ".".join(strict_yaml.shown(str(part)) for part in item["loc"])
     kind = item["type"]
     if kind == "missing":
         return f"{what}: `{path}` is missing."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from cdo.spent import NOTHING, Spent
@@ -124,14 +124,42 @@ class Tension:
 
 
 @dataclass(frozen=True)
+class Product:
+    """A product of a mission, as its rounds told it: its newest `version`, who wrote that, and what blocks it.
+
+    `depth`, `status` and who owns it are known where the session's files were looked at.
+    """
+
+    name: str
+    depth: int = 0
+    status: str = ""
+    owner: str = ""
+    version: int = 0
+    verdict: str = ""
+    blocked: tuple[str, ...] = ()
+
+
+def came(data: Mapping[str, Any]) -> str:
+    """What a round came to in a few words, by its event."""
+    made, stands = len(data["versions"]), f"{data['accepted']} of {data['live']} accepted"
+    parts = (
+        counted(made, "version") if data["round"] else f"{counted(data['live'], 'product')} planned",
+        stands if data["round"] else "",
+        counted(data["blockers"], "blocker") if data["blockers"] else "",
+    )
+    return ", ".join(filter(None, parts))
+
+
+@dataclass(frozen=True)
 class Board:
     """Everything a view knows, of the events that it was told.
 
     `title` names the turn under way ("turn 2", or what its calls are for), `voices` are its calls by name,
     `finished` has one line for each turn before. `status` is how the run ended or what it waits for; while it goes
-    on it is "", and `going` is said. `confidences` are by synthesis, `turn` is the last one's number. A run that
-    begins again tells its turns again, from its record: what it says then counts, and `paid` keeps what each call
-    took before.
+    on it is "", and `going` is said; `asks` is the question that waits for the person. `confidences` are by
+    synthesis, `turn` is the last one's number. Of a mission, `came` is what the round under way came to, `products`
+    are those known by name, and `accepted` counts those (accepted, live). A run that begins again tells its turns
+    again, from its record: what it says then counts, and `paid` keeps what each call took before.
     """
 
     session: str = ""
@@ -151,6 +179,10 @@ class Board:
     over: bool = False
     asked: frozenset[str] = frozenset()
     told: frozenset[str] = frozenset()
+    asks: str = ""
+    came: str = ""
+    products: Mapping[str, Product] = field(default_factory=dict)
+    accepted: tuple[int, int] = (0, 0)
 
     def apply(self, event: Event, now: float) -> Board:
         """The board after `event`, which happened at `now`. Reads no clock, changes nothing."""
@@ -161,12 +193,22 @@ class Board:
                 return replace(self, session=event.name, preset=preset, question=question, resumed=resumed)
             case "batch":
                 return self._batch(event.data["calls"])
+            case "done" if self.mission and event.data.get("session", self.session) != self.session:
+                return replace(self._left(False), confidences={}, tensions={}, turn=0)  # of a deliberation inside
             case "done":
                 return replace(self, status=str(event.data["status"]), over=True)
             case "stopped":
                 return replace(self.left("stopped"), over=True)
-            case "pause" | "review":
+            case "pause":
+                return replace(self, status="waits for an answer", asks=asking(event.data))
+            case "review":
                 return replace(self, status="waits for an answer")
+            case "round":
+                return self._round(event.data)
+            case "tree":
+                keys = [item.name for item in fields(Product)]
+                listed = [Product(**{key: item[key] for key in keys}) for item in event.data["products"]]
+                return replace(self, products={item.name: item for item in listed})
         if not (voice := self.voices.get(event.name)):
             return self
         after = voice.after(event, now)
@@ -182,6 +224,26 @@ class Board:
             for name, voice in self.voices.items()
         }
         return replace(self, status=status, voices=voices)
+
+    def _round(self, data: Mapping[str, Any]) -> Board:
+        """The board after a round of a mission: what it made, how that was judged, and what is blocked now."""
+        found = {name: replace(product, blocked=()) for name, product in self.products.items()}
+        for item in data["versions"]:
+            old = found.get(item["product"], Product(item["product"]))
+            owner = old.owner or item["author"]
+            found[old.name] = replace(old, version=item["number"], owner=owner, verdict="")
+        for item in data["verdicts"]:
+            old = found.get(item["product"], Product(item["product"]))
+            found[old.name] = replace(old, verdict=item["verdict"].replace("_", " "))
+        for item in data["blocked"]:
+            old = found.get(item["product"], Product(item["product"]))
+            found[old.name] = replace(old, blocked=tuple(item["by"]))
+        return replace(self, came=came(data), products=found, accepted=(data["accepted"], data["live"]))
+
+    @property
+    def mission(self) -> bool:
+        """Whether it is a mission, which has rounds and products, as far as it was told."""
+        return bool(self.accepted[1] or self.title.startswith("round "))
 
     def _synthesis(self, voice: Voice, directive: Mapping[str, Any] | None) -> Board:
         """What a synthesis says of confidence, and that of a turn of tensions; one it leaves out stays as it was."""
@@ -215,9 +277,8 @@ class Board:
         title = _title(calls)
         board = self if title == self.title and not again else self._left(again)
         voices = {name: Voice(name, kind, spent=board.paid.get(name, Spent())) for name, kind in calls}
-        return replace(
-            board, title=title, voices={**board.voices, **voices}, asked=board.asked.union(names), status=""
-        )
+        voices = {**board.voices, **voices}
+        return replace(board, title=title, voices=voices, asked=board.asked.union(names), status="", asks="")
 
     def _left(self, again: bool) -> Board:
         """The board past the turn under way, which gets its line unless it was told before; `again`: at the start."""
@@ -226,6 +287,7 @@ class Board:
         repeated = self.title in self.told and all(voice.started is None for voice in self.voices.values())
         if self.title and not repeated and (self.settled or not again):
             board = replace(board, finished=(*self.finished, self.outcome()), told=self.told | {self.title})
+        board = replace(board, came="")
         if again:
             return replace(board, resumed=True, over=False, confidences={}, tensions={}, turn=0, asked=frozenset())
         return board
@@ -247,6 +309,7 @@ class Board:
         return columns(
             f"{self.title:<6}",
             f"{share + counted(len(there), 'voice'):<10}" if there else "",
+            f"{self.came or counted(len(voices), 'call'):<40}" if self.mission and not there else "",
             *(f"{voice.confidence:.2f}" for voice in sums if voice.confidence is not None),
             f"{duration(max(0.0, took)):>6}" if took is not None else State.RECORDED.value,
             f"{spent.price:>7}" if spent.price else "",
@@ -269,8 +332,15 @@ class Board:
             f"{self.spent.tokens:,} tok" if self.spent.tokens else "",
             self.spent.price,
             f"confidence {' → '.join(steps)}" if steps else "",
+            "{} of {} accepted".format(*self.accepted) if self.accepted[1] else "",
         )
         return [part for part in parts if part]
+
+
+def asking(data: Mapping[str, Any]) -> str:
+    """What a person is asked, with what they may choose from, in one line."""
+    options = " / ".join(flat(option) for option in data["options"])
+    return flat(data["question"]) + (f" ({options})" if options else "")
 
 
 def _title(calls: Sequence[Sequence[str]]) -> str:

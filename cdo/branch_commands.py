@@ -131,6 +131,11 @@ def _change(turn: int, resolved: Resolved, options: Mapping[str, Any]) -> Change
 
 def _program(plan: Plan, library: Library) -> str:
     """How the mode of a plan goes on; "" for plain deliberation. Raises `UsageError` for what has no turns."""
+    if plan.crew:
+        raise UsageError(
+            "This session is a mission of a cabal, which cannot be forked: it has rounds, and no turns to share.",
+            "A note in its inbox/ or an edited version steers it as it goes on; `cdo cabal` begins another one.",
+        )
     if plan.mode is None:
         return ""
     if plan.mode not in library.names("modes"):

@@ -25,7 +25,7 @@ FILE_BYTES = 64 * 2**20
 ALL_BYTES = 512 * 2**20
 FILES = 50_000
 
-_FOLDER = r"[a-z][a-z0-9-]*/(?:[a-z0-9][a-z0-9-]*/)?"
+_FOLDER = r"[a-z][a-z0-9-]*/(?:[a-z0-9][a-z0-9-]*/){0,9}"
 _FILE = re.compile(rf"(?:{_FOLDER})?[^./\\\s][^/\\\n\t]{{0,199}}")
 _TRAILER = re.compile(r"(Cdo-[A-Z][A-Za-z-]*): (.*)")
 _FULL = ("100644", "100755")

@@ -24,8 +24,9 @@ def messages(
 
     `limit` bounds the characters of each artifact (0: whole); raises `ContentError` for a broken template.
     """
+    several = False  # whether others of the same batch share the beginning
     if call.kind != "document":  # these have a schema of their own, which the plan has read
-        library.read(call.template, Prompt)
+        several = library.read(call.template, Prompt)[0].kind in ("agent", "cabal")
     values: dict[str, Any] = {
         **call.data,
         "read": {name: text if name == QUESTION else fit(text, limit) for name, text in texts.items()},
@@ -44,7 +45,7 @@ def messages(
     own = library.render(call.template, values, "own")
     return (
         Message("system", system, shared=len(system)),
-        Message("user", shared + own, shared=len(shared) if call.kind == "agent" else 0),
+        Message("user", shared + own, shared=len(shared) if several else 0),
     )
 
 

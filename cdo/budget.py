@@ -53,6 +53,14 @@ class Totals:
         """Dollars, or None when any call's price is unknown."""
         return None if self.unpriced else round(self.cost, 9)
 
+    def join(self, other: Totals) -> None:
+        """Count what others used too."""
+        self.calls += other.calls
+        self.input_tokens += other.input_tokens
+        self.output_tokens += other.output_tokens
+        self.cost += other.cost
+        self.unpriced += other.unpriced
+
     def add(self, usage: Usage | None, cost: float | None) -> None:
         """Count one request and what it took; `usage` is None where nothing can have been charged."""
         self.calls += 1
@@ -74,11 +82,28 @@ class Reservation:
     cost: float
 
 
-class Budget:
-    """Reserves before a request, settles after it. `totals` start with what earlier processes recorded."""
+HELD_BACK = 0.1  # of each cap, for the calls that end a run,
+CLOSING_CALLS = 4  # and so many calls: a reply may have to be asked for again
 
-    def __init__(self, limits: Limits, totals: Totals) -> None:
-        self.limits, self.totals = limits, totals
+
+def held_back(limits: Limits) -> Limits:
+    """What of some caps is kept for the calls that close a run, so that its end can be told."""
+    return Limits(
+        calls=None if limits.calls is None else min(CLOSING_CALLS, limits.calls // 3),
+        tokens=None if limits.tokens is None else int(limits.tokens * HELD_BACK),
+        cost=None if limits.cost is None else limits.cost * HELD_BACK,
+        seconds=None if limits.seconds is None else limits.seconds * HELD_BACK,
+    )
+
+
+class Budget:
+    """Reserves before a request, settles after it. `totals` start with what earlier processes recorded.
+
+    `back` is what of the caps only a call that closes the run may use.
+    """
+
+    def __init__(self, limits: Limits, totals: Totals, back: Limits = Limits()) -> None:
+        self.limits, self.totals, self._back = limits, totals, back
         self._held: list[Reservation] = []
         self._settled = asyncio.Event()
         self._started = time.monotonic()
@@ -89,17 +114,32 @@ class Budget:
             return float("inf")
         return self.limits.seconds - (time.monotonic() - self._started)
 
-    async def reserve(self, spec: ModelSpec, input_tokens: int, reply_tokens: int) -> Reservation:
+    def left(self) -> Limits:
+        """What of the caps is left for calls that do not close the run; never below zero."""
+        limits, totals, back = self.limits, self.totals, self._back
+        seconds = self.remaining_seconds() - (back.seconds or 0)
+        return Limits(
+            calls=None if limits.calls is None else max(0, limits.calls - totals.calls - (back.calls or 0)),
+            tokens=None if limits.tokens is None else max(0, limits.tokens - totals.tokens - (back.tokens or 0)),
+            cost=None if limits.cost is None else max(0.0, limits.cost - totals.cost - (back.cost or 0)),
+            seconds=None if limits.seconds is None else max(0.0, seconds),
+        )
+
+    async def reserve(
+        self, spec: ModelSpec, input_tokens: int, reply_tokens: int, *, closes: bool = False
+    ) -> Reservation:
         """Hold what a request may take; waits while requests in flight might still give something back.
 
-        Raises `BudgetReached`, or `ConfigError` for an unknown price under a cap on money.
+        A request that `closes` the run may use what is held back. Raises `BudgetReached`, or `ConfigError` for an
+        unknown price under a cap on money.
         """
         cost = spec.cost(Usage(input_tokens, reply_tokens))
         if cost is None and self.limits.cost is not None:
             raise price_unknown(spec)
         wish = Reservation(input_tokens + reply_tokens, cost or 0.0)
-        while problem := self._over(wish, self._held):
-            if self._over(wish, ()):  # whatever those in flight give back, it is not enough
+        back = Limits() if closes else self._back
+        while problem := self._over(wish, self._held, back):
+            if self._over(wish, (), back):  # whatever those in flight give back, it is not enough
                 raise BudgetReached(problem, "`cdo resume` goes on under a higher cap; nothing is paid twice.")
             self._settled.clear()
             await self._settled.wait()
@@ -117,25 +157,25 @@ class Budget:
         self.totals.add(usage, cost)
         self._settled.set()
 
-    def _over(self, wish: Reservation, held: Sequence[Reservation]) -> str:
-        """Which cap `wish` would break beside those `held`, in words; "" when none."""
+    def _over(self, wish: Reservation, held: Sequence[Reservation], back: Limits) -> str:
+        """Which cap, less what is kept `back`, `wish` would break beside those `held`, in words; "" when none."""
         limits, totals = self.limits, self.totals
-        if limits.calls is not None and totals.calls + len(held) + 1 > limits.calls:
+        if limits.calls is not None and totals.calls + len(held) + 1 > limits.calls - (back.calls or 0):
             return f"The cap of {limits.calls} calls is reached."
         if limits.tokens is not None:
             held_tokens = sum(item.tokens for item in held)
-            if totals.tokens + held_tokens + wish.tokens > limits.tokens:
+            if totals.tokens + held_tokens + wish.tokens > limits.tokens - (back.tokens or 0):
                 return (
                     f"The cap of {limits.tokens} tokens is reached: {totals.tokens} are used and the next call may "
                     f"take {wish.tokens}."
                 )
         if limits.cost is not None:
             held_cost = sum(item.cost for item in held)
-            if totals.cost + held_cost + wish.cost > limits.cost + 1e-12:
+            if totals.cost + held_cost + wish.cost > limits.cost - (back.cost or 0) + 1e-12:
                 return (
                     f"The budget of ${limits.cost:g} is reached: ${totals.cost:.4f} are spent and the next call may "
                     f"cost ${wish.cost:.4f}."
                 )
-        if self.remaining_seconds() <= 0:
+        if self.remaining_seconds() <= (back.seconds or 0):
             return f"The time limit of {limits.seconds:g} s is reached."
         return ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from cdo.cabal.facts import CHAIR, ENVOY, MODE, WATCHDOG
 from cdo.durable import closing as released
 from cdo.durable import encodable, open_directory, signature
 from cdo.errors import CdoError, SessionError
@@ -27,13 +29,15 @@ from cdo.spent import Spent
 if TYPE_CHECKING:
     from cdo.archive import Archive
 
-VERSION = 2
+VERSION = 3
 _PATIENCE = 1.0  # seconds that another process is waited for
 _SETTLED = 2.0  # seconds; what changed more recently may change again within one tick of the file system's clock
 _DAMAGED = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _TAIL = 2**15  # bytes of a journal in which its last event stands
 _AFTERWARDS = ("content", "note")  # events that tell nothing of how a run stands
 _WATCHED = ("", "session.yaml", "00-input.md", "FINAL.md", "calls")
+_OF_ROUND = re.compile(r"r([0-9]{1,6})-([a-z]+)(?:-(operative-[0-9]+))?(?:-.*)?")
+_AGENTS = {"bootstrap": CHAIR, "plan": CHAIR, "inspect": WATCHDOG, "present": ENVOY}
 _TABLE = """
 CREATE TABLE sessions (
     id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE, signature TEXT, row TEXT, paid TEXT, searchable INTEGER
@@ -49,7 +53,8 @@ Found = TypeVar("Found")
 class Paid(NamedTuple):
     """One recorded exchange, as costs are summed. `cost` is in dollars; `unpriced` is 1 where its price is unknown.
 
-    `turn` is None outside of turns; `shared` tells that a fork took it over from the session that paid for it.
+    `turn` is None outside of turns; a mission's are its rounds, and its roles are its agents. `shared` tells that a
+    fork took it over from the session that paid for it.
     """
 
     call: str
@@ -131,7 +136,6 @@ def _checked(archive: Archive) -> Entry:
 
 
 def _read(archive: Archive) -> Entry:
-    from cdo.final import final_section
     from cdo.frozen import read_frozen
     from cdo.history import spent_by
 
@@ -148,12 +152,36 @@ def _read(archive: Archive) -> Entry:
         row["confidence"] = final.meta.get("confidence")
     if frozen.forked:
         row["forked"] = f"from {frozen.forked.session} after turn {frozen.forked.turn}"
+    if plan.mode == MODE:
+        row["rounds"] = max((int(match[1]) for match in map(_OF_ROUND.match, archive.files()) if match), default=0)
+        row["deliberations"] = [_nested(record) for record in records if record["kind"] == "nested"]
     row["problem"] = _flat(archive.text("00-input.md"))
     if final is not None:
-        row["decision"] = _flat(final_section(final.body, "Decision"))
+        row["decision"] = _flat(decided(final.body))
         tensions = final.own.get("open_tensions")
         row["open_tensions"] = list(map(str, tensions)) if isinstance(tensions, list) else []
     return Entry(row, tuple(_paid(record, plan.known_roles) for record in records if record["kind"] == "exchange"))
+
+
+def decided(body: str) -> str:
+    """What the body of a FINAL.md says was decided; of a mission what came of it, and the outcomes it accepted."""
+    from cdo.final import final_section
+    from cdo.markup import sections
+
+    if decision := final_section(body, "Decision"):
+        return decision.strip()
+    found = sections(body)
+    return "\n\n".join(filter(None, (found.get(key, "").strip() for key in ("result", "decisions"))))
+
+
+def _nested(record: dict[str, Any]) -> dict[str, Any]:
+    """A deliberation of a mission: its session, which paid for it, and what that took."""
+    used = record["used"]
+    return {
+        "session": str(record["result"]["session"]),
+        "calls": int(used["calls"]),
+        "cost": None if used["unpriced"] else float(used["cost"]),
+    }
 
 
 def _paid(record: dict[str, Any], roles: Sequence[str]) -> Paid:
@@ -161,6 +189,8 @@ def _paid(record: dict[str, Any], roles: Sequence[str]) -> Paid:
     head, _, voice = call.partition("-")
     turn = int(head[1:]) if head[:1] == "t" and head[1:].isdecimal() else None
     role = call if turn is None else voice
+    if match := _OF_ROUND.fullmatch(call):
+        turn, role = int(match[1]), match[3] or _AGENTS.get(match[2], match[2])
     base, _, seat = role.rpartition("-")
     if seat.isdecimal() and base in roles and role not in roles:  # "critic-2" is a critic as well
         role = base

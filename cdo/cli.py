@@ -18,6 +18,7 @@ import click
 
 from cdo import __version__
 from cdo.branch_commands import fork
+from cdo.cabal_commands import answer, cabal, context
 from cdo.console import leave
 from cdo.errors import CdoError, UsageError
 from cdo.review_commands import audit, replay
@@ -85,6 +86,9 @@ cli.add_command(resume_command)
 cli.add_command(fork)
 cli.add_command(replay)
 cli.add_command(audit)
+cli.add_command(cabal)
+cli.add_command(answer)
+cli.add_command(context)
 
 
 def _mend_streams() -> None:

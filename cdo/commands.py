@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,8 +14,10 @@ from cdo import (
     report_command,
     restore_command,
     skill_commands,
+    verify_command,
     watch_command,
 )
+from cdo.cabal.facts import MODE
 from cdo.console import JSON, OUT, SESSION, VERBOSE, print_table, print_text, session_archive
 from cdo.console import dumps as dumps  # also for the command line
 from cdo.errors import SessionError, UsageError
@@ -23,8 +26,8 @@ if TYPE_CHECKING:
     from cdo.archive import Archive
 
 OVERVIEW = (
-    "session", "path", "created", "forked", "preset", "mode", "modifiers", "domain", "models", "calls", "tokens",
-    "cost", "status", "confidence", "problem",
+    "session", "path", "created", "forked", "preset", "mode", "modifiers", "domain", "models", "rounds", "calls",
+    "tokens", "cost", "deliberations", "status", "question", "confidence", "problem",
 )  # fmt: skip
 
 
@@ -38,6 +41,7 @@ def register(cli: click.Group) -> None:
         report_command.report,
         diff_command.diff,
         restore_command.restore,
+        verify_command.verify_command,
         skill_commands.skills,
         *machine_commands.COMMANDS,
     ):
@@ -63,20 +67,52 @@ def show(session: str | None, name: str | None, out: str | None, as_json: bool) 
         return _show_one(archive, session, name.removesuffix(".md"), as_json)
     row = look(archive).row
     calls = _calls(archive.records())
+    if row["mode"] == MODE:
+        row |= _stands(archive, row)
     if as_json:
         click.echo(dumps({**row, "ledger": calls}))
         return None
     from cdo.wording import money
 
     row["cost"] = money(row["cost"])
+    if row["mode"] == MODE:
+        nested = row["deliberations"]
+        row["deliberations"] = [f"{item['session']} (paid there: {money(item['cost'])})" for item in nested]
+        row["mode"] = None
     for key in OVERVIEW:
         if (value := row.get(key)) not in (None, []):
             print_text(f"{key + ':':12}{', '.join(value) if isinstance(value, list) else value}")
+    if products := row.get("products"):
+        click.echo()
+        print_table([["product", "status", "version", "owner", "verdict", ""], *map(_product_row, products)])
     if calls:
         click.echo()
         head = ["call", "attempts", "model", "seconds", "tokens", "cost", ""]
         print_table([head, *(_ledger_row(call, money(call["cost"])) for call in calls)], right=(1, 3, 4))
     return None
+
+
+def _stands(archive: Archive, row: dict[str, Any]) -> dict[str, Any]:
+    """How a mission stands: its products, and what its team waits for the person to say."""
+    from cdo import standing
+    from cdo.board import asking
+    from cdo.cabal.retrace import retrace
+
+    found: dict[str, Any] = {"products": standing.products(archive)}
+    if row["status"] in ("paused", "unfinished"):
+        with contextlib.suppress(SessionError, ValueError, LookupError, TypeError):  # it only informs
+            if question := retrace(archive).question:
+                found["question"] = asking({"question": question.question, "options": question.options})
+    return found
+
+
+def _product_row(item: dict[str, Any]) -> list[str]:
+    from cdo.wording import flat
+
+    name = "  " * item["depth"] + flat(item["name"], 60)
+    version = f"{item['version']} ({item['version_id']})" if item["version"] else ""
+    blocked = f"✗ {flat('; '.join(item['blocked']), 100)}" if item["blocked"] else ""
+    return [name, item["status"], version, flat(item["owner"], 20), item["verdict"], blocked]
 
 
 def _ledger_row(call: dict[str, Any], cost: str) -> list[str]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cdo import __version__
+from cdo.board import came
 from cdo.budget import Totals
 from cdo.reports import ADDED
 from cdo.runner import totals
@@ -25,6 +26,7 @@ SYNTHESIS = "synthesis"
 BRIEF = "audit"  # the collection that an audit begins with
 
 _CALL = re.compile(r"t([0-9]+)-([a-z0-9-]+)")
+_ROUND = re.compile(r"r[0-9]+-.*")  # how the calls of a mission are named
 # Emphasis around words; a single sign, or one inside of a word, is none.
 _EMPHASIS = re.compile(r"(?<![\w*])(\*{1,3}|_{1,3})(?=\S)([^*_]+)(?<=\S)\1(?![\w*])")
 _STOPPED = {"BudgetReached": "budget", "NeedsHuman": "paused", "Interrupted": "interrupted"}
@@ -43,7 +45,7 @@ class Job:
     """A commit to be made: its `text` as far as the run knows it; `replayed` of a turn from an earlier process.
 
     `calls` are the names of the groups of records that there were by then. `about` are the trailers that tell whose
-    commit it is, which may become known only later.
+    commit it is, which may become known only later. `proof` is how the files begin that hold what was said in it.
     """
 
     event: str
@@ -52,6 +54,7 @@ class Job:
     replayed: bool = False
     calls: frozenset[str] = frozenset()
     about: Mapping[str, str] = field(default_factory=dict)
+    proof: str = ""
 
     @property
     def message(self) -> str:
@@ -63,7 +66,8 @@ class Job:
 class Told:
     """Puts what a run tells into messages. `redact` takes secrets out of what goes into them.
 
-    `about` are trailers of every commit; `audits` the session that this one audits, "" where it is no audit.
+    `about` are trailers of every commit; `audits` the session that this one audits, "" where it is no audit; `unit`
+    is what its turns are called: a mission has rounds.
     """
 
     session: str
@@ -75,6 +79,7 @@ class Told:
     focus: str = ""
     last: dict[str, str] = field(default_factory=dict)
     about: dict[str, str] = field(default_factory=dict)
+    unit: str = "turn"
     audits: str = field(init=False)
     _before: tuple[Mapping[str, Any], ...] = field(init=False)
 
@@ -92,6 +97,7 @@ class Told:
         """Take in what happened; returns the commit that is due now, if one is."""
         if event.kind == "batch":
             for name, kind in event.data["calls"]:
+                self.unit = "round" if _ROUND.fullmatch(name) else self.unit
                 if kind == "agent" and (match := _CALL.fullmatch(name)):
                     self.turns.setdefault(int(match[1]), _Turn()).said.setdefault(match[2], ("", None))
         elif event.kind in ("reply", "missing") and (match := _CALL.fullmatch(event.name)):
@@ -104,6 +110,8 @@ class Told:
             elif voice in held.said:
                 held.missing.pop(voice, None)
                 held.said[voice] = str(event.data.get("position", "")), event.data.get("confidence")
+        elif event.kind == "round":
+            return self._round(event.data, replayed="how" in event.data)
         elif event.kind == "done":
             return self._final(event.data)
         elif event.kind == "stopped":
@@ -160,7 +168,40 @@ class Told:
             "Cdo-Open-Tensions": str(still_open),
         }
         message = self._message(subject, body, "turn", "running")
-        return Job("turn", turn, message, replayed, about=self.about)
+        return Job("turn", turn, message, replayed, about=self.about, proof=f"t{turn}-{SYNTHESIS}.md")
+
+    def _round(self, data: Mapping[str, Any], *, replayed: bool) -> Job:
+        """The commit of a mission's round."""
+        number = int(data["round"])
+        told = {
+            "Versions": [
+                f"{self._line(item['product'])}, version {item['number']} by {self._line(item['author'])}: "
+                + self._line(item["summary"])
+                for item in data["versions"]
+            ],
+            "Verdicts": [
+                f"{self._line(item['product'])}: {self._line(item['verdict'].replace('_', ' '))}"
+                for item in data["verdicts"]
+            ],
+            "Accepted": [self._line(product) for product in data["taken"]],
+            "Blocked": [
+                f"{self._line(item['product'])} by: {self._line('; '.join(item['by']), 300)}"
+                for item in data["blocked"]
+            ],
+        }
+        listed = {name: "\n".join(f"- {line}" for line in lines) for name, lines in told.items()}
+        body = [f"\n{name}:\n{lines}" for name, lines in listed.items() if lines]
+        body += [f"\nAccepted in all: {data['accepted']} of {data['live']}"]
+        body += [f"Halt: {self._line(data['halt'])}: {self._line(data['why'], 300)}"] if data["halt"] else []
+        body += [f"\nThis round: {self._spent_on(f'r{number}-')}.", f"In all: {self._spent()}."]
+        self.last = {
+            "Cdo-Turn": str(number),
+            "Cdo-Accepted": str(data["accepted"]),
+            "Cdo-Live": str(data["live"]),
+            "Cdo-Blockers": str(data["blockers"]),
+        }
+        message = self._message(f"Round {number}: {came(data)}", body, "turn", "running")
+        return Job("turn", number, message, replayed, about=self.about, proof=f"r{number}-")
 
     def _asked(self, call: str) -> str:
         """The model that answered a call."""
@@ -187,8 +228,10 @@ class Told:
         confidence = data.get("confidence")
         sure = "" if confidence is None else f", confidence {confidence:.2f}"
         ended = f"{data['status']} ({self._line(data['why'])}){sure}"
-        body = [f"Verdict: {ended}"] if self.audits else [f"Decision: {self._line(decision, 600)}", f"Ended: {ended}"]
+        label = "Decision" if self.unit == "turn" else "Result"
+        body = [f"Verdict: {ended}"] if self.audits else [f"{label}: {self._line(decision, 600)}", f"Ended: {ended}"]
         body += [f"Missing: {', '.join(data['missing_voices'])}"] if data.get("missing_voices") else []
+        body += [f"Missing: {self._line(name, 300)}" for name in data.get("unaccepted") or ()]
         body += (
             ["\n".join(["", "Flags:", *(f"- {self._line(flag)}" for flag in data["flags"])])] if data["flags"] else []
         )
@@ -205,7 +248,7 @@ class Told:
         status = _STOPPED.get(str(data["status"]), "failed")
         body = [f"Why: {self._line(data['why'], 600)}", f"In all: {self._spent()}."]
         turn = int(self.last.get("Cdo-Turn", 0))
-        after = "" if self.audits else f" after turn {turn}"
+        after = "" if self.audits else f" after {self.unit} {turn}"
         subject = f"Stopped ({status}){after}: {self._line(data['why'])}"
         return Job("stopped", turn, self._message(subject, body, "stopped", status), about=self.about)
 
@@ -245,8 +288,12 @@ class Told:
         return flat(self.redact(str(text)), limit)
 
     def _spent_on(self, calls: str) -> str:
-        """What the calls that begin so took; those that a fork took over, from whom."""
-        known = [record for record in self.records if str(record.get("call", "")).startswith(calls)]
+        """What the calls that begin so took, nested ones too; those that a fork took over, from whom."""
+        known = [
+            record
+            for record in self.records
+            if str(record.get("name" if record.get("kind") == "nested" else "call", "")).startswith(calls)
+        ]
         taken = dict.fromkeys(str(record["from"]) for record in known if record.get("from"))
         over = [f"taken over from {flat(', '.join(taken), LINE)}"] if taken else []
         used = totals(known)

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
+from cdo import standing
 from cdo.archive import Archive
+from cdo.cabal.facts import OWN
 from cdo.convergence import Tension
 from cdo.errors import UsageError
 from cdo.final import Dissent, final_section
@@ -23,6 +25,7 @@ from cdo.spent import Spent
 from cdo.wording import money
 
 _MARK = re.compile(r"^(?:[-*+]|\d{1,3}[.)])[ \t]+")
+_ROUND = re.compile(r"r([0-9]{1,6})-")
 _NOTHING = re.compile(r"(?i)(none|nothing)( (was )?(recorded|written here))?\.?")
 _T = TypeVar("_T")
 
@@ -47,7 +50,8 @@ class View:
 
     `decision` and `minority` are FINAL.md's and stand only at the end; `ground` and `focus` are the last synthesis's.
     `stated` is the confidence before facts lowered it. Citations and what was `spent` are those of the turn, at the
-    end those of the session; `shared` is what a fork took over, and `forked` where from.
+    end those of the session; `shared` is what a fork took over, and `forked` where from. Of a mission, whose rounds
+    count as turns, `products` are its products with how each stands.
     """
 
     session: str
@@ -77,6 +81,7 @@ class View:
     spent: Spent
     shared: Spent
     forked: Forked | None
+    products: tuple[tuple[str, str], ...] = ()
 
     @property
     def label(self) -> str:
@@ -191,6 +196,44 @@ def _items(text: str) -> tuple[str, ...]:
     parts = re.split(r"\n\s*\n|\n(?=[ \t]{0,3}(?:[-*+]|\d{1,3}[.)])[ \t])", text.strip())
     items = (" ".join(_MARK.sub("", part.strip()).split()) for part in parts)
     return tuple(item for item in items if item and not _NOTHING.fullmatch(item))
+
+
+def mission(archive: Archive, history: History) -> View:
+    """The end of a mission, or how it stands, with what became of its products; raises `SessionError`."""
+    found, final = view(archive, history), archive.artifact("FINAL")
+    parts = sections(final.body) if final else {}
+    rounds = [int(match[1]) for file in archive.files() if (match := _ROUND.match(file))]
+    products = [
+        (item["name"], ", ".join(filter(None, (item["status"], item["version"] and f"version {item['version']}", *(
+            [f"blocked by {'; '.join(item['blocked'])}"] if item["blocked"] else [item["verdict"]]
+        )))))
+        for item in standing.products(archive)
+    ]  # fmt: skip
+    return replace(
+        found,
+        preset=history.frozen.plan.preset,
+        held=max(rounds, default=0),
+        decision=parts.get("decisions", ""),
+        products=tuple(products),
+    )
+
+
+def outcomes(a: View, b: View) -> Comparison:
+    """Two missions side by side: how they ended, what became of their products, and what was decided."""
+    rows = list(_frame(a, b))
+    rows.append(_row("products", *(f"{_accepted(side)} accepted" for side in (a, b))))
+    for left, right in _paired(a.products, b.products, lambda item: folded(item[0])):
+        name = next(item[0] for item in (left, right) if item)
+        rows.append(_row("products", left[1] if left else "", right[1] if right else "", name=name))
+    rows.append(_row("decisions", a.decision, b.decision))
+    rows.append(_row("rounds", str(a.held), str(b.held)))
+    return Comparison(a, b, "", (*rows, *list(_taken(a, b))[1:]))  # a mission cites nothing
+
+
+def _accepted(side: View) -> str:
+    """How many products are accepted, of those that have to be."""
+    live = [stands for _, stands in side.products if not stands.startswith(OWN)]
+    return f"{sum(stands.startswith('accepted') for stands in live)} of {len(live)}"
 
 
 # -- both ------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cdo.board import Board, State, Tension, Voice
+from cdo.board import Board, Product, State, Tension, Voice
 from cdo.wording import flat, squeezed
 
 if TYPE_CHECKING:
@@ -14,16 +14,22 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _HEADS = ("voice", "state", "time", "tokens", "cost", "conf", "position")
+_CALLS = ("call", "state", "time", "tokens", "cost", "", "reply")  # of a mission, whose calls state no confidence
 _LEAST = (9, 8, 6, 6, 7, 4, 12)  # columns keep still while their cells are no wider than this
 _NUMBERS = (2, 3, 4, 5)
 _DROPPED = (6, 3, 4, 5)  # which columns a narrow terminal goes without, first to last
 _COLOURS = ("cyan", "cyan", "yellow", "dim", "red", "yellow", "magenta", "green", "blue")
 _WIDE, _HIGH = 80, 12  # a screen of this size has a row for the question
+_NAME = 56  # columns that the name of a product gets at most, with its indent
+_VERDICTS = {"approved": "green", "needs revision": "yellow", "blocked": "red"}
 _STYLES = dict(zip(State, _COLOURS, strict=True))
 
 
 def frame(board: Board, now: float, width: int, height: int, *, folded: bool = False) -> RenderableType:
-    """The live region: a head, the turn's voices (`folded`: without them) and the tensions, as far as they fit."""
+    """The live region: a head, the turn's voices (`folded`: without them) and what it is about, as far as they fit.
+
+    That are the tensions of a deliberation, the products of a mission.
+    """
     from rich.console import Group
     from rich.text import Text
 
@@ -31,22 +37,28 @@ def frame(board: Board, now: float, width: int, height: int, *, folded: bool = F
     rows = [Text(row, "bold") for row in _flowed(board.header(), width)]
     if board.question and width + 1 >= _WIDE and height >= _HIGH:
         rows.append(Text(flat(board.question, 2 * width), "dim"))
+    if board.asks and (most := min(4, height - len(rows) - 6)) > 0:
+        rows += [Text(row, "bold yellow") for row in _wrapped(f"? {board.asks}", width, most)]
     voices, tensions = [] if folded else list(board.voices.values()), list(board.tensions.values())
+    products = _products(board, width)
     # Leave one spare row, and a few finished lines above on the screen.
     room = max(2, height - len(rows) - 1 - min(6, 1 + len(board.finished)))
     # Of a screen that is too low for all, tensions get the third that voices need most.
-    share = 1 + len(tensions) if tensions else 0
-    share = min(share, max(room // 3, room - 1 - len(voices) if voices else room))
+    share = 1 + len(products) if products else 1 + len(tensions) if tensions else 0
+    least = room // 2 if products else room // 3
+    share = min(share, max(least, room - 1 - len(voices) if voices else room))
     if voices:
-        rows += _voices(voices, now, width, max(1, room - share - 1))
-    if share:
+        rows += _voices(voices, now, width, max(1, room - share - 1), _CALLS if board.mission else _HEADS)
+    if products:
+        rows += _fitting(board, products, share)
+    elif share:
         rows += _tensions(board, tensions, width, share)
     for row in rows:
         row.truncate(width, overflow="ellipsis")
     return Group(*rows)
 
 
-def _voices(voices: list[Voice], now: float, width: int, room: int) -> list[Text]:
+def _voices(voices: list[Voice], now: float, width: int, room: int, heads: Sequence[str]) -> list[Text]:
     """The table of voices on `room` rows below its head; of too many those that do something come first."""
     from rich.text import Text
 
@@ -55,12 +67,63 @@ def _voices(voices: list[Voice], now: float, width: int, room: int) -> list[Text
         order = list(State)
         voices.sort(key=lambda voice: order.index(voice.state))
         voices, rest = voices[: max(1, room - 1)], voices[max(1, room - 1) :]
-    rows = _table(voices, now, width)
+    rows = _table(voices, now, width, heads)
     if rest:
         counts = Counter(voice.state.value for voice in rest)
         states = ", ".join(f"{number} {state}" for state, number in counts.items())
         rows.append(Text(f"… and {len(rest)} more: {states}", "dim"))
     return rows
+
+
+def _products(board: Board, width: int) -> list[tuple[Product, Text]]:
+    """A row for each product of a mission, and one below it for what blocks it; narrow ones go without the owner."""
+    from rich.text import Text
+
+    gap, items = 2 if width >= 70 else 1, list(board.products.values())
+    cells = [
+        (
+            flat(item.status, 12),
+            f"v{item.version}" if item.version else "",
+            flat(item.owner, 14) if width >= 80 else "",
+            flat(item.verdict, 14),
+        )
+        for item in items
+    ]
+    widths = [max((len(row[index]) for row in cells), default=0) for index in range(4)]
+    room = max(12, width - sum(size + gap for size in widths if size))
+    room = min(room, _NAME, max((2 * item.depth + len(flat(item.name, 120)) for item in items), default=0))
+    rows = []
+    for item, texts in zip(items, cells, strict=True):
+        accepted = item.status == "accepted"
+        row = Text(_fitted("  " * min(item.depth, 6) + flat(item.name, 120), room, right=False))
+        row.stylize("dim" if accepted else "")
+        looks = ("green" if accepted else "", "", "dim", _VERDICTS.get(item.verdict, ""))
+        for text, size, look in zip(texts, widths, looks, strict=True):
+            if size:
+                row.append(" " * gap + _fitted(text, size, right=False), look)
+        row.rstrip()
+        rows.append((item, row))
+        rows += [(item, Text(f"{'  ' * min(item.depth, 6)}  ✗ {flat(why, 200)}", "red")) for why in item.blocked[:3]]
+    return rows
+
+
+def _fitting(board: Board, products: list[tuple[Product, Text]], room: int) -> list[Text]:
+    """The rows of products on at most `room` rows below a head that counts; of too many what is not yet accepted."""
+    from rich.text import Text
+
+    blocked = sum(bool(item.blocked) for item in board.products.values())
+    total = "{} of {} accepted".format(*board.accepted) + (f", {blocked} blocked" if blocked else "")
+    rows = [Text(f"products: {total}" if board.accepted[1] else "products", "dim")]
+    if len(products) <= room - 1:
+        return [*rows, *(row for _, row in products)]
+    urgent = sorted(
+        range(len(products)),
+        key=lambda at: (not products[at][0].blocked, products[at][0].status == "accepted", at),
+    )
+    shown = sorted(urgent[: max(0, room - 2)])
+    kept = {products[at][0].name for at in shown}
+    rows += [products[at][1] for at in shown]
+    return [*rows, Text(f"… and {len(board.products) - len(kept)} more", "dim")] if room > 1 else rows
 
 
 def _tensions(board: Board, tensions: list[Tension], width: int, room: int) -> list[Text]:
@@ -88,6 +151,13 @@ def _tensions(board: Board, tensions: list[Tension], width: int, room: int) -> l
     return rows
 
 
+def _wrapped(text: str, width: int, most: int) -> list[str]:
+    """A text on at most `most` lines."""
+    import textwrap
+
+    return textwrap.wrap(text, width, max_lines=most, placeholder=" …", subsequent_indent="  ")
+
+
 def _flowed(parts: Sequence[str], width: int) -> list[str]:
     """The parts with dots between them, on as few lines as they need."""
     rows: list[str] = []
@@ -99,7 +169,7 @@ def _flowed(parts: Sequence[str], width: int) -> list[str]:
     return rows
 
 
-def _table(voices: Sequence[Voice], now: float, width: int) -> list[Text]:
+def _table(voices: Sequence[Voice], now: float, width: int, heads: Sequence[str]) -> list[Text]:
     """A head and one row for each voice. Put together by hand: rich's own table takes many times as long."""
     from rich.text import Text
 
@@ -108,8 +178,8 @@ def _table(voices: Sequence[Voice], now: float, width: int) -> list[Text]:
     widths = [max(least, *(len(row[index]) for row in cells)) for index, least in enumerate(_LEAST)]
     widths[1] = max(widths[1], 16 if width >= 95 else 0)
     widths[-1] = _LEAST[-1]
-    shown = list(range(len(_HEADS)))
-    for column in _DROPPED:
+    shown = [index for index, head in enumerate(heads) if head]
+    for column in filter(shown.__contains__, _DROPPED):
         if sum(widths[index] + gap for index in shown) - gap > width:
             shown.remove(column)
     widths[-1] += max(0, width - sum(widths[index] + gap for index in shown) + gap)
@@ -118,7 +188,7 @@ def _table(voices: Sequence[Voice], now: float, width: int) -> list[Text]:
     for voice in voices:
         style = _STYLES[voice.state]
         styles.append(("", style, "", "", "", "bold", style if voice.confidence is None else ""))
-    for row, texts, looks in zip(rows, (_HEADS, *cells), styles, strict=True):
+    for row, texts, looks in zip(rows, (heads, *cells), styles, strict=True):
         for index in shown:
             row.append(_fitted(texts[index], widths[index], right=index in _NUMBERS) + " " * gap, looks[index])
         row.rstrip()

@@ -20,18 +20,21 @@ from cdo import app, hitl, plan_edits, proposal
 from cdo.console import columns, dumps, leave
 from cdo.dashboard import Past, lines, markdown
 from cdo.errors import BudgetReached, CdoError, Interrupted, NeedsHuman
-from cdo.people import Editing, Human
+from cdo.people import Editing, Human, chosen
 from cdo.plan import Plan
 from cdo.preview import Preview
+from cdo.results import Result
 from cdo.runner import totals
 from cdo.settings import Settings
 from cdo.store import Session
-from cdo.types import Event, Pause
+from cdo.types import Ask, Event, Pause
 from cdo.view import View, make_view, summary
 from cdo.wording import visible
 
 EXIT_STRICT = 3
-CLEAN = ("converged", "survives")  # how a run and an audit end when nothing is left to be said against them
+# How a run, an audit and a mission end when nothing is left to be said against them.
+CLEAN = ("converged", "survives", "done")
+UNRESOLVED = "unresolved"  # how a mission ends that a cap or a stall ended
 
 
 def drive(
@@ -60,6 +63,11 @@ def drive(
         if plan.dashboard:
             _show_plan(session, preview, view, begun=any(record["kind"] == "exchange" for record in session.records))
         shell = _shell(view, preview, options, kept.instead(plan.models))
+        if kept.crew:
+            from cdo.nesting import holder
+
+            shell.nest = holder(session, kept, settings, preview.library, shell)
+            shell.reopened = bool(options.get("rounds"))
         result = asyncio.run(app.run(session, kept, settings, preview.library, shell))
     except CdoError as error:
         if options["as_json"]:
@@ -71,6 +79,8 @@ def drive(
         session.close()
     with contextlib.suppress(BrokenPipeError):  # whoever reads no further still wants the exit code
         click.echo(dumps(result.json()) if options["as_json"] else summary(result))
+    if result.status == UNRESOLVED:
+        leave(EXIT_STRICT)
     if settings.strict and (result.status not in CLEAN or result.degraded):
         leave(EXIT_STRICT)
 
@@ -85,12 +95,12 @@ def _show_plan(session: Session, preview: Preview, view: View, *, begun: bool) -
         view(Event("dashboard", "", {"lines": lines(sketch, columns(sys.stderr))}))
 
 
-def _broken_off(session: Session, error: CdoError) -> app.Result:
+def _broken_off(session: Session, error: CdoError) -> Result:
     """What `--json` prints of a run without a result: how far it came, and why it ended."""
     kinds = {BudgetReached: "budget", NeedsHuman: "paused", Interrupted: "interrupted"}
     used = totals(session.records)
     turns = {record["call"] for record in session.records if record.get("call_kind") == "synthesis"}
-    return app.Result(
+    return Result(
         session=session.name,
         path=str(session.path),
         status=kinds.get(type(error), "failed"),
@@ -112,9 +122,14 @@ def _shell(view: View, preview: Preview, options: Mapping[str, Any], instead: Ma
     def observe(event: Event) -> None:
         past.note(event)
         view(event)
+        if event.kind == "round":
+            view(Event("tree", "", {"products": event.data["products"]}))
 
     async def answer(pause: Pause) -> str:
         return await _ask(view, pause.question, pause.options)
+
+    async def tell(ask: Ask) -> str:
+        return await _told(view, ask)
 
     async def consent(stale: Sequence[str], kept: Sequence[str]) -> bool:
         if options.get("yes"):
@@ -136,6 +151,7 @@ def _shell(view: View, preview: Preview, options: Mapping[str, Any], instead: Ma
         observe,
         human=Human(
             answer=answer if may_ask else None,
+            tell=tell if terminal else None,
             consent=consent if terminal or options.get("yes") else None,
             review=review if terminal else None,
         ),
@@ -220,6 +236,30 @@ async def _ask(view: View, question: str, choices: Sequence[str]) -> str:
         return await _in_thread(prompt)
     except click.Abort:
         raise NeedsHuman("The question was not answered.", "`cdo resume` asks it again.") from None
+
+
+def _meant(typed: str, options: Sequence[str]) -> str:
+    """What was answered; raise `click.UsageError` for a number that no option has."""
+    answer = chosen(typed.strip(), options)
+    if not answer or (options and answer.isdecimal() and answer not in options):
+        raise click.UsageError(f"Type a number from 1 to {len(options)}, or an answer in words.")
+    return answer
+
+
+async def _told(view: View, ask: Ask) -> str:
+    """Put a question to the person at the terminal; an option's number stands for it, and any text is an answer."""
+
+    def prompt() -> str:
+        with view.suspend():
+            click.echo(visible(ask.question), err=True)
+            for number, option in enumerate(ask.options, 1):
+                click.echo(f"  {number}) {visible(option)}", err=True)
+            return str(click.prompt("Your answer", value_proc=lambda typed: _meant(typed, ask.options), err=True))
+
+    try:
+        return await _in_thread(prompt)
+    except click.Abort:
+        raise NeedsHuman("The question was not answered.", "`cdo answer` answers it, `cdo resume` goes on.") from None
 
 
 async def _in_thread(function: Callable[[], str]) -> str:

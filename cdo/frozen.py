@@ -121,6 +121,19 @@ def read_frozen(text: str | None, path: Path) -> Frozen:
         raise SessionError(error.message, f"Mend the file, then resume. {error.hint}") from None
 
 
+def prolonged(session: Session, frozen: Frozen, rounds: int) -> Frozen:
+    """The frozen plan of a mission with another cap of rounds, kept for good; raise `UsageError` for other runs."""
+    crew = frozen.plan.crew
+    if crew is None:
+        raise UsageError(
+            f"{session.name} is no mission: it has no rounds.", "`cdo fork --turns` adds turns to a run."
+        )
+    plan = frozen.plan.model_copy(update={"crew": crew.model_copy(update={"rounds": rounds})})
+    longer = frozen.model_copy(update={"plan": plan})
+    session.put_now("session.yaml", strict_yaml.dump(longer.model_dump(mode="json", exclude_defaults=False)))
+    return longer
+
+
 def adjusted(frozen: Frozen, now: Resolved) -> Settings:
     """The session's settings, with what this invocation sets explicitly among the adjustable ones."""
     return frozen.settings.model_copy(update={key: getattr(now.values, key) for key in given(now)})

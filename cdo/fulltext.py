@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cdo.archive import Archive
+from cdo.cabal.facts import MODE
 from cdo.catalogue import indexed, refreshed, writing
 from cdo.durable import encodable
 from cdo.errors import CdoError, ConfigError
@@ -28,6 +30,8 @@ _FORM = re.compile(
     r"(?m)^(?:\*\*[01]\.\d\d \(.*, uncalibrated\)\*\*|On record: .*"
     r"|Citations: \d+ of \d+ were found in the repository as cited\..*)$"
 )
+# Sections of a mission's FINAL.md that say again what its decision, its deliverables and its rounds say.
+_SAID_AGAIN = ("result", "decisions", "deliverables", "course")
 _TEXTS = f"""
 CREATE VIRTUAL TABLE IF NOT EXISTS texts USING fts5(
     {", ".join(COLUMNS)}, headings UNINDEXED, tokenize = "porter unicode61 remove_diacritics 2"
@@ -143,15 +147,25 @@ def _texts(row: dict[str, Any]) -> tuple[str, ...]:
 
     sections, tensions, positions = dict[str, str](), "", ""
     try:
-        past = history.read(Folder(Path(row["path"])))
+        folder = Folder(Path(row["path"]))
+        past = history.read(folder)
         if past.final:
             sections = _argued(past.final.sections)
+        if row["mode"] == MODE:
+            kept = {name: text for name, text in sections.items() if name not in _SAID_AGAIN}
+            sections = {**_delivered(folder), **kept}
         tensions = "\n".join(life.title for life in past.tensions)
         positions = "\n".join(dict.fromkeys(said.position for turn in past.turns for said in turn.voices))
     except (CdoError, KeyError, TypeError, ValueError, AttributeError):
         positions = ""  # a file that no reader of lists needs is damaged
     told = [str(row.get("decision") or ""), _BREAK.join(sections.values()), tensions, positions, row["problem"]]
     return tuple(map(encodable, [*told, _BREAK.join(sections)]))
+
+
+def _delivered(archive: Archive) -> dict[str, str]:
+    """What a mission delivered, by file."""
+    files = (file for file in archive.files() if file.startswith("deliverables/") and file.endswith(".md"))
+    return {file: (archive.text(file) or "").translate(_SIGNS).strip() for file in files}
 
 
 def _argued(sections: Mapping[str, str]) -> dict[str, str]:

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from cdo.queries import Wanted
 
 STATUSES = (
-    "converged", "max_turns", "stopped", "survives", "changed", "unclear", "finished", "unfinished", "paused",
-    "running", "damaged",
+    "converged", "max_turns", "stopped", "done", "unresolved", "survives", "changed", "unclear", "finished",
+    "unfinished", "paused", "running", "damaged",
 )  # fmt: skip
 _BROKEN_OFF = ("running", "failed", "budget", "interrupted")  # what the last commit of an unfinished run says
 BY = ("session", "model", "role", "kind", "turn", "day", "preset")

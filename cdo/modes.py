@@ -1,8 +1,11 @@
-"""Which program runs a plan: plain deliberation, or the one that the mode's document names."""
+"""Which program runs a plan: a mission, plain deliberation, or the one that the mode's document names."""
 
 from __future__ import annotations
 
 from cdo import audit
+from cdo.cabal import reducer
+from cdo.cabal.delivery import Delivery
+from cdo.cabal.program import Desk, cabal
 from cdo.content import MEND, Library
 from cdo.debug import DebugMode, debug
 from cdo.debug import outline as debugging
@@ -15,8 +18,10 @@ from cdo.plan import Plan
 from cdo.types import Batch, Collect, Program, Review
 
 
-def program(plan: Plan, library: Library) -> Program[Outcome]:
+def program(plan: Plan, library: Library) -> Program[Outcome | Delivery]:
     """The program of a plan, not yet begun; raise `ContentError` where its mode's document is wrong."""
+    if plan.crew:
+        return cabal(plan, plan.crew, Desk(reducer.begin(plan.topic, plan.crew.operatives)))
     if plan.mode is None:
         return deliberate(plan)
     if plan.mode == audit.MODE:
@@ -40,9 +45,10 @@ def phased(plan: Plan, library: Library) -> bool:
 def outline(plan: Plan, library: Library) -> tuple[tuple[tuple[str, int], ...], str]:
     """How a mode goes on after the first turn (name and voices of each phase), and when it ends, in words.
 
-    Nothing for plain deliberation, where every turn is shaped by the one before, and for an audit, which has none.
+    Nothing for plain deliberation, where every turn is shaped by the one before, nor for audits and missions, which
+    have none.
     """
-    if plan.mode in (None, audit.MODE):
+    if plan.crew or plan.mode in (None, audit.MODE):
         return (), ""
     name = f"modes/{plan.mode}"
     if library.load(name).meta.get("program") == "phases":

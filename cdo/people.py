@@ -6,18 +6,23 @@ shows (rosters, dashboards) is written when the run really goes on, so that a re
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from cdo.artifacts import digest
 from cdo.content import Library
-from cdo.errors import NeedsHuman
+from cdo.errors import NeedsHuman, SessionError
 from cdo.store import Session
-from cdo.types import Collect, Event, InvalidReply, Observe, Pause, Publish, Review
+from cdo.types import Ask, Collect, Event, Gather, InvalidReply, Observe, Pause, Project, Publish, Review
+from cdo.wording import flat
 
 QUARANTINE = "quarantine"
+INBOX, LETTER = "inbox", "answer"  # where answers are put, and how their names begin
+TAKEN = "taken"  # where a letter is kept once it was taken
+EDITS = "superseded/edits"  # what a person changed in place, once it was taken
 
 
 @dataclass(frozen=True)
@@ -35,13 +40,14 @@ class Editing:
 class Human:
     """How the person is asked; each is None where nobody can be asked.
 
-    `answer` takes a pause and returns an option; `consent` takes stale and kept names and says yes or no; `review`
-    lets a document be edited and returns its text.
+    `answer` takes a pause and returns an option, `tell` a question and returns any text; `consent` takes stale and
+    kept names and says yes or no; `review` lets a document be edited and returns its text.
     """
 
     answer: Callable[[Pause], Awaitable[str]] | None = None
     consent: Callable[[Sequence[str], Sequence[str]], Awaitable[bool]] | None = None
     review: Callable[[Editing], Awaitable[str]] | None = None
+    tell: Callable[[Ask], Awaitable[str]] | None = None
 
 
 @dataclass
@@ -53,27 +59,80 @@ class People:
     human: Human
     observe: Observe
     moved: bool = False  # this process asked models something: what waits was not yet seen as it is now
+    closed: bool = False  # nothing that was left after the end is looked for
     _drafts: dict[str, str] = field(default_factory=dict)
+    _restored: dict[str, str] = field(default_factory=dict)
+    _projected: Project | None = None
+    _shown: Any = None
+    _rooms: dict[str, frozenset[str]] = field(default_factory=dict)
+    _gone: tuple[str, ...] = ()
 
     async def pause(self, pause: Pause) -> str:
         """The recorded answer to a pause, or the person's, or the default where nobody can be asked."""
-        for record in self.session.records:
-            if record["kind"] == "answer" and record["name"] == pause.name and record["question"] == pause.question:
-                return str(record["answer"])
+        if record := self._answered(pause):
+            return str(record["answer"])
         self.show()
         self.observe(Event("pause", pause.name, {"question": pause.question, "options": list(pause.options)}))
         asked = self.human.answer
         answer = await asked(pause) if asked else pause.default
-        await self.session.commit(
-            {
-                "kind": "answer",
-                "name": pause.name,
-                "question": pause.question,
-                "answer": answer,
-                "by": "human" if asked else "default",
-            }
+        return str((await self._keep(pause, answer, "human" if asked else "default"))["answer"])
+
+    async def ask(self, ask: Ask) -> str:
+        """The answer to a question that only the person can answer: recorded, left in the inbox, or given now.
+
+        Raises `NeedsHuman` where nobody can be asked and no answer was left.
+        """
+        if record := self._answered(ask):
+            self._clear(record)
+            return str(record["answer"])
+        self.show()
+        if left := self._left_as_answer():
+            record = await self._keep(ask, chosen(left[1].strip(), ask.options), "human", left)
+            self._clear(record)
+            return str(record["answer"])
+        self.observe(Event("pause", ask.name, {"question": ask.question, "options": list(ask.options)}))
+        if self.human.tell is None:
+            choices = f" ({' / '.join(flat(option) for option in ask.options)})" if ask.options else ""
+            raise NeedsHuman(
+                f"The team asks you: {flat(ask.question)}{choices}",
+                f'`cdo answer {self.session.name} "…"` answers it, or a file inbox/{LETTER}.md; then '
+                f"`cdo resume {self.session.name}` goes on.",
+            )
+        return str((await self._keep(ask, await self.human.tell(ask), "human"))["answer"])
+
+    def _left_as_answer(self) -> tuple[str, str] | None:
+        """The letter (name, text) that answers a question: one that is called so, else one addressed to nothing."""
+        letters = [(name, text) for name, text, _ in self.session.taken(INBOX) if text.strip()]
+        named = [letter for letter in letters if letter[0].startswith(LETTER)]
+        plain = [letter for letter in letters if not letter[1].lstrip().startswith("---")]
+        return next(iter((*named, *plain)), None)
+
+    def _answered(self, step: Pause | Ask) -> dict[str, Any] | None:
+        asked = ("answer", step.name, step.question)
+        records = self.session.records
+        return next((old for old in records if (old["kind"], old.get("name"), old.get("question")) == asked), None)
+
+    async def _keep(
+        self, step: Pause | Ask, answer: str, by: str, letter: tuple[str, str] | None = None
+    ) -> dict[str, Any]:
+        left = {"letter": list(letter)} if letter else {}
+        return await self.session.commit(
+            {"kind": "answer", "name": step.name, "question": step.question, "answer": answer, "by": by, **left}
         )
-        return answer
+
+    def _clear(self, record: Mapping[str, Any]) -> None:
+        """Move the letter that was taken as an answer, also where a crash came before this."""
+        name, text = record.get("letter") or ("", "")
+        if name and self._just(record) and (name, text, "") in self.session.taken(INBOX):
+            self.session.move(f"{INBOX}/{name}", TAKEN)
+
+    def _just(self, record: Mapping[str, Any]) -> bool:
+        """Whether a record is so new that what follows from it may not be done yet: no model was asked since.
+
+        Later the same words in the same place are said anew.
+        """
+        newer = takewhile(lambda other: other["kind"] != "exchange", reversed(self.session.records))
+        return any(other is record for other in newer)
 
     # -- documents ----------------------------------------------------------------------------
 
@@ -147,13 +206,15 @@ class People:
 
     async def collect(self, collect: Collect) -> tuple[Any, ...]:
         """What a person left in a folder, taken once; what cannot be read is put into quarantine, with the reason."""
-        record = next(
-            (old for old in self.session.records if old["kind"] == "collected" and old["name"] == collect.name), None
-        )
+        record = self._collected(collect.name)
+        if record is None and ((collect.again and self.closed) or self._collected(collect.before)):
+            return ()
         if record is None:
             items = []
-            for name, text in self.session.taken(collect.folder):
+            for name, text, problem in self.session.taken(collect.folder):
                 try:
+                    if problem:
+                        raise InvalidReply([problem])
                     collect.format.parse(text)
                 except InvalidReply as invalid:
                     parent = collect.folder.rpartition("/")[0]
@@ -163,22 +224,138 @@ class People:
                     self.observe(Event("note", "", {"text": note}))
                 else:
                     items.append({"file": name, "text": text})
+            if collect.again and not items:
+                return ()
             record = await self.session.commit({"kind": "collected", "name": collect.name, "items": items})
         known = {item["file"]: item["text"] for item in record["items"]}
-        for name, text in self.session.taken(collect.folder) if known else ():
+        parent = collect.folder.rpartition("/")[0]
+        for name, text, _ in self.session.taken(collect.folder) if known and self._just(record) else ():
             if known.get(name) == text:  # also where a crash came between the record and this
-                self.session.move(f"{collect.folder}/{name}", f"{collect.folder.rpartition('/')[0] or 'taken'}/taken")
+                self.session.move(f"{collect.folder}/{name}", f"{parent}/{TAKEN}" if parent else TAKEN)
         return tuple(collect.format.parse(text) for text in known.values())
+
+    def _collected(self, name: str) -> dict[str, Any] | None:
+        records = self.session.records
+        return next((old for old in records if old["kind"] == "collected" and old["name"] == name), None)
+
+    async def gather(self, gather: Gather) -> tuple[tuple[str, Any], ...]:
+        """What a person changed or added below a folder, as (file, data), taken once.
+
+        What was taken is moved out of the way, so that what was published can be there again.
+        """
+        record = self._collected(gather.name)
+        if record is None and gather.again and self.closed:
+            return ()
+        if record is None:
+            self.show()
+            self.session.flush()  # or what cdo is about to write would look like an edit
+            items = []
+            for name, text, problem in self.session.below(gather.folder, written=False):
+                if not problem and gather.known.get(name) == text:
+                    continue
+                try:
+                    if problem:
+                        raise InvalidReply([problem])
+                    gather.format.parse(text)
+                except InvalidReply as invalid:
+                    if name not in gather.known:  # else it makes no room: the next time it is whole again
+                        self.session.move(name, QUARANTINE, f"{invalid.problems[0]}\n")
+                    self.observe(Event("note", "", {"text": f"{name} was not taken: {invalid.problems[0]}"}))
+                else:
+                    items.append({"file": name, "text": text})
+            if gather.again and not items:
+                return ()
+            record = await self.session.commit({"kind": "collected", "name": gather.name, "items": items})
+        known = {str(item["file"]): str(item["text"]) for item in record["items"]}
+        there = {name: text for name, text, _ in self.session.below(gather.folder)} if self._just(record) else {}
+        for name, text in known.items():
+            if there.get(name) == text:
+                self.session.move(name, EDITS)
+                self._restored |= {name: gather.known[name]} if name in gather.known else {}
+        return tuple((name, gather.format.parse(text)) for name, text in known.items())
 
     # -- what is shown ------------------------------------------------------------------------
 
     def publish(self, publish: Publish) -> None:
         """Keep files for people until the run really goes on."""
+        self._gone = publish.gone
+        if publish.folder:
+            self._rooms[publish.folder] = frozenset(publish.files)
+            inside = f"{publish.folder}/"
+            self._drafts = {name: text for name, text in self._drafts.items() if not name.startswith(inside)}
         self._drafts |= publish.files
+
+    def project(self, project: Project) -> None:
+        """Keep a state to be shown until the run really goes on, and tell observers what is over."""
+        self._projected = project
+        if project.name:
+            how = {} if self.moved else {"how": "recorded"}
+            self.observe(Event("round", project.name, {**project.told, **how}))
+
+    def go_on(self) -> None:
+        """Show what was published, since models are asked now, and take away what does not hold any more."""
+        for name in self._gone:
+            if self.session.read(name) is not None:
+                self.session.move(name, "superseded/ended")
+        self._gone = ()
+        self.show()
+        self.moved = True
 
     def show(self) -> None:
         """Write what was published, where it is not on disk as it is."""
-        files: Mapping[str, str] = self._drafts
-        self._drafts = {}
+        files, rooms, once = self._drafts, self._rooms, dict(self._restored)
+        self._drafts, self._rooms, self._restored = {}, {}, {}
+        if project := self._projected:
+            again, never_again = project.render(project.state, self._shown)
+            self._projected, self._shown = None, project.state
+            if project.untouched:
+                self._spare(again, project.untouched)
+            files, once = {**files, **again}, {**once, **never_again}
+        for folder, names in rooms.items():
+            self._clear_out(folder, names)
+            self._make_room(folder, {name: files[name] for name in names})
+        for name, text in once.items():
+            if self.session.read(name) is None:
+                self.session.put_text(name, text)
         for name, text in files.items():
             self.session.put_changed(name, text)
+
+    def _spare(self, files: Mapping[str, str], untouched: Callable[[str], bool]) -> None:
+        """Move what a person edited out of the way of the files that are written over it, and tell where it is."""
+        for name, text in files.items():
+            there = self.session.read(name)
+            if there is None or there == text or untouched(there):
+                continue
+            kept = f"{EDITS}/{name.rpartition('/')[2]}"
+            place = kept if self.session.read(kept) is None else EDITS  # there it gets a number
+            self.session.move(name, EDITS)
+            told = f"{name} was edited: cdo writes it from the record; what you wrote is in {place}"
+            self.observe(Event("note", "", {"text": f"{told}; use inbox/ to change things"}))
+
+    def _make_room(self, folder: str, files: Mapping[str, str]) -> None:
+        """Move what this process did not write in a folder, and would now write over, to superseded/."""
+        self.session.flush()  # or what it is about to write would look like another's
+        here = [f"{folder}/{file}" for file, *_ in self.session.taken(folder, written=False)]
+        for name in (*here, *(name for name, *_ in self.session.below(folder, written=False))):
+            if name in files and not self._holds(name, files[name]):
+                self.session.move(name, f"superseded/{folder}")
+
+    def _holds(self, name: str, text: str) -> bool:
+        try:
+            return self.session.read(name) == text
+        except SessionError:  # it is not text
+            return False
+
+    def _clear_out(self, folder: str, names: Collection[str]) -> None:
+        """Move what is in a folder of the session, and not among `names`, to superseded/."""
+        here = [f"{folder}/{file}" for file, *_ in self.session.taken(folder)]
+        for name in (*here, *(name for name, *_ in self.session.below(folder))):
+            if name not in names:
+                self.session.move(name, f"superseded/{folder}")
+
+
+def chosen(answer: str, options: Sequence[str]) -> str:
+    """The option that a person means: as it stands, or by its number; else what they wrote."""
+    if answer in options:
+        return answer
+    return options[int(answer) - 1] if answer.isdecimal() and 1 <= int(answer) <= len(options) else answer

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Annotated, TypedDict
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from cdo.blocks import RoleName, role_problem
+from cdo.cabal.crew import Crew
+from cdo.cabal.facts import MODE
 from cdo.content import Library
 from cdo.documents import DocumentPrompt
 from cdo.domains import Domain, team_from_skills
@@ -60,7 +62,7 @@ class Plan(BaseModel):
     human; `domain_file` is the content document of the domain, `documents` what it wants beside FINAL.md; with
     `tools` [requests, rounds] the voices may look into the repository, which is at `root` as seen from the session's
     folder. `integration` is where a domain's results are meant to go; `remarks` what a person should know; `changes`
-    are those of a fork, at most one a turn.
+    are those of a fork, at most one a turn; `crew` mans the mission of a cabal.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -99,6 +101,15 @@ class Plan(BaseModel):
     root: str = ""
     remarks: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
+    crew: Crew | None = None
+
+    @model_validator(mode="after")
+    def _manned(self) -> Plan:
+        if (self.mode == MODE) != (self.crew is not None):
+            raise ValueError("a mission has the mode cabal and a crew, and nothing else has either")
+        if self.crew and not set(self.crew.seats.values()) <= set(self.named):
+            raise ValueError(f"those in the crew's seats must be among the models: {', '.join(self.named)}")
+        return self
 
     def change(self, turn: int) -> Change | None:
         """What changes with a turn."""

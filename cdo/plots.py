@@ -1,7 +1,8 @@
 """Small plots of a run as SVG text, made to stand in a page: its style sheet colours their classes. Pure.
 
-The vertical axis runs from 0 to 1 in both, and turns stand at the same places, so that one can be read below the
-other. Sizes are in units of about a pixel: a plot is drawn for a narrow screen and may be shown larger.
+The vertical axis runs from 0 to 1, or from 0 to the most that was counted; turns or rounds stand at the same places
+in both plots of a page, so that one can be read below the other. Sizes are in units of about a pixel: a plot is
+drawn for a narrow screen and may be shown larger.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from html import escape
 
 Points = Sequence[tuple[int, float]]  # (turn, value from 0 to 1)
+Counts = Sequence[tuple[int, int]]  # (round, how many)
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 340, 36, 14, 18, 36
 _MOST_LABELS = 9  # values that are written at their dots; with more only those that say most
@@ -19,11 +21,16 @@ _MOST_LABELS = 9  # values that are written at their dots; with more only those 
 
 @dataclass(frozen=True)
 class _Frame:
-    """Where turns and values stand in a plot of `height`; `last` names a place behind the last turn ("": none)."""
+    """Where turns and values stand in a plot of `height`; `last` names a place behind the last turn ("": none).
+
+    `unit` is what a turn is called; `most` is the value at the top.
+    """
 
     turns: tuple[int, ...]
     height: int
     last: str = ""
+    unit: str = "turn"
+    most: float = 1.0
 
     def x(self, turn: int) -> float:
         """The place of a turn; that of `last` for one that was not held."""
@@ -33,7 +40,8 @@ class _Frame:
 
     def y(self, value: float) -> float:
         """The place of a value."""
-        return round(self.height - _BOTTOM - (self.height - _TOP - _BOTTOM) * min(1.0, max(0.0, value)), 1)
+        share = min(1.0, max(0.0, value / self.most))
+        return round(self.height - _BOTTOM - (self.height - _TOP - _BOTTOM) * share, 1)
 
     @property
     def step(self) -> float:
@@ -77,6 +85,33 @@ def agreement(turns: Sequence[int], shares: Points, flag: float, final: bool = F
     return _svg(frame, body, "Agreement by turn", told, name)
 
 
+def progress(rounds: Sequence[int], accepted: Counts, live: Counts, name: str = "progress") -> str:
+    """How many products were accepted after each round, as a line below that of how many there are to accept."""
+    frame = _counting(rounds, 220, accepted, live)
+    body = _axes(frame, _scale(frame))
+    places = [(frame.x(turn), frame.y(value)) for turn, value in live]
+    if len(places) > 1:
+        body.append(f'<polyline class="live" points="{" ".join(f"{x},{y}" for x, y in places)}"/>')
+    if live and live[-1] not in accepted:
+        body.append(_text(places[-1][0], places[-1][1] - 9, _count(live[-1][1]), "over"))
+    body += _line(frame, accepted, "accepted", _count)
+    told = f"{_told('Accepted', accepted, _count, 'round')} {_told('To be accepted', live, _count, 'round')}"
+    return _svg(frame, body, "Products accepted by round", told, name)
+
+
+def work(rounds: Sequence[int], versions: Counts, blockers: Counts, name: str = "work") -> str:
+    """New versions of each round as bars, and the blockers that were open after it as a line before them."""
+    frame = _counting(rounds, 160, versions, blockers)
+    body, width = _axes(frame, _scale(frame)), round(min(18.0, frame.step * 0.6), 1)
+    for turn, value in versions:
+        left, top = round(frame.x(turn) - width / 2, 1), frame.y(value)
+        height = round(frame.y(0) - top, 1)
+        body.append(f'<rect class="bars" x="{left}" y="{top}" width="{width}" height="{height}"/>')
+    body += _line(frame, blockers, "blocking", _count)
+    told = f"{_told('New versions', versions, _count, 'round')} {_told('Open blockers', blockers, _count, 'round')}"
+    return _svg(frame, body, "New versions and open blockers by round", told, name)
+
+
 # -- parts -----------------------------------------------------------------------------------------
 
 
@@ -101,11 +136,25 @@ def _percent(value: float) -> str:
     return f"{value:.0%}"
 
 
+def _count(value: float) -> str:
+    return f"{value:.0f}"
+
+
+def _counting(rounds: Sequence[int], height: int, *counts: Counts) -> _Frame:
+    """A frame for what is counted: at its top stands an even number, so that there is one in the middle."""
+    most = max((value for found in counts for _, value in found), default=0)
+    return _Frame(tuple(rounds), height, unit="round", most=max(2, most + most % 2))
+
+
+def _scale(frame: _Frame) -> tuple[str, str, str]:
+    return "0", _count(frame.most / 2), _count(frame.most)
+
+
 def _axes(frame: _Frame, scale: tuple[str, str, str]) -> list[str]:
     """A scale at the left, faint lines to read values by, and the turns below."""
     body = []
-    for value, label in zip((0.0, 0.5, 1.0), scale, strict=True):
-        y = frame.y(value)
+    for share, label in zip((0.0, 0.5, 1.0), scale, strict=True):
+        y = frame.y(share * frame.most)
         body.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>')
         body.append(_text(_LEFT - 6, y + 4, label, "scale end"))
     below = frame.height - _BOTTOM + 15
@@ -113,7 +162,7 @@ def _axes(frame: _Frame, scale: tuple[str, str, str]) -> list[str]:
     body += [_text(frame.x(turn), below, str(turn), "scale") for turn in frame.turns[::every]]
     if frame.last.strip():
         body.append(_text(frame.x(-1), below, frame.last, "scale"))
-    body.append(_text((_LEFT + _WIDTH - _RIGHT) / 2, frame.height - 4, "turn", "axis"))
+    body.append(_text((_LEFT + _WIDTH - _RIGHT) / 2, frame.height - 4, frame.unit, "axis"))
     return body
 
 
@@ -164,8 +213,8 @@ def _worth_writing(values: Sequence[float]) -> set[int]:
     return found
 
 
-def _told(what: str, points: Points, word: Callable[[float], str]) -> str:
+def _told(what: str, points: Points, word: Callable[[float], str], unit: str = "turn") -> str:
     """The values in words, for those who cannot see them."""
     if not points:
         return f"{what}: nothing was stated."
-    return f"{what}, {', '.join(f'turn {turn}: {word(value)}' for turn, value in points)}."
+    return f"{what}, {', '.join(f'{unit} {turn}: {word(value)}' for turn, value in points)}."

@@ -13,6 +13,7 @@ from typing import Any
 
 from cdo import fulltext
 from cdo.archive import Folder
+from cdo.catalogue import decided
 from cdo.content import Library, line
 from cdo.context import code_span, estimate_tokens, fenced
 from cdo.errors import CdoError
@@ -108,14 +109,17 @@ def _labelled(row: Mapping[str, Any], text: str) -> dict[str, str]:
 
 
 def _told(row: Mapping[str, Any]) -> _Told | None:
-    """Question, decision and minority reports of a run; None where its FINAL.md cannot be read any more."""
+    """Question, decision and minority reports of a run; None where its FINAL.md cannot be read any more.
+
+    Of a mission the decision is its result, with the outcomes that were accepted.
+    """
     try:
         final = Folder(Path(row["path"])).artifact("FINAL")
     except CdoError:
         return None
     if final is None:
         return None
-    decision = (final_section(final.body, "Decision") or "").strip()
+    decision = decided(final.body)
     reports = _first_lines(final_section(final.body, "Minority Reports") or "")
     return _Told(line(row["problem"], 300), decision, "\n".join(["Minority reports:", *reports]) if reports else "")
 

@@ -10,16 +10,19 @@ import contextlib
 import difflib
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cdo import app, history, modes
+from cdo import app, history, modes, standing
 from cdo.archive import Archive, Folder, Kept
 from cdo.artifacts import Artifact
 from cdo.attempts import Seat
 from cdo.budget import Budget, Limits
+from cdo.cabal.delivery import Delivery
+from cdo.cabal.facts import MODE
+from cdo.catalogue import decided
 from cdo.citations import marked
 from cdo.content import Library
 from cdo.conversation import Work
@@ -30,13 +33,16 @@ from cdo.models import ModelSpec
 from cdo.people import Editing, Human
 from cdo.plan import Plan
 from cdo.policy import Gate
+from cdo.results import Result
 from cdo.runner import Runner, totals
 from cdo.sessions import PREFIX, group_number
 from cdo.store import Session
-from cdo.types import BackendError, Call, Event, Fault, OnText, Pause, Request, Response
+from cdo.types import Ask, BackendError, Call, Event, Fault, Nest, Nested, OnText, Pause, Request, Response
+from cdo.wording import flat
 
 _PLAN = re.compile(r"t[0-9]+-plan\.yaml")
-_MADE = re.compile(r"(t[0-9]+-[a-z0-9-]+|[A-Z][A-Z0-9]{1,15})\.md")
+_MADE = re.compile(r"([tr][0-9]+-[a-z0-9-]+|(?!(?:TREE|CHAT)\.)[A-Z][A-Z0-9]{1,15})\.md")
+_KEPT = re.compile(r"(products|deliverables)/.*|(TREE|CHAT|mission)\.md|CERTIFICATE\.yaml")  # of a mission, besides
 _GIVEN = re.compile(r"00-[^/]+|skills/[^/]+")
 _CHECKSUM = re.compile(r"^sha256: [0-9a-f]{64}\n", re.MULTILINE)
 WORDING = "its template or its data"
@@ -66,8 +72,8 @@ class Rehearsal:
     elsewise: Mapping[str, tuple[str, ...]]
     unknown: tuple[str, ...]
     notes: tuple[str, ...]
-    outcome: Outcome | None
-    result: app.Result | None
+    outcome: Outcome | Delivery | None
+    result: Result | None
     stopped: str = ""
 
 
@@ -106,8 +112,11 @@ def _inputs(then: Kept) -> Iterator[tuple[str, bytes]]:
 
 
 def edited(archive: Archive) -> tuple[str, ...]:
-    """The artifacts that a person changed, or that cannot be read any more: they are taken as they are."""
-    found = []
+    """What a person changed, or that cannot be read any more: it is taken as it is.
+
+    Of a mission that are also the versions that they edited or added, and what they left in its inbox.
+    """
+    found = [file for file in archive.files() if standing.given(file, archive.data(file) or b"")]
     for file in filter(_MADE.fullmatch, archive.files()):
         try:
             artifact = archive.artifact(file.removesuffix(".md"))
@@ -147,11 +156,20 @@ class _Silent:
 class _Actor(Runner):
     """A runner that takes what is recorded of a call also where it is made with other inputs today.
 
-    `calls` are all that were made; `elsewise` the inputs of those that the record answers all the same, by call.
+    `calls` are all that were made; `elsewise` the inputs of those that the record answers all the same, by call;
+    `held` is what a deliberation came to that is asked otherwise today.
     """
 
     calls: list[Call] = field(default_factory=list)
     elsewise: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    held: Callable[[Nest], Nested | None] = lambda _: None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._people.closed = True
+
+    def _lifted(self, record: Mapping[str, Any]) -> bool:
+        return False  # there are no caps here: what one ended stays ended
 
     def _prepare(self, call: Call) -> Work:
         work = super()._prepare(call)
@@ -162,6 +180,9 @@ class _Actor(Runner):
         work.call = replace(call, models=tuple(dict.fromkeys(asked)) or call.models)
         self.calls.append(work.call)
         return work
+
+    async def _nested(self, nest: Nest) -> Nested | None:
+        return await super()._nested(nest) or self.held(nest)
 
     def _adopt(self, work: Work) -> None:
         """Take over what is on record of the last call of this name."""
@@ -226,7 +247,8 @@ class _Stage:
             seats={name: self._seat(name) for name in (*self._plan.models, *asked)},
             budget=Budget(Limits(), totals(self._session.records)),
             observe=_unseen,
-            human=Human(self._answer, _consent, self._review),
+            human=Human(self._answer, _consent, self._review, self._tell),
+            held=self._held,
         )
 
     def _seat(self, name: str) -> Seat:
@@ -252,6 +274,25 @@ class _Stage:
         how = f"answered “{answer}” as then" if known else f"answered “{pause.default}”, the default"
         self._notes.append(f"{pause.name} is asked in other words ({pause.question}): {how}")
         return answer if known else pause.default
+
+    async def _tell(self, ask: Ask) -> str:
+        """What the person said to a question that is not on record as it is asked now; else it waits for them."""
+        answer = self._pauses.get(ask.name)
+        if answer is None:
+            raise NeedsHuman(f"The team asks you: {flat(ask.question)}")
+        self._notes.append(f"{ask.name} is asked in other words ({flat(ask.question)}): answered “{answer}” as then")
+        return answer
+
+    def _held(self, nest: Nest) -> Nested | None:
+        """What a deliberation of this name came to, though it is asked otherwise; else it is not on record."""
+        for record in reversed(self._session.records):
+            if record["kind"] == "nested" and record["name"] == nest.name:
+                self._notes.append(f"{nest.name} is deliberated otherwise; what it came to then was used")
+                return Nested(**record["result"])
+        self._backend.unknown.append(nest.name)
+        if self._backend.ends:
+            raise Unrecorded(f"{nest.name} is not on record.")
+        return None
 
     async def _review(self, editing: Editing) -> str:
         """A plan that is proposed in other words than then: as the person left it; else it waits for them."""
@@ -287,7 +328,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a session ended, as its FINAL.md and its last synthesis say it."""
+    """How a session ended, as its FINAL.md and its last synthesis say it; `unit` is what its turns are called."""
 
     status: str
     why: str
@@ -295,6 +336,7 @@ class Ending:
     decision: str
     turns: int
     tensions: tuple[tuple[str, str], ...]
+    unit: str = "turn"
 
     @classmethod
     def of(cls, archive: Archive) -> Ending | None:
@@ -304,6 +346,11 @@ class Ending:
             return None
         tensions = tuple((life.id, life.status) for life in found.tensions)
         final = found.final
+        artifact = archive.artifact("FINAL")
+        if found.frozen.plan.mode == MODE and artifact:
+            rounds = artifact.own.get("turns")
+            held = rounds if isinstance(rounds, int) else 0
+            return cls(final.status, final.why, None, decided(artifact.body), held, (), "round")
         return cls(final.status, final.why, final.confidence, final.decision, len(found.turns), tensions)
 
 
@@ -356,7 +403,8 @@ def compare(rehearsal: Rehearsal) -> Replayed:
     same, alike, differences = [], [], []
     for file in sorted({*then.files(), *made.files()} - {*taken, "journal.jsonl"}):
         before, after = then.data(file), made.data(file)
-        if file.startswith("calls/") or ((before is None or after is None) and not _MADE.fullmatch(file)):
+        known = _MADE.fullmatch(file) or _KEPT.fullmatch(file)
+        if file.startswith("calls/") or ((before is None or after is None) and not known):
             continue
         if before == after:
             same.append(file)

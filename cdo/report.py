@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cdo.artifacts import Artifact
     from cdo.content import Library
 
-PAGE, STYLE = "templates/report", "templates/report-style"
+PAGE, STYLE, PARTS = "templates/report", "templates/report-style", "templates/report-parts"
 NAME = "report.html"
 MANY = 40  # voices over all turns; with more each turn is folded
 LIMIT = 300_000  # characters of a file that the page shows
@@ -133,9 +133,9 @@ def page(history: History, files: Papers, library: Library, now: Standing | None
         "more": report_head.more(history, sections, {outcome[0], worth.TITLE if gained else ""}),
         "linked": _linked(history, files),
         "proof": _proving(history),
-        **_words(files),
+        **words(files),
     }
-    return _render(library, values)
+    return rendered(library, PAGE, values)
 
 
 def as_data(history: History) -> dict[str, Any]:
@@ -154,7 +154,11 @@ def as_data(history: History) -> dict[str, Any]:
 # -- rendering -------------------------------------------------------------------------------------
 
 
-def _render(library: Library, values: Mapping[str, Any]) -> str:
+def rendered(library: Library, name: str, values: Mapping[str, Any]) -> str:
+    """The page that the template `name` words with `values`, escaped; it may call the macros of `PARTS`.
+
+    `values` hold `title` and `version` at least. Raises `ContentError` where a template is broken.
+    """
     from jinja2 import StrictUndefined, TemplateSyntaxError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
     from markupsafe import Markup
@@ -162,16 +166,19 @@ def _render(library: Library, values: Mapping[str, Any]) -> str:
     environment = ImmutableSandboxedEnvironment(
         undefined=StrictUndefined, autoescape=True, finalize=_finished, trim_blocks=True, lstrip_blocks=True
     )
-    document = library.load(PAGE)
+    parts, document = library.load(PARTS), library.load(name)
     style = Markup(library.load(STYLE).body.replace("<", ""))  # it can end nothing but itself
+    above = f"{parts.body.rstrip()}\n"
     try:
-        return environment.from_string(document.body).render({**values, "style": style}).strip() + "\n"
+        template = environment.from_string(above + document.body)
+        return template.render({**values, "style": style}).strip() + "\n"
     except Exception as error:  # whatever the expressions of a template can raise
         lines = [
             frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<template>"
         ]
         number = error.lineno if isinstance(error, TemplateSyntaxError) else next(reversed(lines), 1) or 1
-        raise ContentError(f"{document.path}: line {number + document.first_line - 1}: {error}", MEND) from None
+        within, number = (document, number - above.count("\n")) if number > above.count("\n") else (parts, number)
+        raise ContentError(f"{within.path}: line {number + within.first_line - 1}: {error}", MEND) from None
 
 
 def _finished(value: Any) -> Any:
@@ -181,8 +188,8 @@ def _finished(value: Any) -> Any:
     return value if hasattr(value, "__html__") else visible(str(value))
 
 
-def _words(files: Papers) -> dict[str, Any]:
-    """What the template may call."""
+def words(files: Papers) -> dict[str, Any]:
+    """What the template of a page that shows `files` may call."""
     from markupsafe import Markup
 
     def markdown(text: str, under: int) -> Markup:

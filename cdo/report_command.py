@@ -34,20 +34,29 @@ def report(session: str | None, output: str | None, out: str | None, as_json: bo
 
     Without a name it is the newest one.
     """
+    from dataclasses import asdict
+
     from cdo import history
     from cdo import report as reports
     from cdo.archive import Folder
+    from cdo.cabal import report as missions
+    from cdo.cabal import retrace
     from cdo.sessions import locked
 
     archive = session_archive(session, out)
     target = _target(archive, output or ("-" if as_json else None))
+    if retrace.is_mission(archive):
+        now = reports.standing(archive, isinstance(archive, Folder) and locked(archive.path))
+        course = retrace.retrace(archive)
+        if as_json:
+            return _deliver(dumps(asdict(course.state)) + "\n", target)
+        return _deliver(missions.page(archive, course, _library(), _base(archive, target), now), target)
     told = history.read(archive)
     if as_json:
-        _deliver(dumps(reports.as_data(told)) + "\n", target)
-        return
+        return _deliver(dumps(reports.as_data(told)) + "\n", target)
     papers = reports.papers(archive, _base(archive, target))
     now = reports.standing(archive, isinstance(archive, Folder) and locked(archive.path))
-    _deliver(reports.page(told, papers, _library(), now), target)
+    return _deliver(reports.page(told, papers, _library(), now), target)
 
 
 def _library() -> Library:

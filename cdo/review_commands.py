@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cdo.console import JSON, OUT, SESSION, dumps, leave, library_here, out_folder, print_text, session_archive
+from cdo.errors import SessionError
 from cdo.run_options import LIMITS, NO_GIT, OUTPUT, flags, preview, trusted
 
 if TYPE_CHECKING:
@@ -95,8 +96,9 @@ def _ended(found: Replayed) -> Iterator[str]:
         yield f"It would not end as it did: {found.stopped}"
     elif not found.changed:
         sure = "unknown" if then.confidence is None else f"{then.confidence:.2f}"
-        held = f", {counted(then.turns, 'turn')}" if then.turns else ""
-        yield f"Ends the same: {then.status}, confidence {sure}{held}"
+        sure = f", confidence {sure}" if then.unit == "turn" else ""
+        held = f", {counted(then.turns, then.unit)}" if then.turns else ""
+        yield f"Ends the same: {then.status}{sure}{held}"
     else:
         for key, (before, after) in found.changed.items():
             yield f"Ends otherwise: {key}: {flat(_shown(before), 200)} → {flat(_shown(after), 200)}"
@@ -140,6 +142,11 @@ def audit(session: str | None, **options: Any) -> None:
     archive = session_archive(session or _newest(options["out"]), options["out"])
     begun = frozen.read_frozen(archive.text("session.yaml"), Path(archive.place))
     source = begun.plan
+    if source.crew:
+        raise SessionError(
+            f"{archive.place} cannot be audited: a mission ends by what was accepted, not by what a chair sums up.",
+            f"`cdo verify {archive.name}` proves that; `cdo replay {archive.name}` runs its record again.",
+        )
     auditing.refuse(archive, source)
     rehearsed = asyncio.run(rehearsal.rehearse(archive, library))
     holds = trusted(options)
@@ -171,14 +178,15 @@ def audit(session: str | None, **options: Any) -> None:
 
 
 def _newest(out: str | None) -> str | None:
-    """The newest session that can have an audit: a finished one that is none itself."""
+    """The newest session that can have an audit: a finished deliberation that is none itself."""
     from cdo import frozen, sessions
     from cdo.audit import MODE
 
     for path in sessions.sessions(out_folder(out)):
         if (path / "FINAL.md").exists():
             text = (path / "session.yaml").read_text("utf-8", "replace")
-            if frozen.read_frozen(text, path).plan.mode != MODE:
+            plan = frozen.read_frozen(text, path).plan
+            if plan.mode != MODE and not plan.crew:
                 return str(path)
     return None
 

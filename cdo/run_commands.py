@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from cdo.preview import Preview
     from cdo.settings import Resolved
 
-# First words that a later version will take for commands: refused today, so that they never become a problem.
-LATER = ("answer", "cabal")
 # Of past runs that --recall puts into the context: how many at most, and their estimated tokens in all.
 RECALLED, RECALL_TOKENS = 3, 2000
 EPILOG = """\b
@@ -129,6 +127,7 @@ def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -
 @click.command("resume")
 @click.argument("session", required=False, shell_complete=complete_session)
 @click.option("-m", "--model", multiple=True, metavar="NAME", help="Other models for what is still to be asked.")
+@click.option("--rounds", type=click.IntRange(1, 100), metavar="N", help="Another cap of rounds, for a mission.")
 @click.option("--trust", is_flag=True, help="Trust what this project brings as it is now: command agents, providers.")
 @LIMITS
 @STRICT
@@ -151,6 +150,8 @@ def resume_command(session: str | None, **options: Any) -> None:
     opened = Session.open(path, frozen.redactor(os.environ))
     try:
         kept = frozen.load(opened)
+        if options["rounds"]:
+            kept = frozen.prolonged(opened, kept, options["rounds"])
         names = kept.plan.asked
         if options["model"]:  # the plan stays as it is: only who is asked from now on changes
             names = tuple(islice(cycle(options["model"]), len(names)))
@@ -176,11 +177,6 @@ def _not_a_command(words: Sequence[str], after: Sequence[str] | None, vocabulary
 
     commands = _commands()
     first = words[0] if words else ""
-    if first in LATER:
-        raise UsageError(
-            f"`{first}` is not available in this version of cdo.",
-            "Put `--` before it if the problem begins with it, or quote the problem.",
-        )
     if len(words) != 1 or after is not None or first in vocabulary:
         return
     if first in commands:
@@ -258,6 +254,25 @@ def _around(
         looks = box.max_requests, box.max_rounds
     seen = os.path.relpath(root, Path(resolved.values.out).absolute() / "session") if root else ""
     return Surroundings(usable.skills, bool(folders), vendors, looks, seen), usable.notes
+
+
+def given_problem(words: Sequence[str]) -> str:
+    """The request that the words of a command are: themselves, or what `-` or `@FILE` reads; raises `UsageError`."""
+    from cdo import words as grammar
+
+    if not " ".join(words).strip():
+        raise UsageError("The request is empty.", 'Give one: cdo cabal "Build …"')
+    return _problem(*grammar.problem_source(" ".join(words)))
+
+
+def given_context(paths: Sequence[str], resolved: Resolved, specs: Sequence[ModelSpec]) -> str:
+    """The text of 00-context.md from what was given with `-c`, within what the smallest model can read beside it."""
+    from cdo import repository
+    from cdo.context import Context, gather
+
+    room = resolved.values.context_tokens or min(24_000, min(spec.window for spec in specs) // 4)
+    root = repository.root_of(Path.cwd()) or Path.cwd()
+    return (gather([Path.cwd() / path for path in paths], root, room) if paths else Context((), (), 0)).markdown()
 
 
 def _context(options: Mapping[str, Any], resolved: Resolved, specs: Sequence[ModelSpec], problem: str) -> str:

@@ -35,9 +35,9 @@ LIMITS = _options(
     click.option("--concurrency", metavar="N", help="Most requests in flight at once."),
 )
 STRICT = click.option("--strict", is_flag=True, help="Exit 3 when not converged or degraded.")
+NO_INPUT = click.option("--no-input", is_flag=True, help="Never ask anything.")
 CONSENT = _options(
-    click.option("--yes", "-y", is_flag=True, help="Answer every question of consent with yes."),
-    click.option("--no-input", is_flag=True, help="Never ask anything."),
+    click.option("--yes", "-y", is_flag=True, help="Answer every question of consent with yes."), NO_INPUT
 )
 OUTPUT = _options(
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),

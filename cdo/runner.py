@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar, cast
 
@@ -17,7 +17,7 @@ from cdo import artifacts
 from cdo.archive import as_read, checked_in
 from cdo.artifacts import Artifact
 from cdo.attempts import Attempts, Deadlines, Seat
-from cdo.budget import Budget, Totals
+from cdo.budget import Budget, Limits, Totals
 from cdo.content import Library
 from cdo.conversation import Toolbox, Work
 from cdo.errors import BudgetReached, CdoError, ConfigError, ModelsFailed, NeedsHuman, SessionError
@@ -25,16 +25,21 @@ from cdo.people import Human, People
 from cdo.policy import Allowance
 from cdo.store import Session
 from cdo.types import (
+    Ask,
     Batch,
     Call,
     Collect,
     Event,
     Fault,
     Finding,
+    Gather,
     InvalidReply,
+    Nest,
+    Nested,
     Observe,
     Pause,
     Program,
+    Project,
     Publish,
     Reply,
     Review,
@@ -43,6 +48,12 @@ from cdo.types import (
 )
 
 T = TypeVar("T")
+CAPPED = "budget"  # how the reason of a reply begins that a cap did not allow
+# What a lenient batch goes on without: nothing that trying again later would mend.
+EXCUSED = (
+    CAPPED,
+    *(fault.value for fault in (Fault.INVALID, Fault.REFUSED, Fault.LENGTH, Fault.EMPTY, Fault.OVERFLOW)),
+)
 
 
 @dataclass
@@ -50,7 +61,9 @@ class Runner:
     """One process's hold on one session. `seats` maps model names to how they are reached.
 
     `toolbox` lets models look into the repository; `check` finds what the citations of a text are worth; `skill`
-    reads the body of a skill by its name. Each is None where there is nothing to look at.
+    reads the body of a skill by its name; `nest` holds a deliberation in a session of its own, within the caps it is
+    given, and tells what that used. Each is None where there is nothing to look at. `reopened` tells that a cap which
+    ended the work is lifted: what was made because of that end needs no consent to be made anew.
     """
 
     session: Session
@@ -66,6 +79,8 @@ class Runner:
     toolbox: Toolbox | None = None
     check: Callable[[str], tuple[Finding, ...]] | None = None
     skill: Callable[[str], str] | None = None
+    nest: Callable[[Nest, Limits], Awaitable[tuple[Nested | None, Totals]]] | None = None
+    reopened: bool = False
     kept: dict[str, Artifact] = field(default_factory=dict)
     _visited: set[str] = field(default_factory=set)
     _checked: dict[str, tuple[Finding, ...]] = field(default_factory=dict)
@@ -115,6 +130,14 @@ class Runner:
                 return await self._people.collect(step)
             case Publish():
                 return self._people.publish(step)
+            case Project():
+                return self._people.project(step)
+            case Ask():
+                return await self._people.ask(step)
+            case Gather():
+                return await self._people.gather(step)
+            case Nest():
+                return await self._nested(step)
 
     async def _batch(self, batch: Batch) -> tuple[Reply, ...]:
         """Replay what is recorded, ask for what is not, and hold the quorum."""
@@ -123,32 +146,59 @@ class Runner:
         self._visited.update(call.artifact for call in batch.calls)
         self.observe(Event("batch", "", {"calls": [[call.name, call.kind] for call in batch.calls]}))
         self._attempts.batch_deadline = time.monotonic() + self.budget.remaining_seconds() / 2
-        replies = await _all([self._reply(work) for work in works])
+        replies = await _all([self._reply(work, lenient=batch.lenient) for work in works])
         missing = [reply for reply in replies if reply.missing]
-        if len(replies) - len(missing) < batch.quorum:
+        excused = sum(batch.lenient and reply.reason.startswith(EXCUSED) for reply in missing)
+        if len(replies) - len(missing) + excused < batch.quorum:
             for work in [work for work, reply in zip(works, replies, strict=True) if reply.missing]:
                 await self.session.commit({"kind": "failed", "call": work.call.name, "inputs": work.key})
             raise self._failed(batch, missing)
         for work, reply in zip(works, replies, strict=True):
             if reply.missing and not work.given_up:
+                capped: dict[str, Any] = {"caps": self._caps} if reply.reason.startswith(CAPPED) else {}
+                if capped and "time limit" in reply.reason:  # another process has time of its own
+                    capped["caps"] = ["time"]
                 await self.session.commit(
-                    {"kind": "missing", "call": work.call.name, "inputs": work.key, "reason": reply.reason}
+                    {"kind": "missing", "call": work.call.name, "inputs": work.key, "reason": reply.reason, **capped}
                 )
         return tuple(replies)
 
-    async def _reply(self, work: Work) -> Reply:
-        reply = self._replay(work) or await self._ask(work)
+    @property
+    def _caps(self) -> list[float | None]:
+        limits = self.budget.limits
+        return [limits.calls, limits.tokens, limits.cost]
+
+    def _lifted(self, record: Mapping[str, Any]) -> bool:
+        """Whether a record tells of a cap that is another one now; a time limit is that of one process."""
+        return "caps" in record and record["caps"] != self._caps
+
+    @property
+    def _late(self) -> bool:
+        """Whether the share of the time limit that a batch gets is used up."""
+        return self.budget.limits.seconds is not None and time.monotonic() >= self._attempts.batch_deadline - 0.05
+
+    @property
+    def _time_limit(self) -> str:
+        return f"The time limit of {self.budget.limits.seconds:g} s is reached."
+
+    async def _reply(self, work: Work, *, lenient: bool = False) -> Reply:
+        try:
+            reply = self._replay(work) or await self._ask(work)
+        except BudgetReached as error:
+            if not lenient:
+                raise
+            reply = Reply(work.call.name, reason=f"{CAPPED}: {error.message}")
+            self.observe(Event("missing", work.call.name, {"reason": reply.reason}))
+        if reply.missing and lenient and self._late and not reply.reason.startswith(EXCUSED):
+            reply = replace(reply, reason=f"{CAPPED}: {self._time_limit}")
         if reply.missing:
             return reply
         return replace(reply, findings=await self._check(self.kept[work.call.name]))
 
     def _failed(self, batch: Batch, missing: Sequence[Reply]) -> CdoError:
         # Half of the time that is left belongs to one batch: with that used up, the cap is what ended it.
-        if self.budget.limits.seconds is not None and time.monotonic() >= self._attempts.batch_deadline - 0.05:
-            limit = self.budget.limits.seconds
-            return BudgetReached(
-                f"The time limit of {limit:g} s is reached.", "`cdo resume` goes on; nothing is paid twice."
-            )
+        if self._late:
+            return BudgetReached(self._time_limit, "`cdo resume` goes on; nothing is paid twice.")
         reasons = "; ".join(f"{reply.call}: {reply.reason}" for reply in missing[:3])
         if missing and all(reply.reason.startswith(Fault.DENIED.value) for reply in missing):
             return ConfigError(
@@ -159,6 +209,24 @@ class Runner:
             f"The models failed: {wanted} ({reasons}).", "`cdo resume` asks only for what is missing."
         )
 
+    async def _nested(self, nest: Nest) -> Nested | None:
+        """What a deliberation in a session of its own came to, as recorded or held now; None where a cap ended it."""
+        key = artifacts.digest({"question": nest.question, "context": nest.context, "preset": nest.preset})[:16]
+        for record in self.session.records:
+            if record["kind"] == "nested" and (record["name"], record["inputs"]) == (nest.name, key):
+                return Nested(**record["result"])
+        if self.nest is None:
+            return None
+        self._people.go_on()
+        self.observe(Event("note", nest.name, {"text": f"{nest.name}: a deliberation begins ({nest.preset})"}))
+        result, used = await self.nest(nest, self.budget.left())
+        self.budget.totals.join(used)
+        if result is None:
+            return None
+        record = {"kind": "nested", "name": nest.name, "inputs": key, "result": asdict(result), "used": asdict(used)}
+        kept = await self.session.commit(record)
+        return Nested(**kept["result"])
+
     # -- what is recorded ---------------------------------------------------------------------
 
     def _prepare(self, call: Call) -> Work:
@@ -168,7 +236,11 @@ class Runner:
         key = artifacts.digest({"template": call.template, "data": dict(call.data), "reads": inputs})[:16]
         work = Work(call, key, inputs, texts, self.session.artifact(call.artifact))
         for record in self.session.records:
-            if record.get("call") == call.name and record.get("inputs") == key:
+            if record.get("call") != call.name or record.get("inputs") != key:
+                continue
+            if self._lifted(record):
+                self.reopened = True
+            else:
                 work.take(record)
         return work
 
@@ -246,6 +318,8 @@ class Runner:
         here = {work.call.artifact for work in works}
         peers = {(work.call.kind, work.call.data.get("turn")) for work in works}
         stale = [work.call.artifact for work in works if work.stale]
+        if not stale and not any(self._open(work) for work in works):
+            return
         edited: list[str] = []
         outdated, replaced = bool(stale), False
         for name in self.session.artifact_names():
@@ -255,6 +329,16 @@ class Runner:
                 replaced |= (artifact.own.get("kind"), artifact.own.get("turn")) in peers
         if not outdated and not (replaced and any(self._open(work) for work in works)):
             return
+        if edited or not self.reopened:
+            await self._consent(stale, edited)
+        place = self.session.supersede(stale)
+        self.observe(Event("stale", "", {"superseded": stale, "kept": edited, "place": place.name}))
+        for work in works:
+            if work.call.artifact in stale:
+                work.artifact = None
+
+    async def _consent(self, stale: Sequence[str], edited: Sequence[str]) -> None:
+        """Ask the person whether stale files may be asked for again; raise `NeedsHuman` where they may not."""
         if self.human.consent is None:
             raise NeedsHuman(
                 f"Edited files make these stale: {', '.join(f'{name}.md' for name in stale)}.",
@@ -264,11 +348,6 @@ class Runner:
             raise NeedsHuman(
                 "Nothing was changed; the stale files were left as they are.", "`cdo resume` asks again."
             )
-        place = self.session.supersede(stale)
-        self.observe(Event("stale", "", {"superseded": stale, "kept": edited, "place": place.name}))
-        for work in works:
-            if work.call.artifact in stale:
-                work.artifact = None
 
     def findings(self, call: str) -> tuple[Finding, ...]:
         """What the citations in the reply to a call are worth."""
@@ -282,8 +361,7 @@ class Runner:
             return await self._keep(work, found[1], found[2], Reply(work.call.name, found[0]))
         self.allowance.call()
         reply = Reply(work.call.name, reason="no model")
-        self._people.show()
-        self._people.moved = True
+        self._people.go_on()
         for name in dict.fromkeys(work.call.models):
             reply = await self._attempts.ask(work, self.seats[name])
             if work.last and not reply.missing:
@@ -369,10 +447,14 @@ async def _all(coroutines: Sequence[Coroutine[Any, Any, Reply]]) -> list[Reply]:
 
 
 def totals(records: Sequence[Mapping[str, Any]]) -> Totals:
-    """What the recorded exchanges used; those that a fork took along (`from`) were paid for by another session."""
+    """What the recorded exchanges and nested sessions used; exchanges that a fork took along (`from`) were paid for
+    by another session.
+    """
     found = Totals()
     for record in records:
         if record["kind"] == "exchange" and not record.get("from"):
             usage = record.get("usage")
             found.add(Usage(usage["input_tokens"], usage["output_tokens"]) if usage else None, record.get("cost"))
+        elif record["kind"] == "nested":
+            found.join(Totals(**record["used"]))
     return found

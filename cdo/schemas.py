@@ -59,7 +59,7 @@ class Prompt(Schema):
 
     purpose: str
     load_when: str
-    kind: Literal["agent", "synthesis", "final"]
+    kind: Literal["agent", "synthesis", "final", "cabal"]
 
 
 class Criteria(Schema):

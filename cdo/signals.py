@@ -6,10 +6,12 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterator
+from contextvars import ContextVar
 
 from cdo.errors import Interrupted
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_heard: ContextVar[bool] = ContextVar("heard", default=False)  # whether somebody listens in this task
 
 
 def listen() -> None:
@@ -21,9 +23,15 @@ def listen() -> None:
 
 @contextlib.contextmanager
 def interruptible(session: str) -> Iterator[None]:
-    """Turn the first of them into `Interrupted` for the current task; a second one ends the process at once."""
+    """Turn the first of them into `Interrupted` for the current task; a second one ends the process at once.
+
+    Inside of another one it leaves everything to that.
+    """
     import asyncio
 
+    if _heard.get():
+        yield
+        return
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     hit: list[int] = []
@@ -37,6 +45,7 @@ def interruptible(session: str) -> Iterator[None]:
     heard = [number for number in STOPS if signal.getsignal(number) is not signal.SIG_IGN]
     for number in heard:
         loop.add_signal_handler(number, stop, number)
+    before = _heard.set(True)
     try:
         yield
     except asyncio.CancelledError:
@@ -46,6 +55,7 @@ def interruptible(session: str) -> Iterator[None]:
             "Stopped. Everything that was answered is recorded.", f"`cdo resume {session}` goes on from there."
         ) from None
     finally:
+        _heard.reset(before)
         for number in heard:
             loop.remove_signal_handler(number)
         listen()

@@ -42,13 +42,15 @@ from cdo.errors import SessionError
 from cdo.sessions import PREFIX, group_number, read_groups, subject
 from cdo.writer import Writer
 
-# Voices and syntheses, FINAL.md, and the documents that a domain asks for (ADR.md, C4.md).
-_ARTIFACT = re.compile(r"(t[0-9]+-[a-z0-9-]+|[A-Z][A-Z0-9]{1,15})\.md")
-_FOLDERS = re.compile(r"[a-z][a-z0-9-]*(/[a-z0-9][a-z0-9-]*)?")  # of cdo's own files in a session
+# Replies of turns and rounds, FINAL.md, and the documents that a domain asks for (ADR.md, C4.md).
+_ARTIFACT = re.compile(r"([tr][0-9]+-[a-z0-9-]+|[A-Z][A-Z0-9]{1,15})\.md")
+_PROJECTIONS = ("TREE.md", "CHAT.md")  # written again and again: no reply stands behind them
+_FOLDERS = re.compile(r"[a-z][a-z0-9-]*(/[a-z0-9][a-z0-9-]*){0,9}")  # of cdo's own files in a session
 _TEMPORARY = re.compile(r"\..+\.[0-9]+\.tmp")
 _BIRTH = re.compile(r"\.cdo-.+\.[0-9a-f]{8}\.tmp")
 _STALE = 60.0  # seconds after which an unlocked half-made session is nobody's
 _LETTER = 65_536  # bytes; a longer file in a folder for people's messages is not one
+_EDIT = 1_048_576  # bytes of a file that a person may change
 
 
 class Taken(SessionError):
@@ -66,6 +68,7 @@ class Session:
         self._fd = directory
         self._redact: Callable[[str], str] = lambda text: encodable(redact(text))
         self._texts: set[str] = set()
+        self._written: dict[str, tuple[int, ...]] = {}  # as this process last wrote or found them
         self._known: dict[str, tuple[Artifact, tuple[int, ...] | None]] = {}
         self._writer = Writer(path, directory)
 
@@ -229,8 +232,9 @@ class Session:
         return artifact
 
     def artifact_names(self) -> list[str]:
-        """The names of all artifacts (not 00-*): those of turns in order, then FINAL."""
-        return sorted((name[:-3] for name in os.listdir(self._fd) if _ARTIFACT.fullmatch(name)), key=_turn_order)
+        """The names of all artifacts (not 00-*): those of turns or rounds in order, then FINAL."""
+        names = (name for name in os.listdir(self._fd) if _ARTIFACT.fullmatch(name) and name not in _PROJECTIONS)
+        return sorted((name[:-3] for name in names), key=_turn_order)
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -280,7 +284,7 @@ class Session:
 
         def job() -> None:
             with self._place(folder, make=True) as place:
-                write_file(place, file, data)
+                self._written[name] = signature(write_file(place, file, data))
 
         self._later(job)
 
@@ -294,18 +298,43 @@ class Session:
         self.put_text(name, text)
         self.flush()
 
-    def taken(self, folder: str) -> list[tuple[str, str]]:
-        """The Markdown files of a folder of the session as (name, text), by name; [] where there is none.
+    def below(self, folder: str, *, written: bool = True) -> list[tuple[str, str, str]]:
+        """The Markdown files in the folders of a folder, as (name with its folders, text, problem), by name.
 
-        What cannot be read as text comes back as "": the caller judges it. Links are never followed.
+        As `taken` for each of them. What a person called otherwise than cdo calls its folders is not looked into.
+        """
+        try:
+            with self._place(folder) as place:
+                inner = sorted(name for name in os.listdir(place) if kind_of(name, place) == stat.S_IFDIR)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise explain(error, self.path / folder) from None
+        found = []
+        for name in filter(_FOLDERS.fullmatch, inner):
+            below = f"{folder}/{name}"
+            letters = self.taken(below, _EDIT, written=written)
+            found += [(f"{below}/{file}", text, problem) for file, text, problem in letters]
+        return found
+
+    def taken(self, folder: str, most: int = _LETTER, *, written: bool = True) -> list[tuple[str, str, str]]:
+        """The Markdown files of a folder of the session as (name, text without secrets, problem), by name.
+
+        What cannot be read as text, or has over `most` bytes, comes with no text and the problem. Links are never
+        followed. Without those `written` what is as this process wrote it is left out.
         """
         found = []
         try:
             with self._place(folder) as place:
                 for name in sorted(os.listdir(place)):
-                    if name.endswith(".md") and not name.startswith(".") and kind_of(name, place) == stat.S_IFREG:
-                        data = read_file(place, name)[0]
-                        found.append((name, data.decode("utf-8", "replace") if len(data) <= _LETTER else ""))
+                    if not name.endswith(".md") or name.startswith(".") or kind_of(name, place) != stat.S_IFREG:
+                        continue
+                    whole, status = f"{folder}/{name}", os.stat(name, dir_fd=place, follow_symlinks=False)
+                    if not written and self._written.get(whole) == signature(status):
+                        continue
+                    data = read_file(place, name)[0]
+                    text, problem = _letter(data, most)
+                    found.append((name, self._redact(text), problem))
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -319,9 +348,10 @@ class Session:
         try:
             with self._place(source) as here, self._place(folder, make=True) as there:
                 target, number = file, 1
+                stem, dot, ending = file.rpartition(".")
                 while kind_of(target, there) is not None:
                     number += 1
-                    target = f"{file.removesuffix('.md')}-{number}.md"
+                    target = f"{stem}-{number}{dot}{ending}"
                 os.rename(file, target, src_dir_fd=here, dst_dir_fd=there)
                 if note:
                     write_file(there, f"{target}.why", encodable(note).encode())
@@ -387,7 +417,7 @@ class Session:
 
 @contextlib.contextmanager
 def _place(session: int, folder: str, *, make: bool = False) -> Iterator[int]:
-    """A folder of an open session, two levels deep at most, open; raises `FileNotFoundError` where it is missing."""
+    """A folder of an open session, ten levels deep at most, open; raises `FileNotFoundError` where it is missing."""
     if folder and not _FOLDERS.fullmatch(folder):
         raise ValueError(f"{folder!r} is not a folder of a session")
     fd = os.dup(session)
@@ -401,9 +431,20 @@ def _place(session: int, folder: str, *, make: bool = False) -> Iterator[int]:
         os.close(fd)
 
 
+def _letter(data: bytes, most: int) -> tuple[str, str]:
+    """What a person's file says, and what keeps it from being read."""
+    if len(data) > most:
+        return "", f"It has {len(data):,} bytes; at most {most:,} are read."
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return "", "It is not UTF-8 text."
+    return (text, "") if "\0" not in text else ("", "It is not text: it holds zero bytes.")
+
+
 def _turn_order(name: str) -> tuple[int, bool, str]:
     """Turns in order, in each its voices before its synthesis, FINAL last."""
-    number = re.match(r"t([0-9]+)-", name)
+    number = re.match(r"[tr]([0-9]+)-", name)
     return int(number[1]) if number else 1 << 30, name.endswith("-synthesis"), name
 
 

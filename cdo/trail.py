@@ -18,10 +18,10 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from cdo import artifacts, branches, git
+from cdo import artifacts, branches, git, standing
 from cdo.archive import Folder
 from cdo.branches import BRANCH, HEADS
-from cdo.commit_messages import SYNTHESIS, Job, Told
+from cdo.commit_messages import Job, Told
 from cdo.durable import names_in, signature
 from cdo.errors import CdoError, SessionError
 from cdo.frozen import read_frozen
@@ -34,10 +34,12 @@ AT_END = 5.0  # seconds that the commits still to be made get when the run has e
 AT_STOP = 2.0  # and when it was broken off
 
 _PAGE = "report.html"  # made anew from the rest at any time
-_TURN = re.compile(r"t([0-9]+)-")
-_LATE = re.compile(r"[A-Z][A-Z0-9]{1,15}\.md")  # FINAL.md, and the documents beside it
+_TURN = re.compile(r"[tr]([0-9]+)-")
+# FINAL.md and what is written with it: documents, certificate, deliverables. A mission's tree and log come before.
+_LATE = re.compile(r"(?!(?:TREE|CHAT)\.md)[A-Z][A-Z0-9]{1,15}\.(?:md|yaml)|deliverables/.*")
 _INPUT = re.compile(r"00-(input|context)\.md|session\.yaml|t[0-9]+-plan\.yaml")
-_ARTIFACT = re.compile(r"t[0-9]+-[a-z0-9-]+\.md|FINAL\.md")
+_ARTIFACT = re.compile(r"[tr][0-9]+-[a-z0-9-]+\.md|FINAL\.md")
+_GOES_ON = ("call", "pause", "review", "done", "stopped")  # events before which all that was published is written
 # What git says, and what to do about it.
 _ADVICE = (
     (r"\.lock'", "If no other git is at work there, remove that lock."),
@@ -83,7 +85,7 @@ class _Keeper:
         if job.event == "begin":
             return
         self._look()
-        if job.event == "turn" and job.replayed and self._holds(job.turn):
+        if job.event == "turn" and job.replayed and self._holds(job):
             return
         changes = self._changes(lambda name: job.event != "turn" or _by_then(name, job))
         if job.event == self._event and job.event in ("final", "stopped") and set(changes) <= {"journal.jsonl"}:
@@ -179,14 +181,18 @@ class _Keeper:
         changes = self._changes(lambda name: _within(name, forked.turn))
         self._commit("begin", self._told.begin((forked.session, forked.turn), forked.turn), changes)
 
-    def _holds(self, turn: int) -> bool:
-        """Whether the branch has a turn as it is now in the folder."""
-        name = f"t{turn}-{SYNTHESIS}.md"
-        data = Folder(self._session.path).data(name)
-        same = data is not None and self._tree.get(name) == git.blob_id(data, len(self._tip))
+    def _holds(self, job: Job) -> bool:
+        """Whether the branch has a turn as it is now in the folder: all that was said in it, which may be nothing."""
+        folder = Folder(self._session.path)
+        there = {
+            name: git.blob_id(folder.data(name) or b"", len(self._tip))
+            for name in folder.files()
+            if name.startswith(job.proof)
+        }
+        same = there == {name: identity for name, identity in self._tree.items() if name.startswith(job.proof)}
         if same and self._turns[0] != self._tip:
             self._turns = self._tip, frozenset(branches.turns(self._there().log(self._tip)))
-        return same and turn in self._turns[1]
+        return same and job.turn in self._turns[1]
 
     def _edits(self, found: Mapping[str, bytes]) -> None:
         """Commit what a person changed since the last commit, if anything."""
@@ -195,7 +201,11 @@ class _Keeper:
             for name, data in found.items()
             if git.blob_id(data, len(self._tip)) != self._tree.get(name) and _by_hand(name, data, name in self._tree)
         }
-        gone = [name for name in self._tree if _ARTIFACT.fullmatch(name) and name not in found]
+        gone = [
+            name
+            for name in self._tree
+            if (_ARTIFACT.fullmatch(name) or standing.is_version(name)) and name not in found
+        ]
         if changed or gone:
             carried = {key: value for key, value in self._last.items() if key in _CARRIED}
             message = self._told.edited(sorted(changed), gone, carried)
@@ -235,18 +245,28 @@ class _Keeper:
         self._tip, self._event, self._last = tip, event, branches.trailers(message)
 
 
-_CARRIED = ("Cdo-Turn", "Cdo-Voices", "Cdo-Confidence", "Cdo-Agreement", "Cdo-Open-Tensions")
+_CARRIED = (
+    "Cdo-Turn", "Cdo-Voices", "Cdo-Confidence", "Cdo-Agreement", "Cdo-Open-Tensions", "Cdo-Accepted", "Cdo-Live",
+    "Cdo-Blockers",
+)  # fmt: skip
 
 
 def _readable(session: Session) -> dict[str, bytes]:
     """The files of a session that a person may have changed."""
     folder = Folder(session.path)
-    names = [name for name in folder.files() if _INPUT.fullmatch(name) or _ARTIFACT.fullmatch(name)]
+    names = [name for name in filter(branches.acceptable, folder.files()) if _read_again(name)]
     return {name: data for name in names if (data := folder.data(name)) is not None}
+
+
+def _read_again(name: str) -> bool:
+    """Whether what a person makes of this file is taken into account when the run goes on."""
+    return bool(_INPUT.fullmatch(name) or _ARTIFACT.fullmatch(name) or standing.may_be_given(name))
 
 
 def _by_hand(name: str, data: bytes, known: bool) -> bool:
     """Whether a file that differs from the branch does so by a person's hand, and not since cdo wrote it later."""
+    if standing.may_be_given(name):
+        return standing.given(name, data)
     if not _ARTIFACT.fullmatch(name):
         return known
     try:
@@ -274,7 +294,8 @@ class Trail:
 
     An instance is the observer of one process: events queue commits, which a thread makes in order; that of the run's
     end is made in `close`. What a person should know goes to `say`, from the thread that calls. `folder` is where the
-    run was begun, for a session that is kept outside of any repository; `redact` takes secrets out of messages.
+    run was begun, for a session that is kept outside of any repository; `redact` takes secrets out of messages. What
+    a mission's round published is written when the run goes on: its commit waits for that.
     """
 
     def __init__(
@@ -291,6 +312,7 @@ class Trail:
         self._off = self._complained = False
         self._told_of = ""
         self._ending: Job | None = None
+        self._round: Job | None = None
         self._patience = AT_STOP
         self._thread = threading.Thread(target=self._work, name="cdo-trail", daemon=True)
         self._jobs.put(Job("begin", 0, ""))
@@ -303,8 +325,15 @@ class Trail:
             self._patience = AT_END
         try:
             job = self._told.take(event)
+            if event.kind in ("round", *_GOES_ON) and self._round:
+                self._jobs.put(self._round)
+                self._round = None
             if job and job.event == "turn":
-                self._jobs.put(replace(job, calls=frozenset(names_in(self._session.path / "calls"))))
+                job = replace(job, calls=frozenset(names_in(self._session.path / "calls")))
+                if event.kind == "round":
+                    self._round = job
+                else:
+                    self._jobs.put(job)
             elif job:  # what else is recorded until `close` belongs to it
                 self._ending = job
         except Exception as error:

@@ -58,7 +58,7 @@ class Call:
     `models` are the seats' model names, tried in this order when one fails for good. `file` is the artifact's
     stem where it is not `name`; with `deferred` the shell writes that file when the outcome is known. With
     `tools` the model may look into the repository first. Calls of one `thread` are one conversation for backends
-    that keep conversations.
+    that keep conversations. A call that `closes` may use what is held back of the caps so that a run can be ended.
     """
 
     name: str
@@ -72,6 +72,7 @@ class Call:
     deferred: bool = False
     tools: bool = False
     thread: str = ""
+    closes: bool = False
 
     @property
     def artifact(self) -> str:
@@ -83,11 +84,14 @@ class Call:
 class Batch:
     """Calls that are made at the same time and do not see each other.
 
-    With fewer than `quorum` valid replies the run fails; above it, missing ones are replies without data.
+    With fewer than `quorum` valid replies the run fails; above it, missing ones are replies without data. A `lenient`
+    batch goes on without a reply also where a model cannot give a valid one or a cap is reached: these count as
+    heard, with the reason "invalid: …", "refused: …" or "budget: …".
     """
 
     calls: tuple[Call, ...]
     quorum: int = 1
+    lenient: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,18 @@ class Pause:
     question: str
     options: tuple[str, ...]
     default: str
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A question that only the person can answer: off a terminal the run pauses until somebody has.
+
+    `name` tells it from others; the answer is one of `options`, or any other text.
+    """
+
+    name: str
+    question: str
+    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -153,25 +169,90 @@ class Review:
 
 @dataclass(frozen=True)
 class Publish:
-    """Files for people to read, by name in the session: projections of what is decided, never read back."""
+    """Files for people to read, by name in the session: projections of what is decided, never read back.
+
+    What else lies in `folder` was published before and does not hold any more: it makes room, as do the files `gone`
+    when the run really goes on.
+    """
 
     files: Mapping[str, str]
+    folder: str = ""
+    gone: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Project:
+    """The state of a program as files for people: made when the run really goes on, so that a replay makes few.
+
+    `render` takes `state` and the one that was shown last, None for none, and returns the files that may differ by
+    then: those that are written again, and those that are written where they are missing and never again. `told` is
+    what observers hear of the stage `name` that is over with this ("r2"): JSON. `untouched` tells by its text whether
+    a file that is written again is as it was written: one that a person edited makes room first, None for never.
+    """
+
+    state: Any
+    render: Callable[[Any, Any], tuple[Mapping[str, str], Mapping[str, str]]]
+    name: str = ""
+    told: Mapping[str, Any] = field(default_factory=dict)
+    untouched: Callable[[str], bool] | None = None
 
 
 @dataclass(frozen=True)
 class Collect:
     """What a person left in a folder of the session, taken once: `name` tells this collection from later ones.
 
-    Each file that `format` can read comes back as data, in order of its name; others are put into quarantine.
+    Each file that `format` can read comes back as data, in order of its name; others are put into quarantine. With
+    `again` nothing is no answer: where nothing was left, the next process looks again, until the later collection
+    `before` is on record.
     """
 
     name: str
     folder: str
     format: Document
+    again: bool = False
+    before: str = ""
 
 
-Step: TypeAlias = Batch | Pause | Review | Publish | Collect
-Answer: TypeAlias = Any  # by step: replies; an option; the data of a document; None; the data of several
+@dataclass(frozen=True)
+class Gather:
+    """What a person changed or added in the folders below `folder`, taken once under `name`.
+
+    `known` are the files as they were published. Each other Markdown file that `format` can read comes back as (file,
+    data) and makes room for what was published; others are told of and left alone. `again` is that of `Collect`.
+    """
+
+    name: str
+    folder: str
+    known: Mapping[str, str]
+    format: Document
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class Nest:
+    """A question to be deliberated in a session of its own, by a preset. `name` tells it from others."""
+
+    name: str
+    question: str
+    context: str
+    preset: str
+
+
+@dataclass(frozen=True)
+class Nested:
+    """What a nested session came to: its name, how it ended, the decision in a line, and its sections as Markdown."""
+
+    session: str
+    status: str
+    decision: str
+    confidence: float | None
+    text: str
+
+
+Step: TypeAlias = Batch | Pause | Ask | Review | Publish | Project | Collect | Gather | Nest
+# By step: replies; an option; a text; the data of a document; None; the data of several; (file, data) pairs;
+# `Nested`, or None where a cap was reached.
+Answer: TypeAlias = Any
 Program: TypeAlias = Generator[Step, Answer, T]
 
 
@@ -328,7 +409,8 @@ class Event:
     """Something that happened: a line of the journal, and what live views show.
 
     `kind` is one of run, dashboard, batch, call, progress, tool, exchange, retry, invalid, reply, missing, pause,
-    review, stale, note, stopped, done, content; `name` is the call, file or question it is about; `data` is JSON.
+    review, round, stale, note, stopped, done, content; `name` is the call, file or question it is about; `data` is
+    JSON.
     """
 
     kind: str

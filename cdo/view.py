@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Protocol, TextIO, TypeAlias
 
-from cdo.board import Board, State
+from cdo.board import Board, State, asking, came
 from cdo.drawing import frame
 from cdo.types import Event
 from cdo.wording import columns, counted, flat, money, visible
@@ -68,8 +68,12 @@ def line(event: Event, board: Board) -> str:
             return f"{head}  looks: {flat(data['tool'])} {flat(data['arguments'], 100)}"
         case "review":
             return flat(f"a plan waits for its person: {data['path']}")
+        case "round":
+            why = "; ".join(f"{flat(item['product'], 60)}: {', '.join(item['by'])}" for item in data["blocked"])
+            ends = f"; {flat(data['halt'])}: {flat(data['why'])}" if data["halt"] else ""
+            return flat(f"round {data['round']} ends: {came(data)}{f' ({why})' if why else ''}{ends}")
         case "pause":
-            return flat(f"question: {data['question']} ({' / '.join(data['options'])})")
+            return f"question: {asking(data)}"
     return flat(data.get("text", ""))
 
 
@@ -93,6 +97,10 @@ class Result(Protocol):
     @property
     def turns(self) -> int: ...
     @property
+    def unit(self) -> str: ...
+    @property
+    def unaccepted(self) -> Sequence[str]: ...
+    @property
     def calls(self) -> int: ...
     @property
     def tokens(self) -> int: ...
@@ -110,12 +118,13 @@ def summary(result: Result) -> str:
     from cdo.artifacts import confidence_word
 
     sure, decision, path = result.confidence, visible(result.decision).strip(), PurePath(result.path)
-    amounts = ((result.turns, "turn"), (result.calls, "call"), (result.tokens, "token"))
+    amounts = ((result.turns, result.unit), (result.calls, "call"), (result.tokens, "token"))
+    stated = f"{sure:.2f} ({confidence_word(sure)}, uncalibrated)" if sure is not None else "none"
     rows = [
-        ("Confidence", f"{sure:.2f} ({confidence_word(sure)}, uncalibrated)" if sure is not None else "none"),
+        *([("Confidence", stated)] if result.unit == "turn" else []),
         ("Status", f"{flat(result.status)}: {flat(result.why)}".removesuffix(": ")),
         ("Cost", f"{money(result.cost)} ({', '.join(counted(*amount) for amount in amounts)})"),
-        *(("Missing", flat(name)) for name in result.missing_voices),
+        *(("Missing", flat(name)) for name in (*result.missing_voices, *result.unaccepted)),
         *(("Note", flat(flag)) for flag in result.flags),
         ("FINAL.md", visible(str(path / "FINAL.md"))) if decision else ("Session", visible(str(path))),
     ]
@@ -125,7 +134,7 @@ def summary(result: Result) -> str:
 # -- views ----------------------------------------------------------------------------------------
 
 _PROBLEMS = frozenset({"missing", "stale", "note"})
-_LINES = _PROBLEMS | {"run", "dashboard", "batch", "reply", "retry", "pause"}
+_LINES = _PROBLEMS | {"run", "dashboard", "batch", "reply", "retry", "round", "pause"}
 _ASKED = frozenset({"pause", "review"})
 _ENDLESS = 100_000  # rows of what is printed once and may scroll
 # A broken stream must not end a run that is being paid for.

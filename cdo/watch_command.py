@@ -14,10 +14,12 @@ from cdo.errors import SessionError, UsageError
 
 if TYPE_CHECKING:
     from cdo.archive import Archive
+    from cdo.types import Event
     from cdo.view import LiveView, PlainView
     from cdo.watching import Fresh, News
 
 UNATTENDED = "nobody runs it"
+_RARELY = 50  # times as long as it took to read a mission's products they are not read again
 
 
 @click.command()
@@ -148,6 +150,38 @@ class _Lines:
         """End with a session that has ended."""
 
 
+class _Tree:
+    """The products of the mission in `folder`, read again once they changed, and the rarer the longer that takes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._seen: object = None
+        self._after = 0.0
+        self._told: list[dict[str, object]] = []
+
+    def news(self, *, last: bool = False) -> Event | None:
+        """The tree as an event, if it is another one now; `last` is asked however long it takes."""
+        import time
+
+        from cdo.archive import Folder
+        from cdo.standing import products
+        from cdo.types import Event
+
+        began = time.monotonic()
+        if began < self._after and not last:
+            return None
+        try:
+            seen = sorted((entry.name, entry.stat().st_mtime_ns) for entry in os.scandir(self._folder / "products"))
+            found = self._told if seen == self._seen else products(Folder(self._folder))
+        except (OSError, SessionError):  # it is about to be made, or gone
+            return None
+        self._seen, self._after = seen, began + _RARELY * (time.monotonic() - began)
+        if found == self._told:
+            return None
+        self._told = found
+        return Event("tree", "", {"products": found})
+
+
 class _Watcher(_Lines):
     """Shows a session on stdout: drawn at a terminal, else a line an event; its result at the end."""
 
@@ -158,6 +192,7 @@ class _Watcher(_Lines):
         from cdo.view import make_view
 
         super().__init__(folder)
+        self._tree: _Tree | None = None
         self._running, self._now = True, 0.0
         self._begun = self._closed = False
 
@@ -188,6 +223,12 @@ class _Watcher(_Lines):
         if news.fresh.events:
             self._now = news.fresh.events[-1][0]
         self.view.tell(news.fresh.events)
+        self._grown()
+
+    def _grown(self, *, last: bool = False) -> None:
+        """Tell the view what became of a mission's products."""
+        if self._tree and (event := self._tree.news(last=last)):
+            self.view.tell([(self._now, event)])
 
     def _renewed(self, fresh: Fresh) -> None:
         """Forget what a journal told that is another one now."""
@@ -208,6 +249,7 @@ class _Watcher(_Lines):
         try:
             plan = read_frozen(Folder(self.folder).text("session.yaml"), self.folder).plan
             data |= {"preset": plan.preset, "why": plan.why, "models": list(plan.models)}
+            self._tree = _Tree(self.folder) if plan.crew else None
             data["question"] = Folder(self.folder).text("00-input.md")
         except SessionError as error:
             self.note(error.message)
@@ -228,6 +270,7 @@ class _Watcher(_Lines):
 
     def leave(self, news: News) -> None:
         """Leave what is known on the screen, and what to do on stderr."""
+        self._grown(last=True)
         if not self.view.board.over:
             self.view.board = self.view.board.left(UNATTENDED)
         self.view.close()
@@ -239,6 +282,7 @@ class _Watcher(_Lines):
         from cdo.view import summary
         from cdo.watching import Ended
 
+        self._grown(last=True)
         self.view.close()
         if news.last:
             ended = Ended.model_validate(dict(news.last.data))

@@ -105,6 +105,35 @@ class _Missing(_Shape):
     how: str | None = None
 
 
+class _Version(_Shape):
+    product: str
+    number: Count
+    author: str
+    summary: str
+
+
+class _Verdict(_Shape):
+    product: str
+    verdict: str
+
+
+class _Blocked(_Shape):
+    product: str
+    by: list[str]
+
+
+class _Round(_Shape):
+    round: Count
+    accepted: Count
+    live: Count
+    blockers: Count
+    versions: list[_Version]
+    verdicts: list[_Verdict]
+    blocked: list[_Blocked]
+    halt: str
+    why: str
+
+
 class _Stale(_Shape):
     superseded: list[str]
     kept: list[str]
@@ -151,12 +180,14 @@ class Ended(_Shape):
     cost: Amount | None
     missing_voices: list[str] = []
     flags: list[str] = []
+    unit: str = "turn"
+    unaccepted: list[str] = []
 
 
 _SHAPES: Mapping[str, type[_Shape]] = {
     "run": _Run, "batch": _Batch, "call": _Call, "exchange": _Exchange, "retry": _Retry, "invalid": _Invalid,
     "reply": _Reply, "missing": _Missing, "stale": _Stale, "dashboard": _Dashboard, "tool": _Tool, "pause": _Pause,
-    "review": _Review, "note": _Note, "stopped": _Stopped, "done": Ended,
+    "review": _Review, "round": _Round, "note": _Note, "stopped": _Stopped, "done": Ended,
 }  # fmt: skip
 
 

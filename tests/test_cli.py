@@ -165,8 +165,9 @@ USAGE: list[tuple[list[str], list[str]]] = [
     (["list", "--nope"], ["--nope", "`cdo list --help`"]),
     (["content", "list", "--nope"], ["`cdo content list --help`"]),
     (["content", "nope"], ["nope", "`cdo content --help`"]),
-    (["answer"], ["`answer` is not available"]),
-    (["--json", "cabal", "x"], ["`cabal` is not available"]),
+    (["answer"], ["SESSION", "`cdo answer --help`"]),
+    (["cabal"], ["REQUEST", "`cdo cabal --help`"]),
+    (["--json", "cabal"], ["`cabal` is a command"]),
     (["docter"], ["Did you mean `cdo doctor`"]),
     (["thnk"], ["Did you mean `cdo think`"]),
     (["--width", "8-3", "q"], ["--width cannot be `8-3`", "must not be above"]),
@@ -323,9 +324,9 @@ def test_what_models_write_never_acts_on_a_terminal(cdo: Desk, provider: Provide
     run = cdo("quick", "--session", "a", "Why?").ok()
     seen = cdo.several(
         ["final", "a"], ["show", "a"], ["show", "a", "t1-critic"], ["show", "a", "t1-synthesis"], ["list"],
-        ["show", "a", "t1-critic", "--json"], ["show", "a", "--json"], ["list", "--json"], ["resume", "a", "--json"],
-        ["resume", "a", "-v"],
+        ["show", "a", "t1-critic", "--json"], ["show", "a", "--json"], ["list", "--json"],
     )  # fmt: skip
+    seen += [cdo("resume", "a", "--json"), cdo("resume", "a", "-v")]  # one after the other: a session has one owner
     for done in (run, *seen):
         done.ok()
         assert not ESCAPE.search(done.out + done.err), ascii(done.out + done.err)
@@ -701,6 +702,11 @@ REPLAYS = "tests/test_replay.py::"
 PAGE = "tests/test_report.py::"
 DIFFS = "tests/test_diff_command.py::"
 WATCHED = "tests/test_watch.py::"
+MISSION = "tests/test_cabal_run.py::"
+SEATED = f"{MISSION}test_a_dry_run_shows_the_team_and_sends_nothing"
+SHARED = f"{MISSION}test_the_options_of_a_run_are_those_of_a_mission"
+SHOWN = f"{MISSION}test_context_shows_what_an_agent_would_be_shown"
+VERIFIED = "tests/test_verify_command.py::"
 # Which test shows the effect of each option that --help offers.
 EFFECTS: dict[str, dict[str, str]] = {
     "run": {
@@ -730,6 +736,7 @@ EFFECTS: dict[str, dict[str, str]] = {
         "--verbose": RUN,
     },
     "resume": {
+        "--rounds": f"{MISSION}test_a_higher_cap_of_rounds_goes_on_for_good",
         "--model": OWN,
         "--budget": CAPS,
         "--max-calls": CAPS,
@@ -871,6 +878,42 @@ EFFECTS: dict[str, dict[str, str]] = {
         "--verbose": LOUD,
     },
     "completion": {"--verbose": LOUD},
+    "cabal": {
+        "--model": f"{MISSION}test_the_watchdog_sits_on_another_makers_model",
+        "--seat": SEATED,
+        "--operatives": SEATED,
+        "--rounds": f"{MISSION}test_a_cap_of_rounds_ends_unresolved_with_what_is_missing",
+        "--deliberations": f"{MISSION}test_without_deliberations_a_decision_is_written",
+        "--context": f"{MISSION}test_the_request_comes_from_a_file_or_a_pipe_and_material_goes_with_it",
+        "--budget": f"{MISSION}test_every_cap_ends_a_mission_unresolved",
+        "--max-calls": f"{MISSION}test_a_cap_of_calls_leaves_room_for_inspection_and_end_and_a_higher_one_goes_on",
+        "--max-tokens": f"{MISSION}test_every_cap_ends_a_mission_unresolved",
+        "--timeout": f"{MISSION}test_every_cap_ends_a_mission_unresolved",
+        "--concurrency": SHARED,
+        "--out": SHARED,
+        "--session": SHARED,
+        "--trust": f"{MISSION}test_a_projects_agent_sits_in_the_team_only_with_trust",
+        "--dry-run": SEATED,
+        "--no-git": SHARED,
+        "--no-input": f"{MISSION}test_at_a_terminal_the_person_is_asked_unless_there_is_no_input",
+        "--json": f"{MISSION}test_a_cap_of_rounds_ends_unresolved_with_what_is_missing",
+        "--quiet": SHARED,
+        "--verbose": SHARED,
+    },
+    "answer": {"--out": SHARED, "--verbose": LOUD},
+    "context": {
+        "--step": SHOWN,
+        "--agent": SHOWN,
+        "--session": SHOWN,
+        "--out": SHARED,
+        "--json": SHOWN,
+        "--verbose": LOUD,
+    },
+    "verify": {
+        "--out": f"{VERIFIED}test_the_newest_session_is_taken_and_sessions_live_where_out_says",
+        "--json": f"{VERIFIED}test_json_tells_every_claim",
+        "--verbose": LOUD,
+    },
 }
 
 

@@ -304,6 +304,7 @@ def test_opencode_answers_and_goes_on(opencode: Callable[[Provider], CommandBack
 
 
 @needs("opencode")
+@pytest.mark.slow
 @pytest.mark.parametrize(("status", "fault"), [(401, Fault.DENIED), (400, Fault.REJECTED), (429, Fault.RATE_LIMITED)])
 def test_opencode_says_what_went_wrong(
     opencode: Callable[[Provider], CommandBackend], status: int, fault: Fault
@@ -315,6 +316,7 @@ def test_opencode_says_what_went_wrong(
 
 
 @needs("opencode")
+@pytest.mark.slow
 def test_opencode_without_the_model_or_the_conversation(opencode: Callable[[Provider], CommandBackend]) -> None:
     with Provider() as p:
         made = opencode(p)

@@ -13,6 +13,8 @@ from cdo import briefs
 from cdo.agents import CommandAgent
 from cdo.beads import Wording
 from cdo.blocks import role_problem
+from cdo.cabal.crew import Kernel
+from cdo.cabal.facts import Step
 from cdo.content import FOLDERS, PACKAGED, Library, attribute, checked, line, project_folder, user_folder, within
 from cdo.convergence import Record
 from cdo.debug import DebugMode
@@ -74,6 +76,8 @@ SCHEMAS: dict[str, Any] = {
     "engine/rca-protocol": Prompt,
     "engine/minutes-protocol": Prompt,
     "engine/audit-protocol": Prompt,
+    "engine/cabal-kernel": Kernel,
+    **{f"templates/cabal/{step}": Prompt for step in Step},
     "dispatch/providers": Providers,
     "dispatch/agents": CommandAgent,
     "dispatch/beads": Wording,

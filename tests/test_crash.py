@@ -196,9 +196,9 @@ def test_a_kill_at_a_sample_of_all_file_operations(
     nine: Whole, points: list[tuple[bool, Point]], tmp_path: Path
 ) -> None:
     strace = needs_strace()
-    chosen = random.Random(7).sample(points, 24)
+    chosen = random.Random(7).sample(points, 12)  # the slow one takes them all
     killed = everywhere([functools.partial(killed_at, strace, nine, tmp_path, *point) for point in chosen])
-    assert sum(killed) >= 20
+    assert sum(killed) >= 10
 
 
 @pytest.mark.slow

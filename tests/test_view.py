@@ -833,6 +833,8 @@ class Ended:
     cost: float | None = 0.0231
     missing_voices: tuple[str, ...] = ("t1-critic: timeout",)
     flags: tuple[str, ...] = ("turn 1: agreement 80% was flagged",)
+    unit: str = "turn"
+    unaccepted: tuple[str, ...] = ()
 
 
 def test_summary() -> None:

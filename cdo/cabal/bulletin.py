@@ -1,0 +1,59 @@
+"""What observers hear of a round that is over: what came of it, and the tree as it stands. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from cdo.cabal.facts import OWN, ROOT, State
+from cdo.types import Json
+
+
+def bulletin(rounds: Sequence[State]) -> dict[str, Json]:
+    """What came of the last of `rounds`, the states at their ends: figures, and names of products instead of ids."""
+    state = rounds[-1]
+    had = rounds[-2].versions if len(rounds) > 1 else {}
+    name = {product.id: product.name for product in state.products.values()}
+    live = state.live()
+    return {
+        "round": state.round,
+        "accepted": sum(item.id in state.acceptances for item in live),
+        "live": len(live),
+        "blockers": sum(item.blocking for item in state.collabs.values()),
+        "versions": [
+            {"product": name[item.product], "number": item.number, "author": item.author, "summary": item.summary}
+            for id, item in state.versions.items()
+            if id not in had
+        ],
+        "verdicts": [
+            {"product": name[item.product], "verdict": item.verdict.value}
+            for item in state.inspections.values()
+            if item.round == state.round
+        ],
+        "blocked": [
+            {"product": item.name, "by": [collab.summary for collab in state.blockers(item.id)]}
+            for item in live
+            if state.blockers(item.id)
+        ],
+        "taken": [name[item.product] for item in state.acceptances.values() if item.round == state.round],
+        "products": list(_rows(state)),
+        "halt": state.halt,
+        "why": state.why,
+    }
+
+
+def _rows(state: State, parent: str | None = None, depth: int = 0) -> Iterator[dict[str, Json]]:
+    """The tree as live views show it: a row for each product, what it holds after it."""
+    for item in state.children(parent) if parent else [state.products[ROOT]]:
+        inspection = state.inspection(item.id)
+        yield {
+            "id": item.id,
+            "name": item.name,
+            "kind": item.kind.value,
+            "depth": depth,
+            "status": OWN if item.meta else item.status.value.replace("_", " "),
+            "owner": item.owner or "",
+            "version": len(item.versions),
+            "verdict": inspection.verdict.value.replace("_", " ") if inspection else "",
+            "blocked": [collab.summary for collab in state.blockers(item.id)],
+        }
+        yield from _rows(state, item.id, depth + 1)

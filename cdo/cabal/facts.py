@@ -1,0 +1,461 @@
+"""The nouns of a mission: what a cabal's state is made of. Plain data; nothing here decides (seeds 000, 002, 003).
+
+Ids are short and readable: `p4` a product, `v9` a version, `c6` a collab, `i2` an inspection, `e31` an event. A state
+is never changed in place: `reducer` makes the next one from a recorded reply.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+from cdo.types import Json
+
+MODE = "cabal"  # how a plan says that it is a mission's
+CHAIR, WATCHDOG, ENVOY, USER = "chair-1", "watchdog-1", "envoy-1", "u:user-1"
+OWN = "the chair's"  # how the status is called of what only the chair writes, and nobody accepts
+ROOT = "p1"  # the product that holds all others; code makes it
+BLOCKING = 8  # from this importance or severity on a collab, a finding or a criterion lost blocks acceptance
+REVISION = 5  # from this severity on a finding wants a revision, and becomes a linked collab
+REQUESTS, ITERATIONS = 5, 3  # pairs in one request for context, and such requests in one step
+
+
+class Kind(enum.StrEnum):
+    """What a product is, and so what it may hold."""
+
+    CONTENT = "Content"
+    DECISION = "Decision"
+    COLLECTION = "Collection"
+    ORCHESTRATION = "Orchestration"
+
+
+class Status(enum.StrEnum):
+    """How a product stands. A rejection is an event, not a status."""
+
+    PENDING = "pending"
+    IN_PROGRESS = "in_progress"
+    ACCEPTED = "accepted"
+    ARCHIVED = "archived"
+
+
+class Step(enum.StrEnum):
+    """The seven steps, in order; their names are those of the calls and of the header X-Cdo-Kind."""
+
+    BOOTSTRAP = "bootstrap"
+    REFLECT = "reflect"
+    PLAN = "plan"
+    WRITE = "write"
+    REVIEW = "review"
+    INSPECT = "inspect"
+    PRESENT = "present"
+
+
+STEPS = tuple(Step)
+
+
+class Need(enum.StrEnum):
+    """What can be asked for of a product in the middle of a step (seed 002, Context Request)."""
+
+    FULL_CONTENT = "full_content"
+    VERSION_HISTORY = "version_history"
+    ALL_FEEDBACK = "all_feedback"
+    PEER_CONTENT = "peer_content"
+
+
+class Verdict(enum.StrEnum):
+    """What an inspection comes to; code derives it from severities."""
+
+    APPROVED = "approved"
+    NEEDS_REVISION = "needs_revision"
+    BLOCKED = "blocked"
+
+
+def operatives(count: int) -> tuple[str, ...]:
+    """The ids of a team's operatives."""
+    return tuple(f"operative-{number}" for number in range(1, count + 1))
+
+
+def fingerprint(text: str) -> str:
+    """SHA-256 (hex) of a text without the white space around it: identity of a version's content."""
+    return sha256(text.strip().encode("utf-8", "replace")).hexdigest()
+
+
+def slug(name: str) -> str:
+    """A product's name as part of a folder's: a-z, 0-9 and hyphens, at most 40; "product" where nothing is left."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower())[:40].strip("-") or "product"
+
+
+# -- the tree --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Check:
+    """How code tests a criterion before any reviewer does.
+
+    `kind` is regex (RE2), contains, json_schema, reference (the product `value` exists and has a version, and the
+    text refers to it), min_words, max_words, or judged, which only an inspection can answer; `value` is its argument.
+    """
+
+    kind: str = "judged"
+    value: Json = None
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """One line of a definition of done; `id` is d1, d2 … within its product."""
+
+    id: str
+    text: str
+    check: Check = Check()
+
+
+@dataclass(frozen=True)
+class Product:
+    """One node of the tree. `versions` are ids in order; `decide_by` is the preset of a Decision's deliberation.
+
+    `meta` products (the Change Log) are the chair's own: it writes them itself and nobody accepts them. An inspection
+    counts when its event lies after `stale_at` (the number of the event that made older ones stale, for the reason
+    `stale_why`). `slug` names its folder for ever, whatever it is called later; `round` is when it was made.
+    """
+
+    id: str
+    name: str
+    kind: Kind
+    parent: str | None
+    owner: str | None
+    dod: tuple[Criterion, ...]
+    status: Status = Status.PENDING
+    meta: bool = False
+    decide_by: str = ""
+    versions: tuple[str, ...] = ()
+    stale_at: int = 0
+    stale_why: str = ""
+    slug: str = "product"
+    round: int = 0
+
+    @property
+    def live(self) -> bool:
+        """Whether the mission is not done before this is accepted."""
+        return self.status is not Status.ARCHIVED and not self.meta
+
+    @property
+    def container(self) -> bool:
+        """Whether it holds others and has no content of its own."""
+        return self.kind in (Kind.COLLECTION, Kind.ORCHESTRATION)
+
+    @property
+    def folder(self) -> str:
+        """Its folder in the session."""
+        return f"products/{self.id}-{self.slug}"
+
+
+@dataclass(frozen=True)
+class Version:
+    """An immutable snapshot: `id` is global, `number` counts within its product. `outcome` is a Decision's one line.
+
+    `addresses` are the collabs that it says to answer; `session` is the deliberation that it comes from, if any.
+    """
+
+    id: str
+    number: int
+    product: str
+    author: str
+    title: str
+    content: str
+    summary: str
+    round: int
+    outcome: str = ""
+    addresses: tuple[str, ...] = ()
+    session: str = ""
+
+    @property
+    def sha(self) -> str:
+        """Identity of its content and outcome."""
+        return fingerprint(f"{self.outcome}\n\n{self.content}" if self.outcome else self.content)
+
+
+# -- what is said of it ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Collab:
+    """What somebody said of a product; `version` is the newest version there was then, "" for none.
+
+    `open` until it is closed; then `closed_by` and `how` (replied, confirmed, withdrawn, waived) tell by whom and
+    why. `finding` is the inspection that it comes from.
+    """
+
+    id: str
+    product: str
+    kind: str
+    importance: int
+    author: str
+    comment: str
+    summary: str
+    round: int
+    version: str = ""
+    finding: str = ""
+    open: bool = True
+    closed_by: str = ""
+    how: str = ""
+    why: str = ""
+
+    @property
+    def blocking(self) -> bool:
+        """Whether it keeps its product from being accepted."""
+        return self.open and self.importance >= BLOCKING
+
+    @property
+    def flag(self) -> bool:
+        """Whether it is the watchdog's, and of blocking importance: nobody can waive it."""
+        return self.author == WATCHDOG and self.importance >= BLOCKING
+
+
+@dataclass(frozen=True)
+class Remark:
+    """What is said to somebody, not of a product. `at` is the number of the step it was said in."""
+
+    author: str
+    recipients: tuple[str, ...]
+    kind: str
+    content: str
+    round: int
+    at: int
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The chair's order for one round: `writer` writes a version, `reviewers` also read it.
+
+    `address` are the collabs that the new version has to answer; `attach` other products shown in full.
+    """
+
+    product: str
+    writer: str
+    reviewers: tuple[str, ...]
+    importance: int
+    objective: str
+    dod: str
+    why: str
+    context: str
+    round: int
+    attach: tuple[str, ...] = ()
+    address: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Response:
+    """What an owner plans about a collab: accept, defer or reject, and what or why."""
+
+    collab: str
+    action: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Reflection:
+    """An operative's assessment of a product that it owns; lasts until the plan of its round."""
+
+    agent: str
+    product: str
+    dod_status: str
+    gaps: tuple[str, ...]
+    responses: tuple[Response, ...]
+    lessons: str
+    delta: str
+    blockers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Result:
+    """Whether a criterion is met: `quote` was found in the version, `by` is "code" or the watchdog's id."""
+
+    criterion: str
+    passed: bool
+    quote: str
+    note: str
+    by: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What an inspection found: `collab` is the one that it became or stands for."""
+
+    category: str
+    severity: int
+    issue: str
+    recommendation: str
+    criterion: str = ""
+    collab: str = ""
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """One inspection of one version; for a container `version` is "" and `parts` are its children's identities.
+
+    `dod` is the identity of the definition of done that it was held against; `at` the number of its event.
+    """
+
+    id: str
+    product: str
+    version: str
+    dod: str
+    results: tuple[Result, ...]
+    findings: tuple[Finding, ...]
+    verdict: Verdict
+    round: int
+    at: int
+    parts: tuple[tuple[str, str], ...] = ()
+    ratings: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """A product accepted, pinned to what it was accepted for; `waiver` is why needs_revision was let pass."""
+
+    product: str
+    version: str
+    sha: str
+    dod: str
+    inspection: str
+    waiver: str
+    round: int
+
+
+@dataclass(frozen=True)
+class Mission:
+    """The charter. `personas` are by agent; `domains` by operative: (responsibility, area)."""
+
+    mission: str
+    objectives: tuple[str, ...]
+    constraints: tuple[str, ...]
+    personas: Mapping[str, str]
+    domains: Mapping[str, tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What was asked of the person, and what they said. `name` is the call that asked."""
+
+    name: str
+    question: str
+    options: tuple[str, ...]
+    answer: str
+    round: int
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message of the team to the user; `events` are those it rests on."""
+
+    round: int
+    agent: str
+    content: str
+    events: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened, told in words that name no id: what the envoy cites and people read.
+
+    `kind` is one of mission, created, updated, moved, archived, reopened, assigned, lapsed, version, unreviewed,
+    reflection, collab, closed, remark, inspection, accepted, rejected, waived, stale, override, question, answer,
+    halt, stall, message, missed, user, decided. `product` is an id or "", `ref` the id of what it is about, `actor`
+    who did it ("code" for code).
+    """
+
+    id: str
+    round: int
+    step: Step
+    kind: str
+    actor: str
+    text: str
+    product: str = ""
+    ref: str = ""
+    call: str = ""
+
+    @property
+    def number(self) -> int:
+        """Its place in the mission's events, from 1."""
+        return int(self.id[1:])
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything a mission is, as the fold of what was recorded.
+
+    `assignments` (by product), `reflections` are those of the round; `acceptances` (by product) those that hold.
+    `pending` are overrides that take effect next round. `seen` tells by agent and product the number of the event up
+    to which it was shown; `at` counts steps; `idle` counts rounds without progress, `stalled` is what the chair is
+    told of it. `halt` ("done", "stall", "budget", "rounds", "stopped") ends the mission, `why` in words.
+    """
+
+    request: str
+    team: tuple[str, ...]
+    mission: Mission | None = None
+    products: Mapping[str, Product] = field(default_factory=dict)
+    versions: Mapping[str, Version] = field(default_factory=dict)
+    collabs: Mapping[str, Collab] = field(default_factory=dict)
+    inspections: dict[str, Inspection] = field(default_factory=dict)
+    acceptances: Mapping[str, Acceptance] = field(default_factory=dict)
+    assignments: Mapping[str, Assignment] = field(default_factory=dict)
+    reflections: tuple[Reflection, ...] = ()
+    remarks: tuple[Remark, ...] = ()
+    questions: tuple[Question, ...] = ()
+    messages: tuple[Message, ...] = ()
+    events: tuple[Event, ...] = ()
+    pending: Mapping[str, Any] = field(default_factory=dict)
+    seen: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    round: int = 0
+    at: int = 0
+    idle: int = 0
+    halt: str = ""
+    why: str = ""
+
+    # -- looking ------------------------------------------------------------------------------
+
+    def latest(self, product: str) -> Version | None:
+        """The newest version of a product."""
+        ids = self.products[product].versions
+        return self.versions[ids[-1]] if ids else None
+
+    def history(self, product: str) -> tuple[Version, ...]:
+        """All versions of a product, oldest first."""
+        return tuple(self.versions[id] for id in self.products[product].versions)
+
+    def children(self, product: str) -> tuple[Product, ...]:
+        """What a product holds that is not archived, in order of ids."""
+        return tuple(
+            item for item in self.products.values() if item.parent == product and item.status is not Status.ARCHIVED
+        )
+
+    def about(self, product: str, *, closed: bool = False) -> tuple[Collab, ...]:
+        """The open collabs of a product, or all, oldest first."""
+        return tuple(item for item in self.collabs.values() if item.product == product and (closed or item.open))
+
+    def blockers(self, product: str) -> tuple[Collab, ...]:
+        """What is said of a product that keeps it from being accepted."""
+        return tuple(item for item in self.about(product) if item.blocking)
+
+    def inspection(self, product: str) -> Inspection | None:
+        """The newest inspection of a product, whether or not it still holds."""
+        return next((item for item in reversed(self.inspections.values()) if item.product == product), None)
+
+    def owned(self, agent: str) -> tuple[Product, ...]:
+        """The products of an agent that are not archived."""
+        return tuple(
+            item for item in self.products.values() if item.owner == agent and item.status is not Status.ARCHIVED
+        )
+
+    def live(self) -> tuple[Product, ...]:
+        """The products that have to be accepted before the mission is done."""
+        return tuple(item for item in self.products.values() if item.live)
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The whole team."""
+        return (CHAIR, *self.team, WATCHDOG, ENVOY)

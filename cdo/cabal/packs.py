@@ -1,0 +1,370 @@
+"""The context tree: what each step shows each agent, whole, as one line or not at all, and what is new to it. Pure.
+
+What an agent owns, writes, reviews or inspects is shown whole; everything else is a line of the tree. Only what is
+open is told, and histories are bounded, so that a pack grows with what changed and not with a mission's age.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from cdo.cabal import acceptance, reducer
+from cdo.cabal.facts import (
+    CHAIR,
+    ENVOY,
+    ROOT,
+    Collab,
+    Kind,
+    Need,
+    Product,
+    Question,
+    Remark,
+    State,
+    Status,
+    Step,
+    Version,
+)
+from cdo.cabal.fitting import TOKEN, Item, fit_own, fit_shared, runs, size
+from cdo.cabal.items import Asked
+from cdo.cabal.references import cited
+from cdo.cabal.sight import NEWS, Sight
+from cdo.wording import flat
+
+HIGH = 7  # from this importance on the chair reads an open collab in full
+CLOSING = 400  # bytes of the words that end every prompt
+PEERS = 4  # products shown for a wish for peer_content
+RAISED = 8  # blocking collabs of an agent's own that it is reminded of
+
+_MANY = (Step.REFLECT, Step.WRITE, Step.REVIEW)  # steps that several agents take at the same time
+_GRAVE = {
+    **dict.fromkeys(("mission", "halt", "accepted", "question", "answer", "user", "stall"), 3),
+    **dict.fromkeys(("version", "inspection", "waived", "reopened", "rejected", "decided", "override", "missed"), 2),
+    **dict.fromkeys(("created", "archived", "closed", "stale", "unreviewed"), 1),
+}  # by kind of event: what the envoy must not miss
+
+
+@dataclass(frozen=True)
+class Brief:
+    """What an agent is asked for: `products` it writes, reviews or inspects; without any, what its step is about.
+
+    `nudge` is "nudge" or "replan" after rounds without progress, `asked` what it has asked for in this step, `last`
+    whether it cannot ask for more, `questions` what the person was asked beside what the state tells.
+    """
+
+    products: tuple[str, ...] = ()
+    nudge: str = ""
+    asked: tuple[Asked, ...] = ()
+    last: bool = False
+    questions: tuple[Question, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pack:
+    """What an agent is shown, as variables of its step's template (JSON only).
+
+    `shared` is the same for all that take the step at one time, `own` is the rest. `shown` are the products of which
+    the agent now knows the newest; `left_out` says what did not fit the budget.
+    """
+
+    shared: dict[str, Any]
+    own: dict[str, Any]
+    shown: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def pack(state: State, step: Step, agent: str, brief: Brief, budget: int) -> Pack:
+    """What `agent` is shown in `step` within `budget` estimated tokens, the step's own rules not counted.
+
+    What binds the agent (decisions, its orders, what it has to answer) is shown even where that exceeds the budget.
+    """
+    view = _View(state, step, agent, brief)
+    shared, own = view.shared(), view.own()
+    room = max(0, budget * TOKEN - CLOSING)
+    # In a step of many the share must not depend on what one of them is shown; elsewhere it takes what is free.
+    part = room // (6 if step is Step.INSPECT else 3)
+    taken = size(own)
+    share = part if step in _MANY else max(part, room - taken)
+    left, hidden = fit_shared(shared, share)
+    told = (*view.capped, *left)
+    more, silent = fit_own(own, room - size(shared) - size([*told]), taken)
+    left_out = (*told, *more)
+    own["left_out"] = list(left_out)
+    whole = {item["id"] for key in ("products", "attached", "requested") for item in own[key]}
+    listed = {row["id"] for row in shared["tree"]} - set(silent)
+    shown = tuple(id for id in state.products if id in whole or (id in listed and id not in hidden))
+    return Pack(shared, own, shown, left_out)
+
+
+def facts(state: State) -> tuple[tuple[str, str], ...]:
+    """What binds everybody: (name, outcome) of every accepted Decision."""
+    return tuple((product.name, outcome) for product, outcome in _binding(state))
+
+
+def _binding(state: State) -> Iterator[tuple[Product, str]]:
+    for id, accepted in state.acceptances.items():
+        product = state.products[id]
+        if product.kind is Kind.DECISION and product.status is Status.ACCEPTED and accepted.version:
+            yield product, state.versions[accepted.version].outcome
+
+
+@dataclass(frozen=True)
+class _View:
+    """One agent's view of a mission in one step. What is asked of every product is gathered once."""
+
+    state: State
+    step: Step
+    agent: str
+    brief: Brief
+
+    @cached_property
+    def sight(self) -> Sight:
+        """What the agent sees of the mission."""
+        return Sight(self.state, self.step, self.agent, self.brief.products)
+
+    @cached_property
+    def capped(self) -> tuple[str, ...]:
+        """What is left out of every pack of this kind, in words."""
+        if self.step in (Step.BOOTSTRAP, Step.PRESENT):
+            return ()
+        told = []
+        if many := [id for id in self.sight.focus if len(self.sight.talk(id)) < len(self.sight.open.get(id, ()))]:
+            told.append(f"collabs of less importance on {runs(many)} (need all_feedback)")
+        if long := [id for id in self.sight.focus if self.sight.log(id) != self.sight.content(id)]:
+            told.append(f"the middle of {runs(long)} (need full_content)")
+        return tuple(told)
+
+    # -- what all share -----------------------------------------------------------------------
+
+    def shared(self) -> Item:
+        """What all agents of the step have in common."""
+        state, mission = self.state, self.state.mission
+        bootstrap, present = self.step is Step.BOOTSTRAP, self.step is Step.PRESENT
+        domains = mission.domains if mission else {}
+        team = [(agent, *domains.get(agent, ("", ""))) for agent in state.team]
+        return {
+            "request": state.request if bootstrap else "",
+            "round": state.round,
+            "mission": mission.mission if mission else "",
+            "objectives": [{"text": text} for text in mission.objectives] if mission and not present else [],
+            "constraints": [{"text": text} for text in mission.constraints] if mission and not present else [],
+            "team": [{"agent": agent, "responsibility": duty, "area": area} for agent, duty, area in team],
+            "voices": self._voices() if present else [],
+            "answers": [_answer(item) for item in state.questions if _recent(state, item)],
+            "facts": [{"id": item.id, "name": item.name, "outcome": outcome} for item, outcome in _binding(state)],
+            "tree": [] if bootstrap else self._tree(),
+            "events": self._events() if present else [],
+            "accepted": sum(item.status is Status.ACCEPTED for item in state.live()),
+            "live": len(state.live()),
+        }
+
+    def _tree(self) -> list[Item]:
+        """A line for each product that is not archived, as a tree; for the envoy only what the round touched."""
+        rows: list[Item] = []
+        waiting = [(item, 0) for item in reversed(self.sight.below.get(None, ()))]
+        while waiting:
+            item, depth = waiting.pop()
+            rows.append(self.sight.row(item, depth))
+            waiting += [(child, depth + 1) for child in reversed(self.sight.below.get(item.id, ()))]
+        if self.step is not Step.PRESENT:
+            return rows
+        touched = {event.product for event in self.state.events if event.round == self.state.round}
+        return [row for row in rows if row["id"] in touched]
+
+    def _voices(self) -> list[Item]:
+        """Those in whose voice the envoy may speak."""
+        personas = self.state.mission.personas if self.state.mission else {}
+        return [{"agent": id, "persona": flat(personas.get(id, ""), 160)} for id in (CHAIR, *self.state.team)]
+
+    def _events(self) -> list[Item]:
+        """What happened in this round, with the ids by which it is cited."""
+        return [
+            {"id": item.id, "number": item.number, "weight": _GRAVE.get(item.kind, 0), "text": item.text}
+            for item in self.state.events
+            if item.round == self.state.round and item.kind != "message"
+        ]
+
+    # -- what one is shown --------------------------------------------------------------------
+
+    def own(self) -> Item:
+        """What is this agent's."""
+        plan, focused = self.step is Step.PLAN, self.step not in (Step.BOOTSTRAP, Step.PRESENT)
+        known = {item.name for item in self.state.questions if _recent(self.state, item)}
+        return {
+            "nudge": self.brief.nudge,
+            "idle": self.state.idle,
+            "answers": [_answer(item) for item in self.brief.questions if item.answer and item.name not in known],
+            "products": [self.sight.whole(self.state.products[id]) for id in self.sight.focus] if focused else [],
+            "attached": self._attached() if focused else [],
+            "reflections": self._reflections() if plan else [],
+            "collabs": self._high() if plan else [],
+            "pending": sorted(self.state.pending) if plan else [],
+            **(self._standing() if plan else {"ready": [], "lacking": [], "unwritten": ""}),
+            "raised": self._raised(),
+            "remarks": [{"author": item.author, "kind": item.kind, "text": item.content} for item in self._remarks()],
+            "news": self._news() if focused else [],
+            "requested": [self._requested(id, needs) for id, needs in self._asked().items()],
+            "last": self.brief.last,
+            "left_out": [],
+            "identity": self._identity(),
+        }
+
+    def _identity(self) -> Item:
+        mission = self.state.mission
+        duty, area = mission.domains.get(self.agent, ("", "")) if mission else ("", "")
+        return {
+            "agent": self.agent,
+            "role": self.agent.rpartition("-")[0],
+            "persona": mission.personas.get(self.agent, "") if mission else "",
+            "responsibility": duty,
+            "area": area,
+        }
+
+    def _remarks(self) -> list[Remark]:
+        """What is said to the agent; to the envoy also what the round said to the user."""
+        heard = list(reducer.heard(self.state, self.agent))
+        if self.agent == ENVOY:
+            to_user = [item for item in self.state.remarks if any(name.startswith("u:") for name in item.recipients)]
+            heard += [item for item in to_user if item.round == self.state.round and item not in heard]
+        return heard
+
+    # -- what changed, and what is said ---------------------------------------------------------
+
+    def _news(self) -> list[Item]:
+        """What is new of products that are not shown whole, the latest first."""
+        found = []
+        for id, items in self.sight.news.items():
+            product = self.state.products[id]
+            if id not in self.sight.focus and product.status is not Status.ARCHIVED:
+                words = [self.sight.word(item) for item in items[:NEWS]]
+                more = len(items) - len(words)
+                found.append(
+                    {"id": id, "name": product.name, "newest": items[0].number, "words": words, "more": more}
+                )
+        return found
+
+    def _raised(self) -> list[Item]:
+        """Blocking collabs of the agent's own on products that are not shown whole and have a newer version."""
+        own = [
+            item
+            for items in self.sight.open.values()
+            for item in items
+            if item.author == self.agent and item.blocking
+        ]
+        return [
+            {"id": item.id, "product": item.product, "importance": item.importance, "summary": item.summary}
+            for item in own
+            if item.product not in self.sight.focus and self.sight.collab(item)["confirm"]
+        ][:RAISED]
+
+    def _attached(self) -> list[Item]:
+        """Other products in full: what the chair attached, and what a container under inspection holds."""
+        ids: list[str] = []
+        for id in self.sight.focus:
+            order = self.state.assignments.get(id)
+            if self.step is Step.WRITE and order:
+                ids += order.attach
+            if self.step is Step.INSPECT and self.state.products[id].container:
+                ids += [item.id for item in self.sight.below.get(id, ())]
+        return [
+            self.sight.text(id) for id in dict.fromkeys(ids) if id not in self.sight.focus and self.sight.content(id)
+        ]
+
+    # -- what the chair reads -------------------------------------------------------------------
+
+    def _reflections(self) -> list[Item]:
+        return [
+            {
+                "agent": item.agent,
+                "product": item.product,
+                "dod": item.dod_status,
+                "gaps": list(item.gaps),
+                "responses": [
+                    {"collab": answer.collab, "action": answer.action, "text": answer.text}
+                    for answer in item.responses
+                ],
+                "lessons": item.lessons,
+                "delta": item.delta,
+                "blockers": list(item.blockers),
+            }
+            for item in self.state.reflections
+        ]
+
+    def _high(self) -> list[Item]:
+        """Open collabs of high importance, those that block first."""
+        found = [item for items in self.sight.open.values() for item in items if item.importance >= HIGH]
+        live = [item for item in found if self.state.products[item.product].live]
+        return [self.sight.collab(item) for item in sorted(live, key=lambda item: -item.importance)]
+
+    def _standing(self) -> Item:
+        """What can be accepted now, what each other product lacks, and what nobody has written yet."""
+        ready: list[Item] = []
+        lacking: list[Item] = []
+        unwritten: list[str] = []
+        for id, why in acceptance.standing(self.state).items():
+            product, latest = self.state.products[id], self.state.latest(id)
+            entry: Item = {"id": id, "name": product.name, "version": latest.id if latest else ""}
+            if not latest and not product.container:
+                unwritten.append(id)
+            elif why:
+                lacking.append({**entry, "why": [{"text": text} for text in why]})
+            else:
+                ready.append(entry)
+        return {"ready": ready, "lacking": lacking, "unwritten": runs(unwritten)}
+
+    # -- what was asked for ---------------------------------------------------------------------
+
+    def _asked(self) -> dict[str, list[Need]]:
+        found: dict[str, list[Need]] = {}
+        for item in self.brief.asked:
+            if item.product_id in self.state.products and item.need not in found.setdefault(item.product_id, []):
+                found[item.product_id].append(item.need)
+        return found
+
+    def _requested(self, id: str, needs: list[Need]) -> Item:
+        """What was asked for of one product: texts, and lines on its versions and on what was said of it."""
+        texts: list[Item] = []
+        lines: list[Item] = []
+        for need in needs:
+            if need is Need.FULL_CONTENT:
+                texts.append(self.sight.text(id))
+            elif need is Need.PEER_CONTENT:
+                texts += [self.sight.text(peer) for peer in self._peers(id)]
+            elif need is Need.VERSION_HISTORY:
+                lines += [self._history_line(item) for item in self.state.history(id)]
+            else:
+                lines += [_feedback_line(item) for item in self.state.about(id, closed=True)]
+        texts = [item for item in texts if item["content"]]
+        return {"id": id, "name": self.state.products[id].name, "texts": texts, "lines": lines}
+
+    def _history_line(self, item: Version) -> Item:
+        told = "" if self.sight.hidden(item) else f": {item.summary}"
+        return {"text": f"version {item.number} ({item.id}) by {item.author} in round {item.round}{told}"}
+
+    def _peers(self, id: str) -> list[str]:
+        """Products related to one: those it refers to, then those that refer to it, then those beside it."""
+        texts = {item.id: self.sight.content(item.id) for item in self.state.live()}
+        named = [other for kind, other in cited(self.sight.content(id)) if kind == "p"]
+        naming = [other for other, text in texts.items() if f"[[p:{id}]]" in text]
+        beside = [item.id for item in self.sight.below.get(self.state.products[id].parent, ())]
+        found = [other for other in dict.fromkeys((*named, *naming, *beside)) if other not in (id, ROOT)]
+        return [other for other in found if texts.get(other)][:PEERS]
+
+
+# -- words -----------------------------------------------------------------------------------------
+
+
+def _recent(state: State, item: Question) -> bool:
+    return bool(item.answer) and item.round >= state.round - 1
+
+
+def _answer(item: Question) -> Item:
+    return {"question": item.question, "answer": item.answer}
+
+
+def _feedback_line(item: Collab) -> Item:
+    fate = "open" if item.open else f"{item.how} by {item.closed_by}"
+    about = f"{item.id} {item.kind} of importance {item.importance} by {item.author} in round {item.round}"
+    return {"text": f"{about}, {fate}: {item.comment}"}

@@ -1,0 +1,478 @@
+"""The program `cabal`: seven steps, round after round, until the mission is done or a cap ends it (seed 003). Pure.
+
+    bootstrap → (reflect → plan → write → review → inspect → present)…
+
+It decides who is asked what; `reducer` says what becomes of the replies. Everything it keeps is in a `Desk`, so that
+whoever looks back can run it over a record and see the mission as it stood at the end of every round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, cast
+
+from cdo.cabal import acceptance, fitting, packs, reducer, reviewing
+from cdo.cabal.bulletin import bulletin
+from cdo.cabal.crew import Crew
+from cdo.cabal.delivery import Delivery
+from cdo.cabal.facts import CHAIR, ENVOY, ITERATIONS, WATCHDOG, Kind, State, Status, Step
+from cdo.cabal.filed import untouched
+from cdo.cabal.formats import StepFormat
+from cdo.cabal.layout import EditedVersion, Letter, LetterFormat, VersionFormat, deliverables, files
+from cdo.cabal.packs import Brief
+from cdo.cabal.replies import (
+    BootstrapReply,
+    ContextRequest,
+    InspectReply,
+    PlanReply,
+    ReflectReply,
+    ReviewReply,
+    WriteReply,
+)
+from cdo.calls import CONTEXT, INPUT
+from cdo.plan import Plan
+from cdo.types import Ask, Batch, Call, Collect, Gather, Json, Nest, Nested, Program, Project, Publish, Reply
+from cdo.wording import flat
+
+KERNEL = "engine/cabal-kernel"
+INBOX, PRODUCTS, DELIVERABLES = "inbox", "products", "deliverables"
+ENDINGS = ("FINAL.md", "CERTIFICATE.yaml")  # what says that a mission has ended
+CAPPED = "budget"  # how the reason of a reply begins that a cap did not allow
+CLOSING = (Step.INSPECT, Step.PRESENT)  # what may use what is held back of the caps, once one is reached
+LETTER, SAID = 4000, 4000  # characters of what a person left, and of what is said in one line
+PORTION = 24  # products that one inspection looks at: its reply has to fit as well
+
+
+@dataclass
+class Desk:
+    """Everything the program keeps: the mission now, and as it stood at the end of each round (0: the bootstrap).
+
+    `asked` is what it is waiting for; `capped` the cap that ended the work, in
+    words; `numbers` counts the calls of each name of this round.
+    """
+
+    state: State
+    rounds: list[State] = field(default_factory=list)
+    asked: tuple[Call, ...] = ()
+    question: Ask | None = None
+    capped: str = ""
+    numbers: dict[str, int] = field(default_factory=dict)
+
+
+def cabal(plan: Plan, crew: Crew, desk: Desk) -> Program[Delivery]:
+    """Run a mission to its end; what the person leaves after that opens another round."""
+    work = _Work(plan, crew, desk)
+    yield Publish({}, folder=DELIVERABLES, gone=ENDINGS)  # of an end that did not last: a cap was raised since
+    yield from work.bootstrap()
+    given = _Given()
+    while True:
+        yield from work.round(given)
+        if not desk.state.halt:
+            given = _Given()
+            continue
+        yield Publish(deliverables(desk.state), folder=DELIVERABLES)
+        given = yield from work.left(f"r{desk.state.round}-after", again=True)
+        if not given:
+            return Delivery.of(desk.state)
+        desk.capped = ""
+        yield Publish({}, folder=DELIVERABLES, gone=ENDINGS)
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What a person left: versions that they edited or added, by file, and letters."""
+
+    edits: tuple[tuple[str, EditedVersion], ...] = ()
+    letters: tuple[Letter, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.edits or self.letters)
+
+    def __add__(self, other: _Given) -> _Given:
+        return _Given((*self.edits, *other.edits), (*self.letters, *other.letters))
+
+
+@dataclass
+class _Work:
+    """One mission at work."""
+
+    plan: Plan
+    crew: Crew
+    desk: Desk
+
+    # -- the seven steps ----------------------------------------------------------------------
+
+    def bootstrap(self) -> Program[None]:
+        """Round 0: the charter, the team and the first tree, after as many questions as the chair may ask."""
+        for number in range(1, self.crew.questions + 2):
+            last = number > self.crew.questions
+            brief = Brief(questions=self.desk.state.questions, last=last)
+            replies = yield from self._step(Step.BOOTSTRAP, {CHAIR: brief})
+            reply = cast(BootstrapReply, replies[CHAIR])
+            if reply.halt is None:
+                break
+            yield from self._answer(Step.BOOTSTRAP, reply.halt.message, reply.halt.options)
+        yield from self._publish()
+
+    def round(self, given: _Given) -> Program[None]:
+        """One round, as far as the caps allow; it begins with what was `given`, and what the person left since."""
+        before = self.desk.state
+        self.desk.state, self.desk.numbers = reducer.open_round(before), {}
+        found = yield from self.left(f"r{self.desk.state.round}")
+        self._take_in(given + found)
+        yield from self._reflect()
+        if not self.desk.capped:
+            yield from self._plan()
+        written: tuple[str, ...] = ()
+        if not self.desk.capped and not self.desk.state.halt:
+            written = yield from self._write(before)
+            yield from self._review(written)
+        yield from self._inspect()
+        yield from self._present()
+        self._close(before)
+        yield from self._publish()
+
+    def _reflect(self) -> Program[None]:
+        """Whoever owns something that was written or spoken of thinks about it."""
+        state = self.desk.state
+        agents = [
+            agent for agent in state.team if any(item.versions or state.about(item.id) for item in state.owned(agent))
+        ]
+        briefs = {agent: Brief(tuple(item.id for item in state.owned(agent))) for agent in agents}
+        yield from self._step(Step.REFLECT, briefs)
+
+    def _plan(self) -> Program[None]:
+        """The chair's plan, after the questions that it has for the person."""
+        idle = self.desk.state.idle
+        nudge = "" if idle < self.crew.idle else "nudge" if idle == self.crew.idle else "replan"
+        for asked in range(self.crew.questions + 1):
+            state = self.desk.state
+            recent = tuple(item for item in state.questions if item.round >= state.round - 1)
+            brief = Brief(nudge=nudge, questions=recent)
+            replies = yield from self._step(Step.PLAN, {CHAIR: brief})
+            reply = cast("PlanReply | None", replies.get(CHAIR))
+            if reply is None or reply.halt is None or reply.halt.type == "done" or asked == self.crew.questions:
+                return
+            yield from self._answer(Step.PLAN, reply.halt.message, reply.halt.options)
+            if reply.assignments:
+                return
+
+    def _write(self, before: State) -> Program[tuple[str, ...]]:
+        """New versions of what was assigned; a Decision that says so is deliberated.
+
+        Returns the products that have a version which they did not have `before` the round, also by the person.
+        """
+        yield from self._decide()
+        state = self.desk.state
+        briefs: dict[str, Brief] = {}
+        for agent in state.team if not self.desk.capped else ():
+            mine = tuple(
+                item.product
+                for item in state.assignments.values()
+                if item.writer == agent and not self._decided(item.product)
+            )
+            if mine:
+                briefs[agent] = Brief(mine)
+        yield from self._step(Step.WRITE, briefs)
+        state = self.desk.state
+        new = [version.product for id, version in state.versions.items() if id not in before.versions]
+        return tuple(dict.fromkeys(product for product in new if not state.products[product].meta))
+
+    def _review(self, written: Sequence[str]) -> Program[None]:
+        """Peers read what is new."""
+        if not written:
+            return
+        chosen, alone = reviewing.reviewers(self.desk.state, written)
+        self.desk.state = reviewing.unreviewed(self.desk.state, alone)
+        if not self.desk.capped:
+            yield from self._step(Step.REVIEW, {agent: Brief(products) for agent, products in chosen.items()})
+
+    def _inspect(self) -> Program[None]:
+        """The watchdog looks at what is new or went stale, in portions that it can read.
+
+        Where a cap ends that, what is held back for the end is used for what is still to be looked at.
+        """
+        for portion in self._portions(acceptance.due(self.desk.state)):
+            open_ = not self.desk.capped
+            yield from self._step(Step.INSPECT, {WATCHDOG: Brief(portion)})
+            if open_ and self.desk.capped:
+                yield from self._step(Step.INSPECT, {WATCHDOG: Brief(portion)})
+
+    def _present(self) -> Program[None]:
+        """The envoy tells the person what happened, where anything did."""
+        state = self.desk.state
+        if any(event.round == state.round for event in state.events):
+            open_ = not self.desk.capped
+            yield from self._step(Step.PRESENT, {ENVOY: Brief()})
+            if open_ and self.desk.capped:
+                yield from self._step(Step.PRESENT, {ENVOY: Brief()})
+
+    def _close(self, before: State) -> None:
+        """Count what came of a round, and end the mission where it cannot go on."""
+        if self.desk.state.halt:
+            return
+        self.desk.state = state = reducer.close_round(before, self.desk.state)
+        if self.desk.capped:
+            self.desk.state = reducer.halted(state, "budget", self.desk.capped)
+        elif state.idle > self.crew.idle + 1:
+            why = f"{state.idle} rounds brought no new version, no criterion newly met and no blocker closed."
+            self.desk.state = reducer.halted(state, "stall", why)
+        elif state.round >= self.crew.rounds:
+            why = f"The cap of {self.crew.rounds} round{'' if self.crew.rounds == 1 else 's'} is reached."
+            self.desk.state = reducer.halted(state, "rounds", why)
+
+    # -- asking agents ------------------------------------------------------------------------
+
+    def _step(self, step: Step, briefs: Mapping[str, Brief]) -> Program[dict[str, Any]]:
+        """Ask agents, each of its brief, until each has a final word; take it in, in order. Returns it by agent.
+
+        Up to `ITERATIONS` times an agent may ask for more first; then it has to answer. All that are asked at the
+        same time see the same state.
+        """
+        if not briefs:
+            return {}
+        base = self.desk.state = reducer.stepped(self.desk.state)
+        waiting, said = dict(briefs), dict[str, tuple[str, Any]]()
+        for iteration in range(ITERATIONS + 1):
+            last = iteration == ITERATIONS
+            waiting = {agent: replace(brief, last=brief.last or last) for agent, brief in waiting.items()}
+            calls = [self.call(base, step, agent, brief) for agent, brief in waiting.items()]
+            lenient = step is not Step.BOOTSTRAP  # without a charter there is nothing to go on with
+            replies = yield from self._heard(Batch(tuple(calls), quorum=1, lenient=lenient))
+            again: dict[str, Brief] = {}
+            for (agent, brief), call, reply in zip(waiting.items(), calls, replies, strict=True):
+                if reply.missing:
+                    self._missed(step, agent, reply)
+                elif isinstance(reply.data, ContextRequest):
+                    again[agent] = replace(brief, asked=(*brief.asked, *reply.data.requests))
+                else:
+                    said[agent] = call.name, reply.data
+            waiting = again
+            if not waiting:
+                break
+        for agent in filter(said.__contains__, briefs):  # whoever asked for more first is not behind for that
+            self._take(step, agent, *said[agent], briefs[agent].products)
+        yield from self._publish(told=False)
+        return {agent: data for agent, (_, data) in said.items()}
+
+    def _heard(self, batch: Batch) -> Program[tuple[Reply, ...]]:
+        self.desk.asked = batch.calls
+        replies = cast("tuple[Reply, ...]", (yield batch))
+        self.desk.asked = ()
+        return replies
+
+    def call(self, state: State, step: Step, agent: str, brief: Brief) -> Call:
+        """One call to one agent: what it is shown, and how its reply is judged."""
+        name = self._numbered(f"r{state.round}-{step}" + (f"-{agent}" if agent in state.team else ""))
+        pack = packs.pack(state, step, agent, brief, self.crew.tokens)
+        self.desk.state = reducer.looked(self.desk.state, agent, pack.shown)
+        seat = self.crew.seats[agent]
+        data: dict[str, Json] = {
+            "turn": state.round,
+            "role": agent,
+            "step": step.value,
+            "shared": pack.shared,
+            "own": pack.own,
+            "include": {"kernel": KERNEL},
+        }
+        return Call(
+            name,
+            step.value,
+            f"templates/cabal/{step}",
+            StepFormat(step, agent, state, brief.products, brief.last, self.crew.presets),
+            tuple(dict.fromkeys((seat, *self.plan.models))),
+            data,
+            (INPUT, CONTEXT) if self.crew.material else (INPUT,),
+            closes=step in CLOSING and bool(self.desk.capped),
+        )
+
+    def _numbered(self, name: str) -> str:
+        """`name`, with a number from the second call of that name on."""
+        number = self.desk.numbers[name] = self.desk.numbers.get(name, 0) + 1
+        return name if number == 1 else f"{name}-{number}"
+
+    def _take(self, step: Step, agent: str, call: str, data: Any, about: Sequence[str]) -> None:
+        """Take a reply in. Where another of the same step has closed a collab first, only that part is left out."""
+        state, presets = self.desk.state, self.crew.presets
+        after, problems = reducer.judged(state, step, agent, data, about, presets)
+        if problems and isinstance(data, ReflectReply | WriteReply | ReviewReply | InspectReply):
+            gone = {item.id for item in state.collabs.values() if not item.open}
+            change: dict[str, Any] = {
+                key: tuple(id for id in getattr(data, key) if id not in gone) for key in ("confirms", "withdraws")
+            }
+            after, problems = reducer.judged(state, step, agent, data.model_copy(update=change), about, presets)
+        if problems:
+            self.desk.state = reducer.missed(state, step, agent, f"overtaken by others: {problems[0]}")
+            return
+        known = len(state.events)
+        events = tuple(replace(event, call=call) for event in after.events[known:])
+        self.desk.state = replace(after, events=(*after.events[:known], *events))
+
+    def _missed(self, step: Step, agent: str, reply: Reply) -> None:
+        """Go on without a reply; where a cap is the reason, only what closes the run is asked from now on."""
+        self.desk.state = reducer.missed(self.desk.state, step, agent, reply.reason)
+        if reply.reason.startswith(CAPPED):
+            self.desk.capped = reply.reason.partition(": ")[2] or reply.reason
+
+    def _portions(self, due: Sequence[str]) -> list[tuple[str, ...]]:
+        """What is to be inspected, in as many calls as it takes to show every version whole; containers come last."""
+        state, room = self.desk.state, self.crew.tokens * fitting.TOKEN * 2 // 3
+        portions: list[tuple[str, ...]] = []
+        size, held = 0, list[str]()
+        for product in due:
+            latest = state.latest(product)
+            taken = fitting.size(latest.content) if latest else 0
+            if held and (size + taken > room or len(held) == PORTION):
+                portions.append(tuple(held))
+                size, held = 0, []
+            held.append(product)
+            size += taken
+        return [*portions, tuple(held)] if held else portions
+
+    # -- decisions ----------------------------------------------------------------------------
+
+    def _decided(self, product: str) -> bool:
+        """Whether a Decision got a version from a deliberation this round."""
+        state = self.desk.state
+        latest = state.latest(product)
+        return bool(latest and latest.session and latest.round == state.round)
+
+    def _decide(self) -> Program[None]:
+        """Hold the deliberations that assigned Decisions want, once each, while any are left."""
+        for product in list(self.desk.state.assignments):
+            state = self.desk.state
+            item = state.products[product]
+            held = sum(bool(version.session) for version in state.versions.values())
+            if item.kind is not Kind.DECISION or not item.decide_by or item.versions:
+                continue
+            if held >= self.crew.deliberations:
+                continue
+            order = state.assignments[product]
+            question = "\n\n".join(filter(None, (item.name, order.objective, order.why)))
+            context = _context(state, product, order.attach)
+            nest = Nest(f"r{state.round}-{product}", question, context, item.decide_by)
+            result = cast("Nested | None", (yield nest))
+            if result is None:
+                self.desk.capped = "A cap ended a deliberation."
+                return
+            self.desk.state = reducer.deliberated(
+                state, product, result.decision, result.text, result.session, status=result.status
+            )
+
+    # -- the person ---------------------------------------------------------------------------
+
+    def _answer(self, step: Step, question: str, options: Sequence[str]) -> Program[None]:
+        """Put a question to the person, and take the answer in."""
+        name = self._numbered(f"r{self.desk.state.round}-{step}-question")
+        self.desk.state = reducer.asked(self.desk.state, name, question, tuple(options))
+        self.desk.question = Ask(name, question, tuple(options))
+        yield from self._publish(told=False)
+        answer = cast(str, (yield self.desk.question))
+        self.desk.question = None
+        self.desk.state = reducer.answered(self.desk.state, name, answer)
+
+    def left(self, name: str, *, again: bool = False) -> Program[_Given]:
+        """What the person left: letters in the inbox, and versions that they edited or added."""
+        edits = f"{name}-edits"
+        letters = yield Collect(f"{name}-inbox", INBOX, LetterFormat(), again, edits)
+        again = again and not letters
+        files = yield Gather(edits, PRODUCTS, _Published(self.desk.state), VersionFormat(), again)
+        return _Given(tuple(files), tuple(letters))
+
+    def _take_in(self, given: _Given) -> None:
+        """Make versions and feedback of what the person left."""
+        folders = {product.folder: product.id for product in self.desk.state.products.values()}
+        for file, version in given.edits:
+            place, _, name = file.rpartition("/")
+            if place in folders:
+                self._edited(folders[place], name.removesuffix(".md"), version)
+            else:
+                self.desk.state = reducer.user_said(self.desk.state, f"{file}: {version.content[:LETTER]}")
+        for letter in given.letters:
+            product = self._named(letter.product)
+            text = f"About {letter.product}: {letter.text}" if letter.product and not product else letter.text
+            self.desk.state = reducer.user_said(self.desk.state, text, product, letter.kind, letter.importance)
+
+    def _edited(self, product: str, base: str, version: EditedVersion) -> None:
+        """Make a version of what a person edited or added; what came after the version they edited is named."""
+        state = self.desk.state
+        history = state.history(product)
+        old = state.versions.get(base)
+        summary = "" if version.summary in {item.summary for item in history} else version.summary
+        if old and old.product == product:
+            summary = summary or f"Edited from version {old.number}"
+            if later := [f"version {item.number}" for item in history if item.number > old.number]:
+                summary += f"; {', '.join(later)} came after that and is not in it"
+        summary = summary or "Added by the user"
+        self.desk.state = reducer.user_version(
+            state, product, version.title, version.content, summary, version.outcome
+        )
+
+    def _named(self, product: str) -> str:
+        """The id of a product that a person calls by its id, else by its name; "" where there is none."""
+        wanted, items = product.strip().lower(), self.desk.state.products
+        if wanted in items:
+            return wanted
+        alike = [item for item in items.values() if item.name.lower() == wanted]
+        live = [item.id for item in alike if item.status is not Status.ARCHIVED]
+        return next(iter((*live, *(item.id for item in alike))), "")
+
+    def _publish(self, *, told: bool = True) -> Program[None]:
+        """Put the mission as it stands now before the person; at the end of a round, tell what came of it."""
+        state = self.desk.state
+        if not told:
+            yield Project(state, files, untouched=untouched)
+            return
+        self.desk.rounds.append(state)
+        yield Project(state, files, f"r{state.round}", bulletin(self.desk.rounds), untouched)
+
+
+class _Published(Mapping[str, str]):
+    """The files below products/ as they were published, made when the first one is asked for: most rounds none is."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    @cached_property
+    def _files(self) -> dict[str, str]:
+        projections, once = files(self._state, None)
+        return {**projections, **once}
+
+    def __getitem__(self, name: str) -> str:
+        return self._files[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+def _context(state: State, product: str, attached: Sequence[str]) -> str:
+    """What a nested deliberation is shown: the mission, what was decided, and the products attached."""
+    mission = state.mission
+    assert mission is not None  # nothing is assigned before the bootstrap
+    told = [
+        ("Mission", mission.mission),
+        *(("Objective", item) for item in mission.objectives),
+        *(("Constraint", item) for item in mission.constraints),
+        *(("Decided", f"{name}: {outcome}") for name, outcome in packs.facts(state)),
+        *(("It has to meet", item.text) for item in state.products[product].dod),
+    ]
+    parts = [f"- {word}: {flat(text, SAID)}" for word, text in told]  # a line each: none can pass for another
+    for id in attached:
+        if latest := state.latest(id):
+            quoted = (f"> {line}" for line in latest.content.splitlines())  # so that it cannot end itself
+            parts += ["", f"## {flat(state.products[id].name)}", "", *quoted]
+    return "\n".join(parts)
+
+
+def shown(
+    plan: Plan, crew: Crew, state: State, step: Step, agent: str, products: Sequence[str]
+) -> tuple[Call, tuple[str, ...]]:
+    """The call by which an agent would be asked of some products now, and what found no room in it."""
+    brief = Brief(tuple(products))
+    work = _Work(plan, crew, Desk(state))
+    return work.call(state, step, agent, brief), packs.pack(state, step, agent, brief, crew.tokens).left_out

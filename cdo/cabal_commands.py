@@ -1,0 +1,209 @@
+"""The commands of missions: `cabal` begins one, `answer` tells its team what it asked, `context` what one sees."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cdo.console import JSON, OUT, VERBOSE, dumps, library_here, print_text, session_archive, session_folder
+from cdo.errors import CdoError, SessionError, UsageError
+from cdo.run_options import LIMITS, NO_GIT, NO_INPUT, OUTPUT, flags, preview, trusted
+
+if TYPE_CHECKING:
+    from cdo.cabal.crew import Crew
+    from cdo.content import Library
+    from cdo.estimate import Range
+    from cdo.settings import Resolved
+
+EPILOG = """\b
+Examples:
+  cdo cabal "Build a simple TODO list web application MVP"
+  cdo cabal -m anthropic/claude-sonnet-4-5 --seat watchdog=openai/gpt-4.1 -c docs/ @request.md
+  cdo answer todo "httpOnly cookies"     # then: cdo resume todo
+  cdo verify todo                        # prove what was accepted from the files alone
+
+\b
+Exit codes: 0 done, 3 unresolved (a cap or a stall ended it; FINAL.md says what is missing),
+6 the team waits for your answer; others as of `cdo run`."""
+
+
+@click.command("cabal", epilog=EPILOG)
+@click.argument("words", nargs=-1, required=True, metavar="REQUEST…")
+@click.option("-m", "--model", multiple=True, metavar="NAME", help="A model; several are seated in turn.")
+@click.option("--seat", multiple=True, metavar="ROLE=MODEL", help="A role's own: chair, operatives, watchdog, envoy.")
+@click.option("--operatives", type=click.IntRange(1, 16), metavar="N", help="How many write (3).")
+@click.option("--rounds", type=click.IntRange(1, 100), metavar="N", help="Most rounds (8).")
+@click.option(
+    "--deliberations", type=click.IntRange(0, 20), metavar="N", help="Most Decisions that are deliberated (2)."
+)
+@click.option("-c", "--context", multiple=True, metavar="PATH", help="A file or folder to show to the team.")
+@LIMITS
+@OUT
+@click.option("--session", metavar="NAME", help="Name the session: tmp/cdo-NAME/.")
+@click.option("--trust", is_flag=True, help="Trust what this project brings as it is now: command agents, providers.")
+@click.option("--dry-run", is_flag=True, help="Print the team and its range of calls and cost; send nothing.")
+@NO_GIT
+@NO_INPUT
+@OUTPUT
+def cabal(words: tuple[str, ...], **options: Any) -> None:
+    """Have a team turn a request into reviewed deliverables.
+
+    A chair plans, operatives write, peers review, a watchdog inspects, an envoy tells you; nothing is accepted before
+    code has checked it. `@FILE` reads the request from a file, `-` from a pipe.
+    """
+    from cdo import crewing, frozen, seating, sessions, settings
+    from cdo.driving import drive
+    from cdo.run_commands import given_context, given_problem
+
+    if options["session"] is not None:
+        sessions.session_path(Path(), options["session"])
+    library = library_here()
+    request = frozen.redactor(os.environ)(given_problem(words))
+    resolved = settings.resolve(flags(options), library)
+    crew, notes = _crew(options, resolved, library)
+    specs = seating.specs(list(crew.seats.values()), library, resolved.values, os.environ, trusted(options))
+    notes = [*notes, *filter(None, [crewing.remark(crew.seats, {spec.name: spec.vendor for spec in specs})])]
+    plan = crewing.plan(request, crew, specs, library, notes)
+    context = given_context(options["context"], resolved, specs)
+    shown = preview(plan, specs, request, context, library, options["session"] or "")
+    if options["dry_run"]:
+        span = crewing.estimate(crew, specs, shown.given)
+        return _dry_run(crew, request, span, notes, options["as_json"])
+    session = frozen.create(plan, request, context, resolved, options["session"])
+    return drive(session, plan, shown, resolved.values, options, resumed=False, notes=notes)
+
+
+def _crew(options: Mapping[str, Any], resolved: Resolved, library: Library) -> tuple[Crew, list[str]]:
+    """The team of a mission, and what a person should know of how it was chosen."""
+    from cdo import crewing, models, seating
+    from cdo.cabal.crew import Crew
+    from cdo.cabal.facts import WATCHDOG
+
+    holds = trusted(options)
+    kernel = crewing.kernel(library)
+    count = options["operatives"] or kernel.operatives
+    chosen = crewing.given(options["seat"])
+    names = resolved.values.model or (models.choose(library, os.environ, seating.first_of_ollama, holds)[0],)
+    offered = models.available(library, os.environ, seating.first_of_ollama, holds)
+    every = dict.fromkeys([*names, *chosen.values(), *(name for name, _ in offered)])
+    found = [models.resolve(name, library, resolved.values.prices, os.environ, holds) for name in every]
+    vendors = {spec.name: spec.vendor for spec in found}
+    # Neither an embedded model nor an agent is put to judge by itself, only because it is of another maker.
+    fit = [spec.name for spec in found if spec.route not in ("local", "command", "scripted")]
+    same = {vendors[name] for name in names}
+    other = next((name for name, _ in offered if name in fit and vendors[name] not in same | {""}), "")
+    seats = crewing.seats(count, names, chosen, vendors, other)
+    notes = []
+    if other and seats[WATCHDOG] == other and other not in (*names, *chosen.values()):
+        notes.append(f"The watchdog is {other}, of another family; `--seat watchdog=…` names another one.")
+    room = min(spec.window for spec in found if spec.name in seats.values())
+    return (
+        Crew(
+            operatives=count,
+            rounds=options["rounds"] or kernel.rounds,
+            idle=kernel.idle,
+            deliberations=kernel.deliberations if options["deliberations"] is None else options["deliberations"],
+            questions=kernel.questions,
+            presets=kernel.presets,
+            tokens=min(kernel.tokens, room // 3),
+            seats=seats,
+            material=bool(options["context"]),
+        ),
+        notes,
+    )
+
+
+def _dry_run(crew: Crew, request: str, span: Range, notes: Sequence[str], as_json: bool) -> None:
+    """Print what a mission would be; nothing is sent."""
+    from cdo.wording import counted, flat, money
+
+    if as_json:
+        cost = None if span.cost is None else [round(value, 6) for value in span.cost]
+        row = {"request": request, "rounds": crew.rounds, "seats": crew.seats, "deliberations": crew.deliberations}
+        click.echo(
+            dumps({**row, "calls": list(span.calls), "tokens": list(span.tokens), "cost": cost, "notes": list(notes)})
+        )
+        return
+    print_text(f"Mission: {flat(request, 200)}")
+    for agent, model in crew.seats.items():
+        print_text(f"  {agent:<13}{model}")
+    low, high = span.tokens
+    price = "unknown" if span.cost is None else f"{money(span.cost[0])} to {money(span.cost[1])}"
+    print_text(f"{counted(crew.rounds, 'round')} at most; {span.calls[0]} to {span.calls[1]} calls without retries, ")
+    print_text(f"{low:,} to {high:,} tokens, cost {price}")
+    print_text(f"Beside this at most {counted(crew.deliberations, 'Decision')} deliberated")
+    for note in notes:
+        print_text(note)
+    click.echo("Nothing was sent.")
+
+
+@click.command()
+@click.argument("session")
+@click.argument("words", nargs=-1, required=True, metavar="ANSWER…")
+@OUT
+@VERBOSE
+def answer(session: str, words: tuple[str, ...], out: str | None) -> None:
+    """Answer what a mission's team asked you.
+
+    The answer is one of the options, its number, or any other text. `cdo resume SESSION` then goes on.
+    """
+    from cdo import frozen
+    from cdo.archive import Folder
+    from cdo.cabal.retrace import retrace
+    from cdo.people import INBOX, LETTER, chosen
+    from cdo.store import Session
+
+    text = " ".join(words).strip()
+    if not text:
+        raise UsageError("The answer is empty.", f'Say something: cdo answer {session} "…"')
+    path = session_folder(session, out)
+    question = retrace(Folder(path)).question
+    if question is None:
+        raise SessionError(
+            f"{path} has no question for you.", "`cdo show` tells how it stands; a note in inbox/ reaches the team."
+        )
+    if question.options and text.isdecimal() and chosen(text, question.options) not in question.options:
+        raise UsageError(
+            f"There is no option {text}.", f"There are {len(question.options)}; say one, its number, or in words."
+        )
+    opened = Session.open(path, frozen.redactor(os.environ))
+    try:
+        opened.put_now(f"{INBOX}/{LETTER}.md", f"{text}\n")
+    finally:
+        opened.close()
+    print_text(f"{question.question}\n→ {chosen(text, question.options)}")
+    print_text(f"`cdo resume {opened.name}` goes on.")
+
+
+@click.command()
+@click.argument("product")
+@click.option("--step", required=True, metavar="STEP", help="reflect, plan, write, review, inspect, present.")
+@click.option("--agent", metavar="ID", help="Who is to see it (the owner, or whoever does that step).")
+@click.option("--session", metavar="NAME", help="The mission (the newest session).")
+@OUT
+@JSON
+@VERBOSE
+def context(product: str, step: str, agent: str | None, session: str | None, out: str | None, as_json: bool) -> None:
+    """Show what an agent would be shown of a product.
+
+    As it stands now, with its tokens. PRODUCT is an id (p4) or a name.
+    """
+    from cdo import briefs
+    from cdo.cabal.looking import Looked, look
+
+    archive = session_archive(session, out)
+    try:
+        found: Looked = look(archive, product, step, agent or "")
+    except CdoError:
+        raise
+    texts = {name: archive.text(f"{name}.md") or "" for name in found.call.reads}
+    messages = briefs.messages(found.call, texts, library_here())
+    if as_json:
+        click.echo(dumps(found.json(messages)))
+        return
+    for line in found.lines(messages):
+        print_text(line)

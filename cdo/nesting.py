@@ -1,0 +1,81 @@
+"""Holds a deliberation for another run, in a session of its own beside it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+from cdo import app
+from cdo.archive import Folder
+from cdo.budget import Limits, Totals
+from cdo.content import Library
+from cdo.errors import BudgetReached
+from cdo.final import final_section
+from cdo.frozen import begun, born, load, redactor
+from cdo.plan import Plan, Surroundings, make
+from cdo.runner import totals
+from cdo.sessions import read_session, session_path
+from cdo.settings import Resolved, Settings
+from cdo.store import Session
+from cdo.types import Event, Nest, Nested
+from cdo.words import Invocation
+
+KEPT = ("Decision", "Confidence", "Key Tensions", "Minority Reports", "Action Items")
+LINE = 600  # characters of the decision in a line
+Hold = Callable[[Nest, Limits], Awaitable[tuple[Nested | None, Totals]]]
+
+
+def holder(parent: Session, plan: Plan, settings: Settings, library: Library, shell: app.Shell) -> Hold:
+    """What holds deliberations for the session `parent`: under its models and settings, within caps."""
+
+    def observe(event: Event) -> None:
+        if event.kind not in ("stopped", "done", "content"):  # it is the mission that goes on or ends
+            shell.observe(event)
+
+    async def hold(nest: Nest, left: Limits) -> tuple[Nested | None, Totals]:
+        if left.calls == 0 or left.tokens == 0 or left.cost == 0 or left.seconds == 0:
+            return None, totals(read_session(_place(parent, nest)))
+        bounded = settings.model_copy(
+            update={"max_calls": left.calls, "max_tokens": left.tokens, "budget": left.cost, "timeout": left.seconds}
+            | {"width": None, "turns": None, "strict": False}
+        )
+        session, inner = _opened(parent, nest, bounded, plan, library)
+        try:
+            result = await app.run(
+                session, inner, bounded, library, replace(shell, nest=None, observe=observe, reopened=False)
+            )
+        except BudgetReached:
+            return None, totals(session.records)
+        final = Folder(session.path).artifact("FINAL")
+        body = final.body if final else ""
+        parts = [f"## {name}\n\n{text.strip()}" for name in KEPT if (text := final_section(body, name))]
+        line = " ".join(result.decision.split())[:LINE] or result.why
+        told = Nested(session.name, result.status, line, result.confidence, "\n\n".join(parts))
+        return told, totals(session.records)
+
+    return hold
+
+
+def _opened(parent: Session, nest: Nest, settings: Settings, plan: Plan, library: Library) -> tuple[Session, Plan]:
+    """The session of a deliberation: the one that was begun, else a new one; with its plan."""
+    path = _place(parent, nest)
+    if path.is_dir():
+        session = Session.open(path, redactor(os.environ))
+        try:
+            return session, load(session).plan
+        except BaseException:
+            session.close()
+            raise
+    sources = dict.fromkeys(Settings.model_fields, f"mission {parent.name}")
+    around = Surroundings(vendors=plan.vendors)
+    invocation = Invocation(nest.preset, (), None, None, nest.question)
+    inner = make(invocation, nest.question, Resolved(settings, sources), library, plan.models, around)
+    files = {"00-input.md": f"{nest.question.strip()}\n", "00-context.md": f"# Context\n\n{nest.context.strip()}\n"}
+    return born(begun(inner, settings, sources), files, parent.path.parent, path.name, ()), inner
+
+
+def _place(parent: Session, nest: Nest) -> Path:
+    """Where the session of a deliberation lies."""
+    return session_path(parent.path.parent, f"{parent.name[: 62 - len(nest.name)]}-{nest.name}")
