@@ -1,0 +1,118 @@
+"""Measure what a large mission takes beside its calls, and print rows of Markdown.
+
+A team of four writes 50 products in 20 rounds against the provider of the tests, which answers every call after a
+fixed time. The critical path is that time for each step that has to wait for the one before. Then the finished
+session is resumed, which runs the whole mission again from its record.
+
+    python benchmarks/mission.py                    # 50 products, 20 rounds, a second a call
+    python benchmarks/mission.py --latency 0.2 --rounds 8
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.cabal_team import busy_script  # noqa: E402 (it stands beside this folder)
+from tests.provider import Provider  # noqa: E402
+
+EARLY = 5  # the round that the last one with work is compared with
+_NAME = re.compile(r"r(\d+)-([a-z]+)")
+_AGENT = re.compile(r"-operative-\d+")
+FLOOR = "import cdo.cli, cdo.app, cdo.nesting, cdo.driving, aiohttp, rich.live, re2, jsonschema"
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process that ended: seconds, and the most memory it held, in megabytes."""
+
+    seconds: float
+    megabytes: float
+
+
+def run(place: Path, url: str, *words: str) -> Process:
+    """Run Python with `words` in a folder with an environment of its own."""
+    environment = {
+        "PATH": os.defpath,
+        "HOME": str(place),
+        "LANG": "C.UTF-8",
+        "PYTHONPATH": str(ROOT),
+        "OPENAI_BASE_URL": f"{url}/v1",
+        "OPENAI_API_KEY": "x",
+    }
+    began = time.perf_counter()
+    with (place / "out.txt").open("wb") as out:
+        process = subprocess.Popen([sys.executable, *words], cwd=place, env=environment, stdout=out, stderr=out)
+        _, status, usage = os.wait4(process.pid, 0)
+    wall = time.perf_counter() - began
+    if code := os.waitstatus_to_exitcode(status):
+        raise SystemExit(f"exit {code}: {(place / 'out.txt').read_text()[-1000:]}")
+    return Process(wall, usage.ru_maxrss / 1024)
+
+
+def sizes(provider: Provider) -> dict[tuple[int, str], float]:
+    """Bytes of the prompt of a call, in the mean, by round and step."""
+    found: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for info in provider.calls:
+        match = _NAME.match(info.headers["X-Cdo-Call"])
+        if match:
+            found[int(match[1]), match[2]].append(len(json.dumps(info.body["messages"], ensure_ascii=False).encode()))
+    return {key: statistics.fmean(counts) for key, counts in found.items()}
+
+
+def measure(place: Path, products: int, rounds: int, latency: float) -> list[str]:
+    """The rows."""
+    with Provider(latency=latency, script=busy_script(products, rounds)) as provider:
+        words = ("-m", "cdo", "cabal", "-q", "--no-git", "-m", "openai/bench", "--operatives", "4", "--session", "a")
+        floor = run(place, provider.url, "-c", FLOOR)
+        mission = run(place, provider.url, *words, "--rounds", str(rounds), "Write the handbook.")
+        steps = {_AGENT.sub("", info.headers["X-Cdo-Call"]) for info in provider.calls}
+        path = len(steps) * latency
+        calls, late = len(provider.calls), rounds - 1
+        told = sizes(provider)
+        again = [run(place, provider.url, "-m", "cdo", "resume", "a", "-q") for _ in range(3)]
+        asked = len(provider.calls) - calls
+    session = place / "tmp" / "cdo-a"
+    size = sum(file.stat().st_size for file in session.rglob("*") if file.is_file()) / 1e6
+    grown = {step: told[late, step] / told[EARLY, step] for at, step in told if at == late and (EARLY, step) in told}
+    worst = max(grown, key=lambda step: grown[step])
+    over = mission.seconds - path
+    return [
+        f"| mission of {products} products × {rounds} rounds × 4 operatives: {calls} calls, {size:.1f} MB "
+        f"| {mission.seconds:.1f} s | critical path of {len(steps)} steps | {path:.1f} s | {over / path:+.1%} |",
+        f"| its memory | {mission.megabytes:.0f} MB | all imported | {floor.megabytes:.0f} MB "
+        f"| {mission.megabytes - floor.megabytes:+.0f} MB |",
+        f"| prompt of `{worst}`, round {late} | {told[late, worst] / 1000:.1f} kB | round {EARLY} "
+        f"| {told[EARLY, worst] / 1000:.1f} kB | {grown[worst]:.2f} × |",
+        f"| `cdo resume` of it | {statistics.median(item.seconds for item in again):.2f} s | all imported "
+        f"| {floor.seconds:.2f} s | {asked} requests |",
+    ]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("--products", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--latency", type=float, default=1.0, help="seconds that the provider takes")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as home:
+        for row in measure(Path(home), given.products, given.rounds, given.latency):
+            print(row)
+
+
+if __name__ == "__main__":
+    main()
