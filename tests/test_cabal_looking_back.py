@@ -445,7 +445,11 @@ def test_missions_are_set_side_by_side_and_never_beside_a_deliberation(todo: Des
     found = todo("diff", "a", "b", "--json", "--strict").failed(3).json
     rows = {(row["part"], row["name"]): (row["a"], row["b"], row["same"]) for row in found["rows"]}
     assert rows["products", ""] == ("4 of 4 accepted", "0 of 4 accepted", False)
-    assert rows["products", "Error Handling"] == ("accepted, version 1, approved", "in progress, version 1, approved", False)
+    assert rows["products", "Error Handling"] == (
+        "accepted, version 1, approved",
+        "in progress, version 1, approved",
+        False,
+    )
     assert rows["rounds", ""] == ("3", "2", False) and rows["status", ""][1].startswith("unresolved: ")
     assert ("confidence", "") not in rows and ("voices", "") not in rows
     todo("think", "--session", "c", "-q", "Which list?").ok()
