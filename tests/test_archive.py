@@ -83,10 +83,11 @@ def test_links_and_hidden_files_are_left_out_and_never_followed(copy: Folder, tm
 
 
 def test_folders_are_read_to_a_depth_and_names_that_cdo_never_gives_are_left_out(copy: Folder) -> None:
-    for place in ("team/inbox/deep/deeper", "UPPER", "a.b"):
+    deepest = "/".join("abcdefghijk")  # eleven folders, one in another
+    for place in ("team/inbox/deep", deepest, "UPPER", "a.b"):
         (copy.path / place).mkdir(parents=True)
     before = set(copy.files())
-    deep = ("team/one.md", "team/inbox/two.md", "team/inbox/deep/three.md", "team/inbox/deep/deeper/four.md")
+    deep = ("team/one.md", "team/inbox/deep/three.md", f"{deepest[:-2]}/ten.md", f"{deepest}/eleven.md")
     for file in (*deep, "UPPER/x.md", "a.b/x.md"):
         (copy.path / file).write_text(file)
     assert set(copy.files()) - before == set(deep[:3])

@@ -237,6 +237,7 @@ def ask() -> Iterator[Callable[[str, str], str]]:
     asyncio.run(server.close())
 
 
+@pytest.mark.slow
 @pytest.mark.model
 def test_the_embedded_model_plays_a_mission(ask: Callable[[str, str], str]) -> None:
     def said(call: str, format: StepFormat) -> str:

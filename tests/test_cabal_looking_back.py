@@ -457,7 +457,14 @@ def test_missions_are_set_side_by_side_and_never_beside_a_deliberation(todo: Des
     explained(todo("diff", "c", "a"), 2, "a is a mission and c a deliberation")
 
 
-@pytest.mark.parametrize("how", ["done", "unfinished", "asking", "unresolved", "torn", "empty"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "done",
+        "asking",
+        *(pytest.param(how, marks=pytest.mark.slow) for how in ("done", "unfinished", "unresolved", "torn", "empty")),
+    ],
+)
 def test_no_command_breaks_on_a_mission(todo: Desk, provider: Provider, how: str) -> None:
     if how == "unfinished":
         broken_off(todo, provider, "r2-plan")

@@ -471,7 +471,13 @@ def test_a_deliberation_that_was_killed_goes_on_where_it_stopped(todo: Desk, pro
 # -- crashes, signals ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("at", ["r0-bootstrap", "r1-write-*", "r1-inspect", "r2-plan", "r3-present"])
+@pytest.mark.parametrize(
+    "at",
+    [
+        "r1-write-*",
+        *(pytest.param(at, marks=pytest.mark.slow) for at in ("r0-bootstrap", "r1-inspect", "r2-plan", "r3-present")),
+    ],
+)
 def test_a_killed_mission_goes_on_and_pays_for_nothing_twice(at: str, todo: Desk, provider: Provider) -> None:
     todo("cabal", "--operatives", "2", "--session", "whole", "-q", REQUEST).ok()
     whole = files(todo.session("whole"))
@@ -643,6 +649,7 @@ def test_at_a_terminal_the_person_is_asked_unless_there_is_no_input(
     assert any("Answer: yes" in info.prompt for info in provider.calls) is asked
 
 
+@pytest.mark.slow
 @pytest.mark.model
 def test_the_embedded_model_comes_to_an_honest_end(bare: Desk) -> None:
     words = ("cabal", "-m", "local", "--operatives", "2", "--rounds", "2", "--json", *A, REQUEST)

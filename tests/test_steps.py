@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cdo import policy
 from cdo.budget import Budget, Limits, Totals, held_back
 from cdo.content import Library
 from cdo.errors import BudgetReached, NeedsHuman
@@ -312,7 +313,9 @@ def test_a_lenient_batch_goes_on_without_what_cannot_be_said(tmp_path: Path) -> 
         assert b.model.requests == [], "what was given up is on record"
 
 
-def test_a_lenient_batch_fails_where_asking_again_could_help(tmp_path: Path) -> None:
+def test_a_lenient_batch_fails_where_asking_again_could_help(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy, "FIRST_DELAY", 0.01)
+    monkeypatch.setattr(policy, "LONGEST_DELAY", 0.05)
     down: list[BackendError] = [fault(Kind.NETWORK) for _ in range(40)]
     with bench(tmp_path, {"agent": down}) as b, pytest.raises(Exception, match="The models failed"):
         b.run(lenient(*VOICES))

@@ -185,6 +185,8 @@ class Version:
 class Collab:
     """What somebody said of a product; `version` is the newest version there was then, "" for none.
 
+    Of a container it is the newest in it.
+
     `open` until it is closed; then `closed_by` and `how` (replied, confirmed, withdrawn, waived) tell by whom and
     why. `finding` is the inspection that it comes from.
     """
