@@ -183,7 +183,7 @@ def test_a_kill_at_every_thirtieth_file_operation(whole: Mission, points: list[P
     killed = everywhere([functools.partial(killed_at, strace, whole, tmp_path, point) for point in chosen])
     print(f"{len(chosen)} points, {sum(killed)} kills")
     # How records group differs from run to run: the last numbers may not be reached.
-    assert len(chosen) >= 60 and sum(killed) >= len(chosen) * 0.85
+    assert len(chosen) >= 15 and sum(killed) >= len(chosen) * 0.85
 
 
 @pytest.mark.parametrize(
