@@ -114,6 +114,11 @@ class Budget:
             return float("inf")
         return self.limits.seconds - (time.monotonic() - self._started)
 
+    @property
+    def time_limit(self) -> str:
+        """What is said when the time cap is reached."""
+        return f"The time limit of {self.limits.seconds or 0:g} s is reached."
+
     def left(self) -> Limits:
         """What of the caps is left for calls that do not close the run; never below zero."""
         limits, totals, back = self.limits, self.totals, self._back
@@ -177,5 +182,5 @@ class Budget:
                     f"cost ${wish.cost:.4f}."
                 )
         if self.remaining_seconds() <= (back.seconds or 0):
-            return f"The time limit of {limits.seconds:g} s is reached."
+            return self.time_limit
         return ""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cdo.console import JSON, OUT, VERBOSE, dumps, library_here, print_text, session_archive, session_folder
-from cdo.errors import CdoError, SessionError, UsageError
+from cdo.errors import SessionError, UsageError
 from cdo.run_options import LIMITS, NO_GIT, NO_INPUT, OUTPUT, flags, preview, trusted
 
 if TYPE_CHECKING:
@@ -193,13 +193,10 @@ def context(product: str, step: str, agent: str | None, session: str | None, out
     As it stands now, with its tokens. PRODUCT is an id (p4) or a name.
     """
     from cdo import briefs
-    from cdo.cabal.looking import Looked, look
+    from cdo.cabal.looking import look
 
     archive = session_archive(session, out)
-    try:
-        found: Looked = look(archive, product, step, agent or "")
-    except CdoError:
-        raise
+    found = look(archive, product, step, agent or "")
     texts = {name: archive.text(f"{name}.md") or "" for name in found.call.reads}
     messages = briefs.messages(found.call, texts, library_here())
     if as_json:

@@ -25,6 +25,7 @@ from cdo.people import Human, People
 from cdo.policy import Allowance
 from cdo.store import Session
 from cdo.types import (
+    CAPPED,
     Ask,
     Batch,
     Call,
@@ -48,7 +49,6 @@ from cdo.types import (
 )
 
 T = TypeVar("T")
-CAPPED = "budget"  # how the reason of a reply begins that a cap did not allow
 # What a lenient batch goes on without: nothing that trying again later would mend.
 EXCUSED = (
     CAPPED,
@@ -156,7 +156,7 @@ class Runner:
         for work, reply in zip(works, replies, strict=True):
             if reply.missing and not work.given_up:
                 capped: dict[str, Any] = {"caps": self._caps} if reply.reason.startswith(CAPPED) else {}
-                if capped and "time limit" in reply.reason:  # another process has time of its own
+                if capped and reply.reason.endswith(self.budget.time_limit):  # another process has time of its own
                     capped["caps"] = ["time"]
                 await self.session.commit(
                     {"kind": "missing", "call": work.call.name, "inputs": work.key, "reason": reply.reason, **capped}
@@ -177,10 +177,6 @@ class Runner:
         """Whether the share of the time limit that a batch gets is used up."""
         return self.budget.limits.seconds is not None and time.monotonic() >= self._attempts.batch_deadline - 0.05
 
-    @property
-    def _time_limit(self) -> str:
-        return f"The time limit of {self.budget.limits.seconds:g} s is reached."
-
     async def _reply(self, work: Work, *, lenient: bool = False) -> Reply:
         try:
             reply = self._replay(work) or await self._ask(work)
@@ -190,7 +186,7 @@ class Runner:
             reply = Reply(work.call.name, reason=f"{CAPPED}: {error.message}")
             self.observe(Event("missing", work.call.name, {"reason": reply.reason}))
         if reply.missing and lenient and self._late and not reply.reason.startswith(EXCUSED):
-            reply = replace(reply, reason=f"{CAPPED}: {self._time_limit}")
+            reply = replace(reply, reason=f"{CAPPED}: {self.budget.time_limit}")
         if reply.missing:
             return reply
         return replace(reply, findings=await self._check(self.kept[work.call.name]))
@@ -198,7 +194,7 @@ class Runner:
     def _failed(self, batch: Batch, missing: Sequence[Reply]) -> CdoError:
         # Half of the time that is left belongs to one batch: with that used up, the cap is what ended it.
         if self._late:
-            return BudgetReached(self._time_limit, "`cdo resume` goes on; nothing is paid twice.")
+            return BudgetReached(self.budget.time_limit, "`cdo resume` goes on; nothing is paid twice.")
         reasons = "; ".join(f"{reply.call}: {reply.reason}" for reply in missing[:3])
         if missing and all(reply.reason.startswith(Fault.DENIED.value) for reply in missing):
             return ConfigError(

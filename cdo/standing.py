@@ -12,7 +12,8 @@ from typing import Any
 
 from cdo.archive import Archive
 from cdo.cabal import filed
-from cdo.cabal.facts import OWN, Product, Status
+from cdo.cabal.bulletin import row
+from cdo.cabal.facts import Product, Status
 from cdo.errors import SessionError
 
 _FILE = re.compile(r"products/(p[0-9]{1,6})-[^/]+/(?:product\.yaml|([ci])([0-9]{1,6})\.md)")
@@ -59,18 +60,7 @@ def _row(archive: Archive, product: Product, depth: int, own: Mapping[str, str])
     numbers = [int(name[1:]) for name in own if name.startswith("i")]
     newest = _read(archive, own[f"i{max(numbers)}"], filed.inspection_of) if numbers else None
     collabs = (_read(archive, file, filed.collab_of) for name, file in own.items() if name.startswith("c"))
-    return {
-        "id": product.id,
-        "name": product.name,
-        "kind": product.kind.value,
-        "depth": depth,
-        "status": OWN if product.meta else product.status.value.replace("_", " "),
-        "owner": product.owner or "",
-        "version": len(product.versions),
-        "version_id": product.versions[-1] if product.versions else "",
-        "verdict": newest.verdict.value.replace("_", " ") if newest else "",
-        "blocked": [collab.summary for collab in collabs if collab and collab.blocking],
-    }
+    return row(product, depth, newest, filter(None, collabs))
 
 
 def may_be_given(file: str) -> bool:

@@ -144,6 +144,9 @@ class Reply:
         return self.data is None
 
 
+CAPPED = "budget"  # how the reason of a missing reply begins that a cap did not allow
+
+
 class Document(Protocol):
     """How a document that a person may edit is read."""
 

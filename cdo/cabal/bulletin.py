@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from cdo.cabal.facts import OWN, ROOT, State
+from cdo.cabal.facts import OWN, ROOT, Collab, Inspection, Product, State
 from cdo.types import Json
 
 
@@ -41,19 +41,24 @@ def bulletin(rounds: Sequence[State]) -> dict[str, Json]:
     }
 
 
+def row(product: Product, depth: int, inspection: Inspection | None, collabs: Iterable[Collab]) -> dict[str, Json]:
+    """A product as live views and lists show it, with its newest inspection and what is said of it."""
+    return {
+        "id": product.id,
+        "name": product.name,
+        "kind": product.kind.value,
+        "depth": depth,
+        "status": OWN if product.meta else product.status.value.replace("_", " "),
+        "owner": product.owner or "",
+        "version": len(product.versions),
+        "version_id": product.versions[-1] if product.versions else "",
+        "verdict": inspection.verdict.value.replace("_", " ") if inspection else "",
+        "blocked": [collab.summary for collab in collabs if collab.blocking],
+    }
+
+
 def _rows(state: State, parent: str | None = None, depth: int = 0) -> Iterator[dict[str, Json]]:
     """The tree as live views show it: a row for each product, what it holds after it."""
     for item in state.children(parent) if parent else [state.products[ROOT]]:
-        inspection = state.inspection(item.id)
-        yield {
-            "id": item.id,
-            "name": item.name,
-            "kind": item.kind.value,
-            "depth": depth,
-            "status": OWN if item.meta else item.status.value.replace("_", " "),
-            "owner": item.owner or "",
-            "version": len(item.versions),
-            "verdict": inspection.verdict.value.replace("_", " ") if inspection else "",
-            "blocked": [collab.summary for collab in state.blockers(item.id)],
-        }
+        yield row(item, depth, state.inspection(item.id), state.about(item.id))
         yield from _rows(state, item.id, depth + 1)

@@ -12,40 +12,37 @@ from cdo.schemas import Schema
 Round = Annotated[int, Field(ge=1, le=100)]
 
 
-class Kernel(Schema):
-    """`engine/cabal-kernel.md`: the rules of every step, and what bounds a mission unless it is told otherwise.
+class Bounds(Schema):
+    """What bounds a mission: how many operatives, rounds and deliberations there are at most.
 
-    `operatives`, `rounds` and `deliberations` are defaults of the command line; after `idle` rounds without progress
-    the chair is nudged, after one more told to plan anew, after another the mission halts; `questions` may be asked
-    in one step; `presets` are those a Decision may be deliberated by; a step shows at most `tokens` (estimated)
-    beside its rules.
+    After `idle` rounds without progress the chair is nudged, after one more told to plan anew, after another the
+    mission halts; `questions` may be asked in one step; `presets` are those a Decision may be deliberated by; a step
+    shows at most `tokens` (estimated) beside its rules.
     """
+
+    operatives: Annotated[int, Field(ge=1, le=16)]
+    rounds: Round
+    idle: Annotated[int, Field(ge=1, le=20)]
+    deliberations: Annotated[int, Field(ge=0, le=20)]
+    questions: Annotated[int, Field(ge=0, le=10)]
+    presets: tuple[str, ...]
+    tokens: Annotated[int, Field(ge=500)]
+
+
+class Kernel(Bounds):
+    """`engine/cabal-kernel.md`: the rules of every step, and the bounds of a mission that is not told otherwise."""
 
     purpose: str
     load_when: str
     kind: Literal["cabal"]
-    operatives: Annotated[int, Field(ge=1, le=16)]
-    rounds: Round
-    idle: Annotated[int, Field(ge=1, le=20)]
-    deliberations: Annotated[int, Field(ge=0, le=20)]
-    questions: Annotated[int, Field(ge=0, le=10)]
-    presets: tuple[str, ...]
-    tokens: Annotated[int, Field(ge=500)]
 
 
-class Crew(Schema):
-    """Who works on a mission, and how long: `seats` are the models by agent; the rest as in `Kernel`.
+class Crew(Bounds):
+    """Who works on a mission, and how long: `seats` are the models by agent.
 
     With `material` the person gave some beside the request, which everybody is shown.
     """
 
-    operatives: Annotated[int, Field(ge=1, le=16)]
-    rounds: Round
-    idle: Annotated[int, Field(ge=1, le=20)]
-    deliberations: Annotated[int, Field(ge=0, le=20)]
-    questions: Annotated[int, Field(ge=0, le=10)]
-    presets: tuple[str, ...]
-    tokens: Annotated[int, Field(ge=500)]
     seats: dict[str, str]
     material: bool = False
 

@@ -457,6 +457,15 @@ class State:
         """The products that have to be accepted before the mission is done."""
         return tuple(item for item in self.products.values() if item.live)
 
+    def named(self, words: str) -> str:
+        """The id of the product that a person calls by its id, else by its name (a live one first); "" for none."""
+        wanted = words.strip().lower()
+        if wanted in self.products:
+            return wanted
+        alike = [item for item in self.products.values() if item.name.lower() == wanted]
+        alike.sort(key=lambda item: item.status is Status.ARCHIVED)
+        return alike[0].id if alike else ""
+
     @property
     def agents(self) -> tuple[str, ...]:
         """The whole team."""

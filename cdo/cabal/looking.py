@@ -21,13 +21,18 @@ _BY = {Step.PLAN: CHAIR, Step.INSPECT: WATCHDOG, Step.PRESENT: ENVOY}
 
 @dataclass(frozen=True)
 class Looked:
-    """A call as it would be made now: who would see what. `left_out` names what found no room."""
+    """A call as it would be made now: who would see what."""
 
     call: Call
     agent: str
     step: Step
     product: str
-    left_out: tuple[str, ...]
+
+    @property
+    def left_out(self) -> list[str]:
+        """What found no room, in words."""
+        own: Any = self.call.data["own"]
+        return list(own["left_out"])
 
     def json(self, messages: Sequence[Message]) -> dict[str, Any]:
         """As `--json` prints it."""
@@ -37,7 +42,7 @@ class Looked:
             "product": self.product,
             "tokens": sum(estimate_tokens(message.text) for message in messages),
             "shared": sum(estimate_tokens(message.text[: message.shared]) for message in messages),
-            "left_out": list(self.left_out),
+            "left_out": self.left_out,
             "messages": [{"role": message.role, "text": message.text} for message in messages],
         }
 
@@ -71,15 +76,12 @@ def look(archive: Archive, product: str, step: str, agent: str) -> Looked:
     who = agent or _BY.get(named) or _doer(state, named, found)
     if who not in state.agents:
         raise UsageError(f"Nobody in the team is called `{who[:40]}`.", f"The team: {', '.join(state.agents)}.")
-    call, left_out = shown(plan, plan.crew, state, named, who, (found,))
-    return Looked(call, who, named, found, left_out)
+    return Looked(shown(plan, plan.crew, state, named, who, found), who, named, found)
 
 
 def _named(state: State, product: str) -> str:
-    wanted = product.strip().lower()
-    for item in state.products.values():
-        if wanted in (item.id, item.name.lower()):
-            return item.id
+    if found := state.named(product):
+        return found
     there = ", ".join(f"{item.id} ({item.name})" for item in list(state.products.values())[:20])
     raise UsageError(f"There is no product `{product[:60]}`.", f"There are {there or 'none yet'}.")
 

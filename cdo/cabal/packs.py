@@ -145,7 +145,6 @@ class _View:
         domains = mission.domains if mission else {}
         team = [(agent, *domains.get(agent, ("", ""))) for agent in state.team]
         return {
-            "request": state.request if bootstrap else "",
             "round": state.round,
             "mission": mission.mission if mission else "",
             "objectives": [{"text": text} for text in mission.objectives] if mission and not present else [],

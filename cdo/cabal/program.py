@@ -17,10 +17,10 @@ from cdo.cabal import acceptance, fitting, packs, reducer, reviewing
 from cdo.cabal.bulletin import bulletin
 from cdo.cabal.crew import Crew
 from cdo.cabal.delivery import Delivery
-from cdo.cabal.facts import CHAIR, ENVOY, ITERATIONS, WATCHDOG, Kind, State, Status, Step
+from cdo.cabal.facts import CHAIR, ENVOY, ITERATIONS, WATCHDOG, Kind, State, Step
 from cdo.cabal.filed import untouched
 from cdo.cabal.formats import StepFormat
-from cdo.cabal.layout import EditedVersion, Letter, LetterFormat, VersionFormat, deliverables, files
+from cdo.cabal.layout import LETTER, EditedVersion, Letter, LetterFormat, VersionFormat, deliverables, files
 from cdo.cabal.packs import Brief
 from cdo.cabal.replies import (
     BootstrapReply,
@@ -33,15 +33,14 @@ from cdo.cabal.replies import (
 )
 from cdo.calls import CONTEXT, INPUT
 from cdo.plan import Plan
-from cdo.types import Ask, Batch, Call, Collect, Gather, Json, Nest, Nested, Program, Project, Publish, Reply
+from cdo.types import CAPPED, Ask, Batch, Call, Collect, Gather, Json, Nest, Nested, Program, Project, Publish, Reply
 from cdo.wording import flat
 
 KERNEL = "engine/cabal-kernel"
 INBOX, PRODUCTS, DELIVERABLES = "inbox", "products", "deliverables"
 ENDINGS = ("FINAL.md", "CERTIFICATE.yaml")  # what says that a mission has ended
-CAPPED = "budget"  # how the reason of a reply begins that a cap did not allow
 CLOSING = (Step.INSPECT, Step.PRESENT)  # what may use what is held back of the caps, once one is reached
-LETTER, SAID = 4000, 4000  # characters of what a person left, and of what is said in one line
+SAID = 4000  # characters of what is said in one line
 PORTION = 24  # products that one inspection looks at: its reply has to fit as well
 
 
@@ -49,8 +48,8 @@ PORTION = 24  # products that one inspection looks at: its reply has to fit as w
 class Desk:
     """Everything the program keeps: the mission now, and as it stood at the end of each round (0: the bootstrap).
 
-    `asked` is what it is waiting for; `capped` the cap that ended the work, in
-    words; `numbers` counts the calls of each name of this round.
+    `asked` is what it is waiting for; `capped` the cap that ended the work, in words; `numbers` counts the calls of
+    each name of this round.
     """
 
     state: State
@@ -190,24 +189,22 @@ class _Work:
             yield from self._step(Step.REVIEW, {agent: Brief(products) for agent, products in chosen.items()})
 
     def _inspect(self) -> Program[None]:
-        """The watchdog looks at what is new or went stale, in portions that it can read.
-
-        Where a cap ends that, what is held back for the end is used for what is still to be looked at.
-        """
+        """The watchdog looks at what is new or went stale, in portions that it can read."""
         for portion in self._portions(acceptance.due(self.desk.state)):
-            open_ = not self.desk.capped
-            yield from self._step(Step.INSPECT, {WATCHDOG: Brief(portion)})
-            if open_ and self.desk.capped:
-                yield from self._step(Step.INSPECT, {WATCHDOG: Brief(portion)})
+            yield from self._closing(Step.INSPECT, {WATCHDOG: Brief(portion)})
 
     def _present(self) -> Program[None]:
         """The envoy tells the person what happened, where anything did."""
         state = self.desk.state
         if any(event.round == state.round for event in state.events):
-            open_ = not self.desk.capped
-            yield from self._step(Step.PRESENT, {ENVOY: Brief()})
-            if open_ and self.desk.capped:
-                yield from self._step(Step.PRESENT, {ENVOY: Brief()})
+            yield from self._closing(Step.PRESENT, {ENVOY: Brief()})
+
+    def _closing(self, step: Step, briefs: Mapping[str, Brief]) -> Program[None]:
+        """A step that a round ends with: where a cap is reached in it, again with what is held back for the end."""
+        open_ = not self.desk.capped
+        yield from self._step(step, briefs)
+        if open_ and self.desk.capped:
+            yield from self._step(step, briefs)
 
     def _close(self, before: State) -> None:
         """Count what came of a round, and end the mission where it cannot go on."""
@@ -391,7 +388,7 @@ class _Work:
             else:
                 self.desk.state = reducer.user_said(self.desk.state, f"{file}: {version.content[:LETTER]}")
         for letter in given.letters:
-            product = self._named(letter.product)
+            product = self.desk.state.named(letter.product)
             text = f"About {letter.product}: {letter.text}" if letter.product and not product else letter.text
             self.desk.state = reducer.user_said(self.desk.state, text, product, letter.kind, letter.importance)
 
@@ -409,15 +406,6 @@ class _Work:
         self.desk.state = reducer.user_version(
             state, product, version.title, version.content, summary, version.outcome
         )
-
-    def _named(self, product: str) -> str:
-        """The id of a product that a person calls by its id, else by its name; "" where there is none."""
-        wanted, items = product.strip().lower(), self.desk.state.products
-        if wanted in items:
-            return wanted
-        alike = [item for item in items.values() if item.name.lower() == wanted]
-        live = [item.id for item in alike if item.status is not Status.ARCHIVED]
-        return next(iter((*live, *(item.id for item in alike))), "")
 
     def _publish(self, *, told: bool = True) -> Program[None]:
         """Put the mission as it stands now before the person; at the end of a round, tell what came of it."""
@@ -469,10 +457,6 @@ def _context(state: State, product: str, attached: Sequence[str]) -> str:
     return "\n".join(parts)
 
 
-def shown(
-    plan: Plan, crew: Crew, state: State, step: Step, agent: str, products: Sequence[str]
-) -> tuple[Call, tuple[str, ...]]:
-    """The call by which an agent would be asked of some products now, and what found no room in it."""
-    brief = Brief(tuple(products))
-    work = _Work(plan, crew, Desk(state))
-    return work.call(state, step, agent, brief), packs.pack(state, step, agent, brief, crew.tokens).left_out
+def shown(plan: Plan, crew: Crew, state: State, step: Step, agent: str, product: str) -> Call:
+    """The call by which an agent would be asked of a product now."""
+    return _Work(plan, crew, Desk(state)).call(state, step, agent, Brief((product,)))

@@ -162,6 +162,7 @@ def page(
         "created": frozen.created[:10],
         "plan": frozen.plan,
         "title": flat(state.request, 140) or archive.name,
+        "request": archive.text("00-input.md") or state.request,
         "state": state,
         "now": now or Standing(),
         "question": retraced.question,
