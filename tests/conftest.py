@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -24,6 +26,15 @@ A = ("--session", "a")  # the session that `Desk.session` means
 guard.install()
 settings.register_profile("cdo", deadline=None)  # how long an example takes says nothing on a busy machine
 settings.load_profile("cdo")
+# A shell's background job and nohup ignore signals, and every process that a test starts would inherit that.
+_USUAL: dict[signal.Signals, Any] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGHUP: signal.SIG_DFL,
+    signal.SIGQUIT: signal.SIG_DFL,
+}
+for number, usual in _USUAL.items():
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, usual)
 
 
 def pytest_xdist_auto_num_workers() -> int:

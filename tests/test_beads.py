@@ -25,6 +25,7 @@ from cdo.content import PACKAGED, Library
 from cdo.errors import ContentError, SessionError
 from cdo.types import Event
 from cdo.wording import visible
+from tests.effort import at_most
 from tests.harness import wait_for
 
 quick = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -642,11 +643,10 @@ def shown(text: str) -> bool:
 
 
 def test_a_hostile_answer_is_read_in_no_time() -> None:
-    began = time.process_time()
-    for text in ("[\n" * 500_000, "{\n" * 500_000, "[1" * 500_000, '[{"id":' * 300_000):
-        with pytest.raises(ValueError):
-            issues(text)
-    assert time.process_time() - began < 5
+    with at_most(5):
+        for text in ("[\n" * 500_000, "{\n" * 500_000, "[1" * 500_000, '[{"id":' * 300_000):
+            with pytest.raises(ValueError):
+                issues(text)
 
 
 @quick

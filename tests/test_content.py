@@ -32,6 +32,7 @@ from cdo.tools import ToolBox
 from cdo.types import Batch
 from cdo.vendors import Vendors
 from cdo.words import Invocation
+from tests.effort import at_most
 
 LIBRARY = Library((("packaged", PACKAGED),))
 ROOT = Path(__file__).resolve().parents[1]
@@ -594,12 +595,9 @@ def test_text_cannot_close_or_open_the_tag_it_stands_in(text: str, shown: str) -
 
 
 def test_hostile_text_is_neutralised_fast() -> None:
-    import time
-
-    began = time.process_time()
-    for text in ("<" + " " * 200_000, "<" * 200_000, "< /" * 70_000, "</" * 100_000 + "voic"):
-        within(text, "voice")
-    assert time.process_time() - began < 1
+    with at_most(1):
+        for text in ("<" + " " * 200_000, "<" * 200_000, "< /" * 70_000, "</" * 100_000 + "voic"):
+            within(text, "voice")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from cdo.structurizr import structurizr
 from cdo.types import InvalidReply, ReplyFormat
 from cdo.worksheets import WorkBreakdown
 from tests import test_gbnf
+from tests.effort import at_most
 
 quick = settings(max_examples=80, deadline=None)
 LIBRARY = Library((("packaged", PACKAGED),))
@@ -124,6 +124,7 @@ ask = test_gbnf.ask  # the fixture
 
 
 @pytest.mark.model
+@pytest.mark.slow
 def test_llama_cpp_takes_every_grammar_and_the_longest_fits_a_small_reply(ask: Callable[[str, int], str]) -> None:
     for name in NAMES:
         ask(form(name, "critic", "dev-lead").grammar(), 1)
@@ -393,11 +394,10 @@ def test_any_text_is_refused(text: str) -> None:
 @pytest.mark.parametrize("unit", ["#", "# x\n", "```\n", "---\n", "## Tasks\n```yaml\n", "minority report ", "a-"])
 @pytest.mark.slow
 def test_long_hostile_text_is_refused_fast(unit: str) -> None:
-    start = time.process_time()
-    for name in NAMES:
-        problems(form(name), unit * (260_000 // len(unit)))
-        assert form(name).repair(unit * (260_000 // len(unit))) is None
-    assert time.process_time() - start < 30
+    with at_most(30):
+        for name in NAMES:
+            problems(form(name), unit * (260_000 // len(unit)))
+            assert form(name).repair(unit * (260_000 // len(unit))) is None
 
 
 # -- schemas ---------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import time
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from cdo.protocol import SYNTHESIS_SECTIONS, AgentData, AgentFormat, Camp, Direc
 from cdo.types import InvalidReply, ReplyFormat
 from tests import test_gbnf
 from tests.answers import agent_text, final_text, synthesis_text
+from tests.effort import at_most
 
 quick = settings(max_examples=120, deadline=None)
 AGENT, SYNTHESIS = AgentFormat(), SynthesisFormat()
@@ -939,13 +939,12 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_replies_are_refused_fast(name: str) -> None:
     form = FinalFormat(LEDGER, DISSENTS)
-    began = time.process_time()
-    for text in (HOSTILE[name], "## Decision\n\nYes\n\n## Minority Reports\n\n" + HOSTILE[name]):
-        for each in (AGENT, SYNTHESIS, form):
-            with pytest.raises(InvalidReply):
-                each.parse(text[:MAX_REPLY_CHARS])
-        form.repair(text[:MAX_REPLY_CHARS])
-    assert time.process_time() - began < 2
+    with at_most(2):
+        for text in (HOSTILE[name], "## Decision\n\nYes\n\n## Minority Reports\n\n" + HOSTILE[name]):
+            for each in (AGENT, SYNTHESIS, form):
+                with pytest.raises(InvalidReply):
+                    each.parse(text[:MAX_REPLY_CHARS])
+            form.repair(text[:MAX_REPLY_CHARS])
 
 
 # -- grammars --------------------------------------------------------------------------------------

@@ -1,0 +1,49 @@
+"""What code costs, measured so that neither a slow nor a busy machine changes the verdict.
+
+A limit in seconds says as much of the machine as of the code. Here the unit is what a fixed piece of work takes in
+the same process just before and just after; it is chosen such that it is about a second of a present core.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+ROUNDS = 40  # of the fixed work; some 20 ms
+SCALE = 50
+
+_WORD = re.compile(r"[a-z]+\d*")
+
+
+def spent() -> float:
+    """The seconds of CPU that this process took so far, and its children that have ended."""
+    return time.process_time() + sum(os.times()[2:4])
+
+
+def _fixed_work() -> None:
+    text = " ".join(f"word{number} = call(value, {number})" for number in range(500))
+    for _ in range(ROUNDS):
+        counted: dict[str, int] = {}
+        for match in _WORD.finditer(text):
+            counted[match[0]] = counted.get(match[0], 0) + 1
+        assert len(sorted(counted, key=str.casefold)) == 502
+
+
+def _unit() -> float:
+    began = spent()
+    _fixed_work()
+    return (spent() - began) * SCALE
+
+
+@contextmanager
+def at_most(units: float) -> Iterator[None]:
+    """Fail if the block takes more CPU than `units` (one is about a second), its children's included."""
+    before = _unit()
+    began = spent()
+    yield
+    took = spent() - began
+    unit = max(before, _unit())
+    assert took <= units * unit, f"{took:.2f} s of CPU, {took / unit:.2f} units of {units}"
