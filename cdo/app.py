@@ -14,14 +14,11 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cdo import artifacts, handover, history, modes, seating, skill_files, worth
+from cdo import artifacts, history, modes, seating, skill_files, worth
 from cdo.archive import Archive
 from cdo.attempts import Deadlines
-from cdo.audit import Audited
-from cdo.audit_report import report
 from cdo.briefs import fit
 from cdo.budget import Budget, Limits, Totals, held_back
-from cdo.cabal.delivery import Delivery
 from cdo.citations import check_all, marked
 from cdo.content import Library
 from cdo.documents import adr_file_name, stamped
@@ -33,7 +30,7 @@ from cdo.frozen import redactor
 from cdo.markup import sections
 from cdo.models import ModelSpec
 from cdo.people import Human
-from cdo.plan import Plan
+from cdo.plan import AUDIT, Plan
 from cdo.results import Result
 from cdo.runner import Runner, totals
 from cdo.settings import Settings
@@ -47,6 +44,7 @@ from cdo.worksheets import WorkBreakdown
 
 if TYPE_CHECKING:
     from cdo.beads import Beads
+    from cdo.cabal.delivery import Delivery
 
 
 @dataclass
@@ -241,9 +239,15 @@ def _journaled(session: Session, observers: Sequence[Observe]) -> Observe:
 def finish(session: Session, plan: Plan, outcome: Outcome | Delivery, runner: Runner) -> Result:
     """Write FINAL.md (unless a person edited it) and return the result."""
     used = runner.budget.totals
-    if isinstance(outcome, Delivery):
+    if not isinstance(outcome, Outcome):
+        from cdo import handover
+
         return handover.deliver(session, outcome, used, runner.kept)
-    if isinstance(outcome, Audited):
+    if plan.mode == AUDIT:
+        from cdo.audit import Audited
+        from cdo.audit_report import report
+
+        assert isinstance(outcome, Audited)
         reply = report(outcome, _asked_by_call(session), used.calls, used.known_cost)
     else:
         reply = runner.kept["final"]

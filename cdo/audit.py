@@ -25,7 +25,6 @@ from cdo.protocol import Directive, SynthesisFormat, head
 from cdo.types import Batch, Call, Collect, Program, Reply
 from cdo.wording import counted, flat
 
-MODE = "audit"  # how a plan says that it is one
 BRIEF, FOLDER = "audit", "brief"  # the collection that holds the order, and where nobody leaves anything
 DECISION = "00-final"  # the frozen result
 ANEW = "Begin a new one: cdo audit SESSION."

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cdo import __version__, models
 from cdo.archive import Archive
-from cdo.audit import BRIEF, DECISION, MODE, Brief, freeze, frozen_name, orders
+from cdo.audit import BRIEF, DECISION, Brief, freeze, frozen_name, orders
 from cdo.content import Library
 from cdo.context import Context, estimate_tokens
 from cdo.ending import Outcome
@@ -17,7 +17,7 @@ from cdo.errors import SessionError, UsageError
 from cdo.estimate import BRIEF_TOKENS, PACE, REPLY_TOKENS, Range
 from cdo.frozen import read_frozen, redactor
 from cdo.models import ModelSpec, Trusted
-from cdo.plan import Plan
+from cdo.plan import AUDIT, Plan
 from cdo.protocol import Directive
 from cdo.sessions import group_file
 from cdo.settings import Settings
@@ -32,7 +32,7 @@ STEPS = 3  # one after the other: syntheses, final answers, comparisons
 
 def refuse(archive: Archive, plan: Plan) -> None:
     """Raise `SessionError` for a session that cannot be audited."""
-    if plan.mode == MODE:
+    if plan.mode == AUDIT:
         raise SessionError(f"{archive.place} is an audit itself.", "Name the session that it audits.")
     if plan.mode:
         what = f"{plan.mode} ends by rules of its own, not by its last synthesis"
@@ -116,9 +116,9 @@ def plan(source: Plan, brief: Brief, specs: Sequence[ModelSpec]) -> Plan:
     if [brief.first] == list(brief.orders) and _same_chair(brief, specs):
         raise UsageError(f"There is one voice in {brief.source}, and no other model.", "Name another one with -m.")
     return Plan(
-        preset=MODE,
+        preset=AUDIT,
         why=f"the last synthesis and FINAL.md of {brief.source} are written again",
-        mode=MODE,
+        mode=AUDIT,
         width=(1, len(brief.first)),
         start=len(brief.first),
         turns=(1, len(brief.orders)),

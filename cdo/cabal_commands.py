@@ -57,12 +57,12 @@ def cabal(words: tuple[str, ...], **options: Any) -> None:
     """
     from cdo import crewing, frozen, seating, sessions, settings
     from cdo.driving import drive
-    from cdo.run_commands import given_context, given_problem
+    from cdo.run_commands import given_context, given_request
 
     if options["session"] is not None:
         sessions.session_path(Path(), options["session"])
     library = library_here()
-    request = frozen.redactor(os.environ)(given_problem(words))
+    request = frozen.redactor(os.environ)(given_request(words, library))
     resolved = settings.resolve(flags(options), library)
     crew, notes = _crew(options, resolved, library)
     specs = seating.specs(list(crew.seats.values()), library, resolved.values, os.environ, trusted(options))
@@ -81,7 +81,7 @@ def _crew(options: Mapping[str, Any], resolved: Resolved, library: Library) -> t
     """The team of a mission, and what a person should know of how it was chosen."""
     from cdo import crewing, models, seating
     from cdo.cabal.crew import Crew
-    from cdo.cabal.facts import WATCHDOG
+    from cdo.cabal.names import WATCHDOG
 
     holds = trusted(options)
     kernel = crewing.kernel(library)

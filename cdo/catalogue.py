@@ -19,7 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from cdo.cabal.facts import CHAIR, ENVOY, MODE, WATCHDOG
+from cdo.cabal.names import CHAIR, ENVOY, MODE, WATCHDOG, round_of
 from cdo.durable import closing as released
 from cdo.durable import encodable, open_directory, signature
 from cdo.errors import CdoError, SessionError
@@ -153,7 +153,7 @@ def _read(archive: Archive) -> Entry:
     if frozen.forked:
         row["forked"] = f"from {frozen.forked.session} after turn {frozen.forked.turn}"
     if plan.mode == MODE:
-        row["rounds"] = max((int(match[1]) for match in map(_OF_ROUND.match, archive.files()) if match), default=0)
+        row["rounds"] = max((number for file in archive.files() if (number := round_of(file)) is not None), default=0)
         row["deliberations"] = [_nested(record) for record in records if record["kind"] == "nested"]
     row["problem"] = _flat(archive.text("00-input.md"))
     if final is not None:

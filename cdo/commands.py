@@ -17,7 +17,7 @@ from cdo import (
     verify_command,
     watch_command,
 )
-from cdo.cabal.facts import MODE
+from cdo.cabal.names import MODE
 from cdo.console import JSON, OUT, SESSION, VERBOSE, print_table, print_text, session_archive
 from cdo.console import dumps as dumps  # also for the command line
 from cdo.errors import SessionError, UsageError
@@ -57,8 +57,9 @@ def register(cli: click.Group) -> None:
 def show(session: str | None, name: str | None, out: str | None, as_json: bool) -> None:
     """Show a session, or one file or call of it.
 
-    `cdo show` takes the newest session, `cdo show SESSION t1-critic` shows one file. With --json a call is shown
-    with every recorded attempt: request, response, usage, cost, times.
+    `cdo show` takes the newest session, `cdo show SESSION t1-critic` shows one file, also in a folder of the session
+    (`products/p4-api/v7`). With --json a call is shown with every recorded attempt: request, response, usage, cost,
+    times.
     """
     from cdo.catalogue import look
 
@@ -159,10 +160,11 @@ def _show_one(archive: Archive, session: str, name: str, as_json: bool) -> None:
             )
         click.echo(dumps(exchanges))
         return
-    file = "FINAL.md" if name == "final" else f"{name}.md"
-    if "/" in name or name.startswith(".") or (text := archive.text(file)) is None:
+    wanted = ("FINAL.md",) if name == "final" else (f"{name}.md", name)
+    text = next((archive.text(file) for file in archive.files() if file in wanted), None)
+    if text is None:
         raise UsageError(
-            f"{archive.name} has no file {file}.",
+            f"{archive.name} has no file {wanted[0]}.",
             f"`cdo show {session}` lists its calls; with --json you see what was recorded of one.",
         )
     print_text(text)

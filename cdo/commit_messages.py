@@ -15,6 +15,7 @@ from typing import Any
 from cdo import __version__
 from cdo.board import came
 from cdo.budget import Totals
+from cdo.cabal.names import round_of
 from cdo.reports import ADDED
 from cdo.runner import totals
 from cdo.types import Event
@@ -26,7 +27,6 @@ SYNTHESIS = "synthesis"
 BRIEF = "audit"  # the collection that an audit begins with
 
 _CALL = re.compile(r"t([0-9]+)-([a-z0-9-]+)")
-_ROUND = re.compile(r"r[0-9]+-.*")  # how the calls of a mission are named
 # Emphasis around words; a single sign, or one inside of a word, is none.
 _EMPHASIS = re.compile(r"(?<![\w*])(\*{1,3}|_{1,3})(?=\S)([^*_]+)(?<=\S)\1(?![\w*])")
 _STOPPED = {"BudgetReached": "budget", "NeedsHuman": "paused", "Interrupted": "interrupted"}
@@ -97,7 +97,7 @@ class Told:
         """Take in what happened; returns the commit that is due now, if one is."""
         if event.kind == "batch":
             for name, kind in event.data["calls"]:
-                self.unit = "round" if _ROUND.fullmatch(name) else self.unit
+                self.unit = self.unit if round_of(name) is None else "round"
                 if kind == "agent" and (match := _CALL.fullmatch(name)):
                     self.turns.setdefault(int(match[1]), _Turn()).said.setdefault(match[2], ("", None))
         elif event.kind in ("reply", "missing") and (match := _CALL.fullmatch(event.name)):

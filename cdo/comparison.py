@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from cdo import standing
 from cdo.archive import Archive
-from cdo.cabal.facts import OWN
+from cdo.cabal.names import OWN, round_of
 from cdo.convergence import Tension
 from cdo.errors import UsageError
 from cdo.final import Dissent, final_section
@@ -25,7 +25,6 @@ from cdo.spent import Spent
 from cdo.wording import money
 
 _MARK = re.compile(r"^(?:[-*+]|\d{1,3}[.)])[ \t]+")
-_ROUND = re.compile(r"r([0-9]{1,6})-")
 _NOTHING = re.compile(r"(?i)(none|nothing)( (was )?(recorded|written here))?\.?")
 _T = TypeVar("_T")
 
@@ -202,7 +201,7 @@ def mission(archive: Archive, history: History) -> View:
     """The end of a mission, or how it stands, with what became of its products; raises `SessionError`."""
     found, final = view(archive, history), archive.artifact("FINAL")
     parts = sections(final.body) if final else {}
-    rounds = [int(match[1]) for file in archive.files() if (match := _ROUND.match(file))]
+    rounds = [number for file in archive.files() if (number := round_of(file)) is not None]
     products = [
         (item["name"], ", ".join(filter(None, (item["status"], item["version"] and f"version {item['version']}", *(
             [f"blocked by {'; '.join(item['blocked'])}"] if item["blocked"] else [item["verdict"]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cdo.cabal.crew import Crew, Kernel
-from cdo.cabal.facts import CHAIR, ENVOY, MODE, WATCHDOG, operatives
+from cdo.cabal.names import CHAIR, ENVOY, MODE, WATCHDOG, operatives
 from cdo.content import Library
 from cdo.errors import UsageError
 from cdo.estimate import LOCAL_PACE, PACE, Range

@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from cdo import app, hitl, plan_edits, proposal
+from cdo.cabal.names import round_of
 from cdo.console import columns, dumps, leave
 from cdo.dashboard import Past, lines, markdown
 from cdo.errors import BudgetReached, CdoError, Interrupted, NeedsHuman
@@ -72,7 +73,7 @@ def drive(
     except CdoError as error:
         if options["as_json"]:
             view.close()
-            click.echo(dumps(_broken_off(session, error).json()))
+            click.echo(dumps(_broken_off(session, error, "round" if plan.crew else "turn").json()))
         raise
     finally:
         view.close()
@@ -95,11 +96,14 @@ def _show_plan(session: Session, preview: Preview, view: View, *, begun: bool) -
         view(Event("dashboard", "", {"lines": lines(sketch, columns(sys.stderr))}))
 
 
-def _broken_off(session: Session, error: CdoError) -> Result:
+def _broken_off(session: Session, error: CdoError, unit: str) -> Result:
     """What `--json` prints of a run without a result: how far it came, and why it ended."""
     kinds = {BudgetReached: "budget", NeedsHuman: "paused", Interrupted: "interrupted"}
     used = totals(session.records)
-    turns = {record["call"] for record in session.records if record.get("call_kind") == "synthesis"}
+    asked = [record for record in session.records if record["kind"] == "exchange"]
+    turns = {record["call"] for record in asked if record["call_kind"] == "synthesis"}
+    rounds = [number for record in asked if (number := round_of(record["call"])) is not None]
+    waits = error if isinstance(error, NeedsHuman) else NeedsHuman("")
     return Result(
         session=session.name,
         path=str(session.path),
@@ -107,10 +111,13 @@ def _broken_off(session: Session, error: CdoError) -> Result:
         why=error.message,
         decision="",
         confidence=None,
-        turns=len(turns),
+        turns=max(rounds, default=0) if unit == "round" else len(turns),
         calls=used.calls,
         tokens=used.tokens,
         cost=used.known_cost,
+        unit=unit,
+        question=waits.question,
+        options=waits.options,
     )
 
 

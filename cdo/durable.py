@@ -133,8 +133,14 @@ def closing(fd: int) -> Iterator[int]:
 
 def kind_of(name: str, directory: int) -> int | None:
     """The type bits (`stat.S_IFMT`) of an entry of an open directory, a link's own; None when it is not there."""
+    status = status_of(name, directory)
+    return stat.S_IFMT(status.st_mode) if status else None
+
+
+def status_of(name: str, directory: int) -> os.stat_result | None:
+    """What is known of an entry of an open directory, a link's own; None when it is not there."""
     try:
-        return stat.S_IFMT(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         return None
 

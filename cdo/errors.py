@@ -51,9 +51,17 @@ class BudgetReached(CdoError):
 
 
 class NeedsHuman(CdoError):
-    """The run waits for a person and nobody is at the terminal."""
+    """The run waits for a person and nobody is at the terminal.
+
+    `question` is what it waits to be told, with the `options` that are offered; "" where it waits for something else.
+    """
 
     exit_code = 6
+
+    def __init__(self, message: str, hint: str = "", question: str = "", options: tuple[str, ...] = ()) -> None:
+        super().__init__(message, hint)
+        self.question = question
+        self.options = options
 
 
 class ModelsFailed(CdoError):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cdo.archive import Archive
-from cdo.cabal.facts import MODE
+from cdo.cabal.names import MODE
 from cdo.catalogue import indexed, refreshed, writing
 from cdo.durable import encodable
 from cdo.errors import CdoError, ConfigError

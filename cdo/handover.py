@@ -9,8 +9,8 @@ from cdo.artifacts import Artifact
 from cdo.budget import Totals
 from cdo.cabal.certificate import NAME, certificate
 from cdo.cabal.delivery import Delivery, final
-from cdo.cabal.facts import MODE
 from cdo.cabal.layout import deliverables
+from cdo.cabal.names import MODE
 from cdo.markup import sections
 from cdo.results import Result
 from cdo.store import Session

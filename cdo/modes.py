@@ -1,45 +1,71 @@
-"""Which program runs a plan: a mission, plain deliberation, or the one that the mode's document names."""
+"""Which program runs a plan: a mission, plain deliberation, or the one that the mode's document names.
+
+Each program is loaded when a plan asks for it: a command is as quick to start as what it runs.
+"""
 
 from __future__ import annotations
 
-from cdo import audit
-from cdo.cabal import reducer
-from cdo.cabal.delivery import Delivery
-from cdo.cabal.program import Desk, cabal
+from typing import TYPE_CHECKING
+
 from cdo.content import MEND, Library
-from cdo.debug import DebugMode, debug
-from cdo.debug import outline as debugging
 from cdo.deliberate import deliberate
-from cdo.ending import Outcome
 from cdo.errors import ContentError
-from cdo.parliament import ParliamentMode, parliament
-from cdo.parliament import outline as sitting
-from cdo.plan import Plan
+from cdo.plan import AUDIT, Plan
 from cdo.types import Batch, Collect, Program, Review
+
+if TYPE_CHECKING:
+    from cdo.cabal.delivery import Delivery
+    from cdo.debug import DebugMode
+    from cdo.ending import Outcome
+    from cdo.parliament import ParliamentMode
 
 
 def program(plan: Plan, library: Library) -> Program[Outcome | Delivery]:
     """The program of a plan, not yet begun; raise `ContentError` where its mode's document is wrong."""
     if plan.crew:
-        return cabal(plan, plan.crew, Desk(reducer.begin(plan.topic, plan.crew.operatives)))
+        from cdo.cabal import program as cabal
+        from cdo.cabal import reducer
+
+        return cabal.cabal(plan, plan.crew, cabal.Desk(reducer.begin(plan.topic, plan.crew.operatives)))
     if plan.mode is None:
         return deliberate(plan)
-    if plan.mode == audit.MODE:
+    if plan.mode == AUDIT:
+        from cdo import audit
+
         return audit.program(plan)
-    name = f"modes/{plan.mode}"
-    match library.load(name).meta.get("program"):
+    match _kind(plan.mode, library):
         case "phases":
-            return debug(plan, library.read(name, DebugMode)[0])
+            from cdo.debug import debug
+
+            return debug(plan, _phases(plan.mode, library))
         case "parliament":
-            return parliament(plan, library.read(name, ParliamentMode)[0])
-    path = library.find(name)[1]
+            from cdo.parliament import parliament
+
+            return parliament(plan, _house(plan.mode, library))
+    path = library.find(f"modes/{plan.mode}")[1]
     raise ContentError(f"{path}: `program` must be phases or parliament.", MEND)
+
+
+def _kind(mode: str, library: Library) -> str:
+    """Which program a mode's document names."""
+    return str(library.load(f"modes/{mode}").meta.get("program"))
+
+
+def _phases(mode: str, library: Library) -> DebugMode:
+    from cdo.debug import DebugMode
+
+    return library.read(f"modes/{mode}", DebugMode)[0]
+
+
+def _house(mode: str, library: Library) -> ParliamentMode:
+    from cdo.parliament import ParliamentMode
+
+    return library.read(f"modes/{mode}", ParliamentMode)[0]
 
 
 def phased(plan: Plan, library: Library) -> bool:
     """Whether each turn is a phase of its own, so that the voices of the first do not answer the question itself."""
-    name = f"modes/{plan.mode}"
-    return plan.mode in library.names("modes") and library.load(name).meta.get("program") == "phases"
+    return plan.mode in library.names("modes") and _kind(plan.mode, library) == "phases"
 
 
 def outline(plan: Plan, library: Library) -> tuple[tuple[tuple[str, int], ...], str]:
@@ -48,14 +74,17 @@ def outline(plan: Plan, library: Library) -> tuple[tuple[tuple[str, int], ...], 
     Nothing for plain deliberation, where every turn is shaped by the one before, nor for audits and missions, which
     have none.
     """
-    if plan.crew or plan.mode in (None, audit.MODE):
+    if plan.crew or plan.mode in (None, AUDIT):
         return (), ""
-    name = f"modes/{plan.mode}"
-    if library.load(name).meta.get("program") == "phases":
-        phases = library.read(name, DebugMode)[0]
-        return debugging(plan, phases), phases.ends
-    house = library.read(name, ParliamentMode)[0]
-    return sitting(house), house.ends
+    if _kind(plan.mode, library) == "phases":
+        from cdo import debug
+
+        phases = _phases(plan.mode, library)
+        return debug.outline(plan, phases), phases.ends
+    from cdo import parliament
+
+    house = _house(plan.mode, library)
+    return parliament.outline(house), house.ends
 
 
 def first_turn(plan: Plan, library: Library) -> Batch:

@@ -97,6 +97,8 @@ class People:
                 f"The team asks you: {flat(ask.question)}{choices}",
                 f'`cdo answer {self.session.name} "…"` answers it, or a file inbox/{LETTER}.md; then '
                 f"`cdo resume {self.session.name}` goes on.",
+                ask.question,
+                tuple(ask.options),
             )
         return str((await self._keep(ask, await self.human.tell(ask), "human"))["answer"])
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from cdo.blocks import RoleName, role_problem
 from cdo.cabal.crew import Crew
-from cdo.cabal.facts import MODE
+from cdo.cabal.names import MODE
 from cdo.content import Library
 from cdo.documents import DocumentPrompt
 from cdo.domains import Domain, team_from_skills
@@ -27,6 +27,7 @@ from cdo.settings import Resolved, Settings
 from cdo.skills import SkillCard, SkillInjection, rank, references, resolve
 from cdo.words import Invocation
 
+AUDIT = "audit"  # the mode of an audit's plan, which no document brings
 SPECIAL_ROLES = ("refuter", "referee")
 GENERIC = "generic"  # the domain of a tag that has no file of its own
 CATALOGUE = 60  # skills that a session may choose from

@@ -21,7 +21,7 @@ from cdo.artifacts import Artifact
 from cdo.attempts import Seat
 from cdo.budget import Budget, Limits
 from cdo.cabal.delivery import Delivery
-from cdo.cabal.facts import MODE
+from cdo.cabal.names import MODE
 from cdo.catalogue import decided
 from cdo.citations import marked
 from cdo.content import Library

@@ -11,7 +11,8 @@ class Result:
     """What a run ended with. `cost` is None when a price is unknown; `confidence` where nothing states one.
 
     `turns` counts turns, or the rounds of a mission, as `unit` says; `deliverables` are a mission's accepted files,
-    and `unaccepted` what each of its other products lacks.
+    `unaccepted` is what each of its other products lacks, and `question` what its team waits to be told, with the
+    `options` that it offers.
     """
 
     session: str
@@ -33,6 +34,8 @@ class Result:
     unit: str = "turn"
     deliverables: tuple[str, ...] = ()
     unaccepted: tuple[str, ...] = ()
+    question: str = ""
+    options: tuple[str, ...] = ()
 
     @property
     def degraded(self) -> bool:
@@ -42,6 +45,6 @@ class Result:
         """As `--json` prints it: what only a mission has is there for a mission alone."""
         found = asdict(self)
         if self.unit == "turn":  # a deliberation delivers nothing
-            for key in ("unit", "deliverables", "unaccepted"):
+            for key in ("unit", "deliverables", "unaccepted", "question", "options"):
                 del found[key]
         return found

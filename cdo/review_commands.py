@@ -180,13 +180,13 @@ def audit(session: str | None, **options: Any) -> None:
 def _newest(out: str | None) -> str | None:
     """The newest session that can have an audit: a finished deliberation that is none itself."""
     from cdo import frozen, sessions
-    from cdo.audit import MODE
+    from cdo.plan import AUDIT
 
     for path in sessions.sessions(out_folder(out)):
         if (path / "FINAL.md").exists():
             text = (path / "session.yaml").read_text("utf-8", "replace")
             plan = frozen.read_frozen(text, path).plan
-            if plan.mode != MODE and not plan.crew:
+            if plan.mode != AUDIT and not plan.crew:
                 return str(path)
     return None
 

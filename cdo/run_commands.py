@@ -256,13 +256,12 @@ def _around(
     return Surroundings(usable.skills, bool(folders), vendors, looks, seen), usable.notes
 
 
-def given_problem(words: Sequence[str]) -> str:
-    """The request that the words of a command are: themselves, or what `-` or `@FILE` reads; raises `UsageError`."""
+def given_request(words: Sequence[str], library: Library) -> str:
+    """The request of `cdo cabal`: its words, or what `-` or `@FILE` reads; raises `UsageError`."""
     from cdo import words as grammar
 
-    if not " ".join(words).strip():
-        raise UsageError("The request is empty.", 'Give one: cdo cabal "Build …"')
-    return _problem(*grammar.problem_source(" ".join(words)))
+    vocabulary = grammar.vocabulary(library.names("presets"), library.names("modes"))
+    return _problem(*grammar.problem_source(grammar.request(words, vocabulary)))
 
 
 def given_context(paths: Sequence[str], resolved: Resolved, specs: Sequence[ModelSpec]) -> str:

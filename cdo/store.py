@@ -35,6 +35,7 @@ from cdo.durable import (
     open_path,
     read_file,
     signature,
+    status_of,
     take_lock,
     write_file,
 )
@@ -327,10 +328,12 @@ class Session:
         try:
             with self._place(folder) as place:
                 for name in sorted(os.listdir(place)):
-                    if not name.endswith(".md") or name.startswith(".") or kind_of(name, place) != stat.S_IFREG:
+                    if not name.endswith(".md") or name.startswith("."):
                         continue
-                    whole, status = f"{folder}/{name}", os.stat(name, dir_fd=place, follow_symlinks=False)
-                    if not written and self._written.get(whole) == signature(status):
+                    status = status_of(name, place)
+                    if status is None or not stat.S_ISREG(status.st_mode):
+                        continue
+                    if not written and self._written.get(f"{folder}/{name}") == signature(status):
                         continue
                     data = read_file(place, name)[0]
                     text, problem = _letter(data, most)

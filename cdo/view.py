@@ -176,6 +176,8 @@ class PlainView:
         Only who is `watching` is told of a broken stream (`OSError`): nothing that is paid for ends with it.
         """
         for now, event in events:
+            if event.kind == "progress":
+                continue
             self.board = self.board.apply(event, now)
             if event.kind in self._told:
                 with suppress(*self._harmless):

@@ -103,6 +103,21 @@ def parse(words: Sequence[str], vocabulary: Vocabulary, *, after_dashes: Sequenc
     )
 
 
+def request(words: Sequence[str], vocabulary: Vocabulary) -> str:
+    """The request of a mission: its words, joined with one space. It has no args, so one in front is a slip.
+
+    Raises `UsageError` for an args word in front, and for a blank request.
+    """
+    if words and _args_tokens(words[0], vocabulary):
+        raise UsageError(
+            f"{_quoted(words[0])} is for `cdo` alone, not for `cdo cabal`",
+            'Leave it out; if it belongs to the request, quote that as a whole: cdo cabal "Build …"',
+        )
+    if not (text := " ".join(words)).strip():
+        raise UsageError("The request is empty", 'Give one: cdo cabal "Build …"')
+    return text
+
+
 def problem_source(problem: str) -> tuple[Source, str]:
     """Where the problem is to be read: `-` is ("stdin", ""), `@FILE` is ("file", "FILE"), else the text.
 

@@ -8,9 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cdo.cabal.facts import (
-    CHAIR,
-    ROOT,
-    WATCHDOG,
     Acceptance,
     Assignment,
     Check,
@@ -32,8 +29,8 @@ from cdo.cabal.facts import (
     Step,
     Verdict,
     Version,
-    operatives,
 )
+from cdo.cabal.names import CHAIR, ROOT, WATCHDOG, operatives
 
 REQUEST = "Build a simple TODO list web application MVP"
 TEAM = operatives(2)
@@ -164,7 +161,7 @@ def _inspected(
     container = state.products[product].container
     item = Inspection(
         id, product, version, identity(state.products[product].dod), results, findings, verdict, state.round,
-        len(state.events), parts(state, product) if container else (), {"clarity": 7},
+        len(state.events), parts(state, product) if container else (), (("clarity", 7),),
     )  # fmt: skip
     return replace(state, inspections={**state.inspections, id: item})
 

@@ -12,9 +12,6 @@ from hypothesis import strategies as st
 from cdo.cabal.acceptance import current, due, holds, identity, lacking, parts, unaccepted, verdict
 from cdo.cabal.criteria import material
 from cdo.cabal.facts import (
-    CHAIR,
-    ROOT,
-    WATCHDOG,
     Acceptance,
     Check,
     Collab,
@@ -30,6 +27,7 @@ from cdo.cabal.facts import (
     Version,
     fingerprint,
 )
+from cdo.cabal.names import CHAIR, ROOT, WATCHDOG
 from cdo.types import Json
 from tests.missions import ALEX, JORDAN, todo
 

@@ -19,10 +19,6 @@ from cdo.cabal import acceptance, filed, layout
 from cdo.cabal.certificate import NAME, UNCOVERED, Proof, certificate, proved
 from cdo.cabal.delivery import Delivery, final
 from cdo.cabal.facts import (
-    CHAIR,
-    ROOT,
-    USER,
-    WATCHDOG,
     Acceptance,
     Check,
     Collab,
@@ -40,6 +36,7 @@ from cdo.cabal.facts import (
     Version,
     slug,
 )
+from cdo.cabal.names import CHAIR, ROOT, USER, WATCHDOG
 from cdo.errors import SessionError
 from cdo.markup import sections
 from cdo.types import Json
@@ -347,6 +344,9 @@ def test_deliverables_call_things_by_their_names_and_link_what_is_delivered() ->
         "> **Decision:** As Users\n\nUsers, version 1 by operative 1 for the user, Old plan, "
         "the concern “No paging”; [[p:p99]] and Users stay [[x]]\n"
     )
+    code = "[[p:p7]]\n```sh\nif [[ p:p7 ]]; then echo [[v:v70]]; fi\n```\n[[p:p8]]"
+    text = layout.deliverable(state, replace(version, content=code, outcome=""), {})
+    assert text == code.replace("[[p:p7]]\n", "Users\n", 1).replace("\n[[p:p8]]", "\nUsers") + "\n"
 
 
 def test_nothing_of_others_is_markup_in_final() -> None:

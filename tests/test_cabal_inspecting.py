@@ -12,20 +12,10 @@ from pydantic import ValidationError
 
 from cdo.cabal.acceptance import current, due, identity, lacking, parts
 from cdo.cabal.criteria import made
-from cdo.cabal.facts import (
-    ROOT,
-    WATCHDOG,
-    Check,
-    Criterion,
-    Inspection,
-    Result,
-    State,
-    Step,
-    Verdict,
-    Version,
-)
+from cdo.cabal.facts import Check, Criterion, Inspection, Result, State, Step, Verdict, Version
 from cdo.cabal.inspecting import inspected
 from cdo.cabal.items import CriterionItem
+from cdo.cabal.names import ROOT, WATCHDOG
 from cdo.cabal.replies import InspectReply
 from tests.missions import ALEX, JORDAN, todo
 
@@ -100,7 +90,7 @@ def test_an_inspection_is_of_the_newest_version_and_its_definition_of_done() -> 
     assert newest(after) == Inspection(
         "i7", "p4", "v6", identity(state.products["p4"].dod),
         (Result("d1", True, "## Rate limiting", "", "code"), Result("d2", True, QUOTE, "", WATCHDOG)),
-        (), Verdict.APPROVED, 3, len(state.events) + 1, (), {"clarity": 8},
+        (), Verdict.APPROVED, 3, len(state.events) + 1, (), (("clarity", 8),),
     )  # fmt: skip
     event = after.events[-1]
     assert (event.kind, event.actor, event.product, event.ref) == ("inspection", WATCHDOG, "p4", "i7")

@@ -13,10 +13,6 @@ from markdown_it import MarkdownIt
 from cdo import strict_yaml
 from cdo.cabal import acceptance, filed
 from cdo.cabal.facts import (
-    CHAIR,
-    ROOT,
-    USER,
-    WATCHDOG,
     Acceptance,
     Check,
     Collab,
@@ -35,6 +31,7 @@ from cdo.cabal.facts import (
     slug,
 )
 from cdo.cabal.layout import EditedVersion, Letter, LetterFormat, VersionFormat, deliverables, files, speaker
+from cdo.cabal.names import CHAIR, ROOT, USER, WATCHDOG
 from cdo.types import InvalidReply
 from tests.missions import ALEX, JORDAN, V3, V4, todo
 
@@ -246,7 +243,7 @@ def test_a_collab_and_an_inspection_come_back_from_their_files(one: str, two: st
     inspection = Inspection(
         "i2", "p4", "v3", "0" * 64, (Result("d1", True, one, two, "code"), Result("d2", False, "", three, WATCHDOG)),
         (Finding("quality", 6, two, three, "d2", "c6"), Finding("security", 1, one, "")), Verdict.NEEDS_REVISION, 3,
-        17, (("p5", "1" * 64), ("p6", "")), {"clarity": 7},
+        17, (("p5", "1" * 64), ("p6", "")), (("clarity", 7),),
     )  # fmt: skip
     assert filed.inspection_of(filed.inspection_text(inspection)) == inspection
 

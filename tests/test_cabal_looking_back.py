@@ -155,6 +155,10 @@ def test_a_mission_is_listed_shown_and_restored_from_its_branch(done: Desk) -> N
         r"MVP Features Selection +accepted +2 .v7. +operative-2 +approved", shown
     )
     assert done("final", "a").ok().out.encode() == before["FINAL.md"]
+    for file in ("CERTIFICATE.yaml", next(file for file in before if file.endswith("/v7.md"))):
+        assert done("show", "a", file.removesuffix(".md")).ok().out.encode() == before[file], file
+    for name in ("products", "products/../FINAL", "/etc/hosts"):
+        explained(done("show", "a", name), 2, "has no file")
     done("restore", "a").ok()
     after = lying(done.session())
     assert {**after, "journal.jsonl": b""} == {**before, "journal.jsonl": b""}
@@ -461,8 +465,10 @@ def test_missions_are_set_side_by_side_and_never_beside_a_deliberation(todo: Des
     "how",
     [
         "done",
-        "asking",
-        *(pytest.param(how, marks=pytest.mark.slow) for how in ("done", "unfinished", "unresolved", "torn", "empty")),
+        *(
+            pytest.param(how, marks=pytest.mark.slow)
+            for how in ("asking", "unfinished", "unresolved", "torn", "empty")
+        ),
     ],
 )
 def test_no_command_breaks_on_a_mission(todo: Desk, provider: Provider, how: str) -> None:

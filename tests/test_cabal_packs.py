@@ -16,11 +16,7 @@ from pydantic import BaseModel
 from cdo import briefs
 from cdo.cabal import fitting
 from cdo.cabal.facts import (
-    CHAIR,
-    ENVOY,
-    ROOT,
     STEPS,
-    WATCHDOG,
     Acceptance,
     Assignment,
     Check,
@@ -38,10 +34,10 @@ from cdo.cabal.facts import (
     Status,
     Step,
     Version,
-    operatives,
 )
 from cdo.cabal.formats import StepFormat
 from cdo.cabal.items import Asked
+from cdo.cabal.names import CHAIR, ENVOY, ROOT, WATCHDOG, operatives
 from cdo.cabal.packs import Brief, Pack, facts, pack
 from cdo.cabal.replies import REPLIES, ContextRequest
 from cdo.content import PACKAGED, Library

@@ -12,7 +12,7 @@ import pytest
 from cdo.cabal import reducer
 from cdo.cabal.crew import Crew
 from cdo.cabal.delivery import Delivery
-from cdo.cabal.facts import CHAIR, WATCHDOG, operatives
+from cdo.cabal.names import CHAIR, WATCHDOG, operatives
 from cdo.cabal.program import Desk, cabal
 from cdo.content import Library
 from cdo.crewing import kernel, plan, seats

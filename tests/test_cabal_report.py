@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
@@ -22,10 +21,6 @@ from cdo.archive import Kept
 from cdo.cabal import acceptance, report
 from cdo.cabal.crew import Crew
 from cdo.cabal.facts import (
-    CHAIR,
-    ROOT,
-    USER,
-    WATCHDOG,
     Acceptance,
     Assignment,
     Collab,
@@ -42,9 +37,9 @@ from cdo.cabal.facts import (
     Step,
     Verdict,
     Version,
-    operatives,
 )
 from cdo.cabal.layout import deliverables, files
+from cdo.cabal.names import CHAIR, ROOT, USER, WATCHDOG, operatives
 from cdo.content import PACKAGED, Library
 from cdo.errors import ContentError
 from cdo.frozen import begun
@@ -55,6 +50,7 @@ from cdo.settings import Settings
 from cdo.spent import Spent
 from cdo.types import Ask
 from cdo.wording import money, visible
+from tests.effort import at_most
 from tests.missions import ALEX, JORDAN, MISSION, REQUEST, todo
 from tests.pages import Page, inert, parsed
 from tests.test_report import HOSTILE
@@ -626,11 +622,9 @@ def test_a_large_mission_is_a_small_page() -> None:
     told = large()
     session = kept(told)
     report.page(kept(course(1)), course(1), LIBRARY)  # what is imported once
-    began = time.process_time()
-    html = report.page(session, told, LIBRARY)
-    took = time.process_time() - began
+    with at_most(4):  # twice the two seconds of benchmarks/report.py, which a machine that does nothing else takes
+        html = report.page(session, told, LIBRARY)
     assert len(html.encode()) <= 3_000_000, len(html.encode())
-    assert took <= 2.0 * 2, took  # two seconds, on a machine that others use as well
     page = parsed(html)
     inert(page)
     assert {f"p{number}" for number in range(1, 51)} <= set(page.ids)

@@ -253,7 +253,10 @@ def test_a_question_pauses_the_run_and_its_answer_reaches_the_chair(todo: Desk, 
     ask = question("Which database?", "PostgreSQL", "SQLite")
     provider.script = told({"r0-bootstrap": ask, "r0-bootstrap-2": bootstrap()})
     explained(todo(*TEAM, REQUEST), 6, "Which database?", "PostgreSQL / SQLite", "cdo answer a")
-    assert todo("resume", "a").failed(6) and names(provider) == ["r0-bootstrap"]
+    paused = todo("resume", "a", "--json").failed(6).json
+    assert names(provider) == ["r0-bootstrap"]
+    assert (paused["status"], paused["unit"], paused["turns"], paused["calls"]) == ("paused", "round", 0, 1)
+    assert (paused["question"], paused["options"]) == ("Which database?", ["PostgreSQL", "SQLite"])
     assert "SQLite" in todo("answer", "a", "2").ok().out
     todo("resume", "a", "-q").ok()
     second = next(info.prompt for info in provider.calls if info.call == "r0-bootstrap-2")

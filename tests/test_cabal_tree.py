@@ -13,8 +13,9 @@ from pydantic import ValidationError
 
 from cdo.cabal.acceptance import depth, holds, identity
 from cdo.cabal.events import called, recorded
-from cdo.cabal.facts import CHAIR, ENVOY, ROOT, WATCHDOG, Kind, State, Status, Step
+from cdo.cabal.facts import Kind, State, Status, Step
 from cdo.cabal.items import TreeOperation
+from cdo.cabal.names import CHAIR, ENVOY, ROOT, WATCHDOG
 from cdo.cabal.references import listed
 from cdo.cabal.tree import LEVELS, PRESETS, PRODUCTS, drafted, reopened
 from tests.missions import ALEX, JORDAN, todo

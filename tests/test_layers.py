@@ -17,7 +17,16 @@ PACKAGE = ROOT / "cdo"
 # A module imports only from the lines above its own, also inside functions.
 LAYERS: tuple[tuple[str, ...], ...] = (
     # Nouns.
-    ("__init__", "types", "errors", "results", "backends.__init__", "backends.local_server", "cabal.__init__"),
+    (
+        "__init__",
+        "types",
+        "errors",
+        "results",
+        "backends.__init__",
+        "backends.local_server",
+        "cabal.__init__",
+        "cabal.names",
+    ),
     ("cabal.facts",),
     ("durable", "gauge", "gbnf", "ignore", "schemas", "secrets", "signals", "wording"),  # what needs no other part
     ("hypertext", "spent", "strict_yaml", "words", "policy", "tree", "ranking", "sessions", "git", "bd", "queries"),
@@ -91,9 +100,9 @@ PROGRAMS = (
     "hypotheses", "motions", "rca", "minutes", "convergence", "plan", "estimate", "proposal", "plan_edits",
     "cabal.acceptance", "cabal.bounded", "cabal.bulletin", "cabal.crew", "cabal.criteria", "cabal.delivery",
     "cabal.discourse", "cabal.events", "cabal.facts", "cabal.filed", "cabal.fitting", "cabal.formats",
-    "cabal.grammars", "cabal.inspecting", "cabal.items", "cabal.layout", "cabal.packs", "cabal.program",
-    "cabal.reducer", "cabal.references", "cabal.replies", "cabal.reviewing", "cabal.sight", "cabal.transaction",
-    "cabal.tree", "cabal.writing",
+    "cabal.grammars", "cabal.inspecting", "cabal.items", "cabal.layout", "cabal.names", "cabal.packs",
+    "cabal.program", "cabal.reducer", "cabal.references", "cabal.replies", "cabal.reviewing", "cabal.sight",
+    "cabal.transaction", "cabal.tree", "cabal.writing",
 )  # fmt: skip
 HEAVY = ("litellm", "rich", "git", "watchfiles", "aiohttp", "xllamacpp")
 SESSION = ("durable", "writer", "store")  # what writes into sessions

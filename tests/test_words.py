@@ -17,6 +17,7 @@ from cdo.words import (
     Vocabulary,
     parse,
     problem_source,
+    request,
     vocabulary,
 )
 
@@ -320,6 +321,18 @@ def test_after_the_problem_began_no_word_is_an_arg(problem: str, rest: list[str]
 @given(st.lists(st.text(), min_size=1).filter(lambda words: bool("".join(words).strip())))
 def test_after_two_dashes_the_problem_is_verbatim(words: list[str]) -> None:
     assert parse([], VOCABULARY, after_dashes=words) == invocation(" ".join(words))
+
+
+@pytest.mark.parametrize("word", ["deep", "exec", "quick,hitl", "lev-exec"])
+def test_a_request_has_no_args(word: str) -> None:
+    for words in ([word], [word, "Build a TODO app"], [word, "the", "app"]):
+        with pytest.raises(UsageError, match="not for `cdo cabal`"):
+            request(words, VOCABULARY)
+    for words in ([f"{word} the app"], ["Build", word], ["Go", "deeper"]):
+        assert request(words, VOCABULARY) == " ".join(words)
+    for words in ([], [""], [" ", "\n"]):
+        with pytest.raises(UsageError, match="empty"):
+            request(words, VOCABULARY)
 
 
 def test_imports_are_light() -> None:

@@ -7,7 +7,7 @@ of the definition of done as it reads now, and newer than whatever made older on
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping
 from functools import lru_cache
 from hashlib import sha256
 
@@ -46,40 +46,27 @@ def parts(state: State, product: str) -> Parts:
 
     For what is a container itself it is the hash of its own parts.
     """
-    tree = _tree(state)
     order, seen = [product], {product}
     for id in order:  # grows while it is read
-        inner = [item.id for item in _held(tree, id) if item.container and item.id not in seen]
+        inner = [item.id for item in held(state, id) if item.container and item.id not in seen]
         seen.update(inner)
         order += inner
     known: dict[str, Parts] = {}
     for id in reversed(order):
-        known[id] = tuple((item.id, _content(state, item, known)) for item in _held(tree, id))
+        known[id] = tuple((item.id, _content(state, item, known)) for item in held(state, id))
     return known[product]
 
 
 def held(state: State, product: str) -> tuple[Product, ...]:
     """What a container's acceptance rests on: its live children, each that is no container followed by what is live
     below it. What lies in a container among them is that one's to hold."""
-    return _held(_tree(state), product)
-
-
-def _tree(state: State) -> Mapping[str, Sequence[Product]]:
-    """The live products by what they are directly below."""
-    tree: dict[str, list[Product]] = {}
-    for item in state.live():
-        tree.setdefault(item.parent or "", []).append(item)
-    return tree
-
-
-def _held(tree: Mapping[str, Sequence[Product]], product: str) -> tuple[Product, ...]:
     found: dict[str, Product] = {}  # by id: what is a ring by mistake ends too
-    rest = [*reversed(tree.get(product, ()))]
+    rest = [*reversed(state.below.get(product, ()))]
     while rest:
         item = rest.pop()
         if item.id not in found:
             found[item.id] = item
-            rest += () if item.container else reversed(tree.get(item.id, ()))
+            rest += () if item.container else reversed(state.below.get(item.id, ()))
     return tuple(found.values())
 
 
@@ -201,10 +188,10 @@ def holds(state: State, product: str) -> bool:
 
     False also where a blocking collab was raised since, or something that a container holds no longer holds.
     """
-    tree, rest, seen = _tree(state), [product], {product}
+    rest, seen = [product], {product}
     while rest:
         item = state.products[rest.pop()]
-        inner = [each.id for each in _held(tree, item.id)] if item.container else []
+        inner = [each.id for each in held(state, item.id)] if item.container else []
         if (item.container and not inner) or not _kept(state, item):
             return False
         rest += (id for id in inner if id not in seen)
@@ -261,20 +248,15 @@ def due(state: State) -> tuple[str, ...]:
     Live products whose newest version has no inspection that holds; then containers, the deepest first, that have
     none and of what they hold each has one or stands in the list.
     """
-    tree, newest = _tree(state), {item.product: item for item in state.inspections.values()}
-    seen = {item.id for item in state.live() if _is_current(state, item, newest)}
+    seen = {item.id for item in state.live() if current(state, item.id)}
     found = [item.id for item in state.live() if not item.container and item.versions and item.id not in seen]
     containers = [item for item in state.live() if item.container]
     for item in sorted(containers, key=lambda item: -depth(state, item)):
-        inner = _held(tree, item.id)
+        inner = held(state, item.id)
         ready = inner and all(each.id in seen or each.id in found for each in inner)
         if ready and item.id not in seen:
             found.append(item.id)
     return tuple(found)
-
-
-def _is_current(state: State, product: Product, newest: Mapping[str, Inspection]) -> bool:
-    return product.id in newest and not _outdated(state, product, newest[product.id])
 
 
 def depth(state: State, product: Product) -> int:

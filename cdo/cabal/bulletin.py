@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from cdo.cabal.facts import OWN, ROOT, Collab, Inspection, Product, State
+from cdo.cabal.facts import Collab, Inspection, Product, State
+from cdo.cabal.names import OWN, ROOT
 from cdo.types import Json
 
 

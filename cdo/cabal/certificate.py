@@ -388,11 +388,14 @@ class _ProductProof:
 
     def _held(self, found: Inspection | None) -> list[str]:
         parts = [list(part) for part in self._parts()]
-        open_ = [item for item in self.state.children(self.product.id) if item.live]
         return [
             "" if parts == self.claimed.get("parts", []) else "what it holds is not what is certified",
             "" if found and [list(part) for part in found.parts] == parts else "what it holds was not inspected so",
-            *(f"{_called(item)} is not accepted" for item in open_ if not acceptance.holds(self.state, item.id)),
+            *(
+                f"{_called(item)} is not accepted"
+                for item in acceptance.held(self.state, self.product.id)
+                if not acceptance.holds(self.state, item.id)
+            ),
         ]
 
     def _same(self) -> list[str]:

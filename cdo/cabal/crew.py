@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from cdo.cabal.facts import CHAIR, ENVOY, WATCHDOG, operatives
+from cdo.cabal.names import CHAIR, ENVOY, WATCHDOG, operatives
 from cdo.schemas import Schema
 
 Round = Annotated[int, Field(ge=1, le=100)]

@@ -15,9 +15,6 @@ from cdo.cabal import references
 from cdo.cabal.events import called, identifiers, recorded, told
 from cdo.cabal.facts import (
     BLOCKING,
-    CHAIR,
-    ENVOY,
-    WATCHDOG,
     Collab,
     Event,
     Message,
@@ -30,6 +27,7 @@ from cdo.cabal.facts import (
     Version,
 )
 from cdo.cabal.items import CollabItem, FeedbackResponse, ReflectionItem, RemarkItem
+from cdo.cabal.names import CHAIR, ENVOY, WATCHDOG
 from cdo.cabal.references import absent, listed
 from cdo.cabal.replies import PresentReply, ReflectReply, ReviewReply, Talk
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from cdo.cabal.facts import CHAIR, ENVOY, USER, WATCHDOG, Event, State, Step
+from cdo.cabal.facts import Event, State, Step
+from cdo.cabal.names import CHAIR, ENVOY, USER, WATCHDOG
 from cdo.cabal.references import REFERENCE
 from cdo.wording import flat
 

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
+from cdo.cabal.names import CHAIR, ENVOY, WATCHDOG
 from cdo.types import Json
 
-MODE = "cabal"  # how a plan says that it is a mission's
-CHAIR, WATCHDOG, ENVOY, USER = "chair-1", "watchdog-1", "envoy-1", "u:user-1"
-OWN = "the chair's"  # how the status is called of what only the chair writes, and nobody accepts
-ROOT = "p1"  # the product that holds all others; code makes it
 BLOCKING = 8  # from this importance or severity on a collab, a finding or a criterion lost blocks acceptance
 REVISION = 5  # from this severity on a finding wants a revision, and becomes a linked collab
 REQUESTS, ITERATIONS = 5, 3  # pairs in one request for context, and such requests in one step
@@ -72,11 +70,6 @@ class Verdict(enum.StrEnum):
     APPROVED = "approved"
     NEEDS_REVISION = "needs_revision"
     BLOCKED = "blocked"
-
-
-def operatives(count: int) -> tuple[str, ...]:
-    """The ids of a team's operatives."""
-    return tuple(f"operative-{number}" for number in range(1, count + 1))
 
 
 def fingerprint(text: str) -> str:
@@ -312,7 +305,7 @@ class Inspection:
     round: int
     at: int
     parts: tuple[tuple[str, str], ...] = ()
-    ratings: Mapping[str, int] = field(default_factory=dict)
+    ratings: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -437,7 +430,7 @@ class State:
 
     def about(self, product: str, *, closed: bool = False) -> tuple[Collab, ...]:
         """The open collabs of a product, or all, oldest first."""
-        return tuple(item for item in self.collabs.values() if item.product == product and (closed or item.open))
+        return tuple(item for item in self._said.get(product, ()) if closed or item.open)
 
     def blockers(self, product: str) -> tuple[Collab, ...]:
         """What is said of a product that keeps it from being accepted."""
@@ -445,7 +438,7 @@ class State:
 
     def inspection(self, product: str) -> Inspection | None:
         """The newest inspection of a product, whether or not it still holds."""
-        return next((item for item in reversed(self.inspections.values()) if item.product == product), None)
+        return self._inspected.get(product)
 
     def owned(self, agent: str) -> tuple[Product, ...]:
         """The products of an agent that are not archived."""
@@ -455,7 +448,32 @@ class State:
 
     def live(self) -> tuple[Product, ...]:
         """The products that have to be accepted before the mission is done."""
+        return self._live
+
+    # Every step asks these of every product, and a state never changes: each is gathered once.
+
+    @cached_property
+    def below(self) -> Mapping[str, Sequence[Product]]:
+        """The live products by the id of what they are directly below, "" for the root."""
+        found: dict[str, list[Product]] = {}
+        for item in self.live():
+            found.setdefault(item.parent or "", []).append(item)
+        return found
+
+    @cached_property
+    def _live(self) -> tuple[Product, ...]:
         return tuple(item for item in self.products.values() if item.live)
+
+    @cached_property
+    def _said(self) -> Mapping[str, Sequence[Collab]]:
+        found: dict[str, list[Collab]] = {}
+        for item in self.collabs.values():
+            found.setdefault(item.product, []).append(item)
+        return found
+
+    @cached_property
+    def _inspected(self) -> Mapping[str, Inspection]:
+        return {item.product: item for item in self.inspections.values()}
 
     def named(self, words: str) -> str:
         """The id of the product that a person calls by its id, else by its name (a live one first); "" for none."""

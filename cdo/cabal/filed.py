@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -42,6 +42,7 @@ PLACE = re.compile(r"(products/(p[1-9][0-9]*)-[a-z0-9-]+)/(product\.yaml|([vci])
 _ACTIVE = re.compile(r"([\\`*\[\]<>|&#~])")
 _MARKER = re.compile(r"^([0-9]{0,9})([-+=.)])")
 _PLAIN_INTEGER = 10**18  # what is larger comes back from YAML as text
+WRITTEN = 2048  # facts that never change, and whose files are asked for several times in one command
 
 
 def inert(text: object, limit: int = 600) -> str:
@@ -192,6 +193,7 @@ def _criterion_of(item: Mapping[str, Any]) -> Criterion:
 # -- what is written once, and collabs -------------------------------------------------------------
 
 
+@lru_cache(maxsize=WRITTEN)
 def version_text(version: Version) -> str:
     """v3.md: what a version is, with its hash, then its content byte for byte."""
     head = {
@@ -243,6 +245,7 @@ def collab_of(text: str) -> Collab:
     return _fact(Collab, {**head, "comment": comment})
 
 
+@lru_cache(maxsize=WRITTEN)
 def inspection_text(inspection: Inspection) -> str:
     """i2.md: what was inspected, each criterion with its evidence and the findings; then the same to read."""
     head = {
@@ -273,6 +276,8 @@ def inspection_of(text: str) -> Inspection:
     """The inspection of an i2.md; raises ValueError with what is wrong."""
     head, _ = opened(text)
     data = {"dod": head.pop("dod_sha256", ""), "results": [], "findings": [], **head}
+    if isinstance(ratings := data.get("ratings"), dict):
+        data["ratings"] = tuple(ratings.items())
     for result in data["results"] if isinstance(data["results"], list) else ():
         if isinstance(result, dict):
             result.update({key: result.get(key, "") for key in ("quote", "note")})

@@ -11,9 +11,10 @@ from typing import Any
 
 from cdo.blocks import too_long, validate
 from cdo.cabal import grammars, reducer
+from cdo.cabal.discourse import Judged
 from cdo.cabal.facts import State, Step
 from cdo.cabal.references import absent
-from cdo.cabal.replies import REPLIES, ContextRequest, Said
+from cdo.cabal.replies import REPLIES, ContextRequest, Said, StepReply
 from cdo.cabal.tree import PRESETS
 from cdo.markup import fenced, unwrap
 from cdo.strict_yaml import shown
@@ -41,6 +42,7 @@ class StepFormat:
     about: tuple[str, ...] = ()
     last: bool = False
     presets: tuple[str, ...] = PRESETS
+    _known: list[tuple[StepReply, State, Judged]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -64,10 +66,19 @@ class StepFormat:
         if kind == REQUEST:
             return self._requested(data)
         reply = validate(REPLIES[self.step], data, "The reply")
-        _, problems = reducer.judged(self.state, self.step, self.agent, reply, self.about, self.presets)
+        _, problems = self.judged(reply, self.state)
         if problems:
             raise InvalidReply(_bounded(problems))
         return reply
+
+    def judged(self, reply: StepReply, state: State) -> Judged:
+        """`reducer.judged`; what was judged as it came is not judged again where nothing has happened since."""
+        for known, before, found in self._known:
+            if known is reply and before is state:
+                return found
+        found = reducer.judged(state, self.step, self.agent, reply, self.about, self.presets)
+        self._known[:] = [(reply, state, found)]
+        return found
 
     def repair(self, text: str) -> tuple[str, tuple[str, ...]] | None:
         """Nothing: whatever cdo put in would count as said by the agent."""

@@ -16,7 +16,6 @@ from cdo.cabal.events import recorded
 from cdo.cabal.facts import (
     BLOCKING,
     REVISION,
-    WATCHDOG,
     Collab,
     Criterion,
     Finding,
@@ -27,6 +26,7 @@ from cdo.cabal.facts import (
     Step,
 )
 from cdo.cabal.items import FindingItem, InspectionItem, ResultItem
+from cdo.cabal.names import WATCHDOG
 from cdo.cabal.references import listed
 from cdo.cabal.replies import InspectReply
 from cdo.reports import folded
@@ -130,7 +130,7 @@ def _inspection(state: State, product: Product, item: InspectionItem) -> State:
     findings += _unmet(product, results, findings)
     latest = state.latest(product.id)
     version = latest.id if latest and not product.container else ""
-    ratings = {str(name): degree for name, degree in item.ratings.items()}
+    ratings = tuple((str(name), degree) for name, degree in item.ratings.items())
     came_to = verdict(finding.severity for finding in findings)
     text = f"{product.name}: {came_to.value.replace('_', ' ')}"
     after = recorded(state, Step.INSPECT, "inspection", WATCHDOG, text, product.id, id)

@@ -12,11 +12,12 @@ from pydantic import BeforeValidator, Field
 from cdo import strict_yaml
 from cdo.blocks import Block, validate
 from cdo.cabal import acceptance
-from cdo.cabal.facts import ROOT, USER, Event, Product, State, Status, Version
+from cdo.cabal.facts import Event, Product, State, Status, Version
 from cdo.cabal.filed import collab_text, inert, inspection_text, page, product_text, version_text
 from cdo.cabal.items import CONTENT, CollabKind, Degree
+from cdo.cabal.names import ROOT, USER
 from cdo.cabal.references import REFERENCE
-from cdo.markup import MAX_FRONT_MATTER, line_breaks, split_front_matter
+from cdo.markup import MAX_FRONT_MATTER, fences, line_breaks, split_front_matter
 from cdo.types import InvalidReply
 from cdo.wording import counted, flat, visible
 
@@ -199,7 +200,8 @@ def _chat(state: State) -> str:
 def deliverable(state: State, version: Version, files: Mapping[str, str]) -> str:
     """An accepted version as its reader gets it: a Decision's outcome first, then the content, ids in words.
 
-    `files` are the places of deliverables by product: products are called by their names, which link there.
+    `files` are the places of deliverables by product: products are called by their names, which link there. Fenced
+    code stays as it was accepted.
     """
     place = files.get(version.product, "")
     up = "../" * (place.count("/") - 1)
@@ -210,7 +212,10 @@ def deliverable(state: State, version: Version, files: Mapping[str, str]) -> str
         return f"[{name}]({up}{there.removeprefix(DELIVERED)})" if there and there != place else name or match[0]
 
     outcome = f"> **Decision:** {inert(spoken(state, version.outcome))}\n\n" if version.outcome else ""
-    return f"{outcome}{REFERENCE.sub(word, version.content)}\n".encode("utf-8", "replace").decode()
+    lines = version.content.split("\n")
+    code = {number for fence in fences(lines) for number in range(fence.start, fence.end)}
+    body = "\n".join(line if number in code else REFERENCE.sub(word, line) for number, line in enumerate(lines))
+    return f"{outcome}{body}\n".encode("utf-8", "replace").decode()
 
 
 def spoken(state: State, text: str) -> str:

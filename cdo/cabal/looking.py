@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from cdo.archive import Archive
-from cdo.cabal.facts import CHAIR, ENVOY, STEPS, WATCHDOG, State, Step
+from cdo.cabal.facts import STEPS, State, Step
+from cdo.cabal.names import CHAIR, ENVOY, WATCHDOG
 from cdo.cabal.program import shown
 from cdo.cabal.retrace import retrace
 from cdo.context import estimate_tokens

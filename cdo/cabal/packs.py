@@ -12,23 +12,10 @@ from functools import cached_property
 from typing import Any
 
 from cdo.cabal import acceptance, reducer
-from cdo.cabal.facts import (
-    CHAIR,
-    ENVOY,
-    ROOT,
-    Collab,
-    Kind,
-    Need,
-    Product,
-    Question,
-    Remark,
-    State,
-    Status,
-    Step,
-    Version,
-)
+from cdo.cabal.facts import Collab, Kind, Need, Product, Question, Remark, State, Status, Step, Version
 from cdo.cabal.fitting import TOKEN, Item, fit_own, fit_shared, runs, size
 from cdo.cabal.items import Asked
+from cdo.cabal.names import CHAIR, ENVOY, ROOT
 from cdo.cabal.references import cited
 from cdo.cabal.sight import NEWS, Sight
 from cdo.wording import flat

@@ -17,11 +17,12 @@ from cdo.cabal import acceptance, fitting, packs, reducer, reviewing
 from cdo.cabal.bulletin import bulletin
 from cdo.cabal.crew import Crew
 from cdo.cabal.delivery import Delivery
-from cdo.cabal.facts import CHAIR, ENVOY, ITERATIONS, WATCHDOG, Kind, State, Step
+from cdo.cabal.facts import ITERATIONS, Kind, State, Step
 from cdo.cabal.filed import untouched
 from cdo.cabal.formats import StepFormat
 from cdo.cabal.layout import LETTER, EditedVersion, Letter, LetterFormat, VersionFormat, deliverables, files
-from cdo.cabal.packs import Brief
+from cdo.cabal.names import CHAIR, ENVOY, WATCHDOG
+from cdo.cabal.packs import Brief, Pack
 from cdo.cabal.replies import (
     BootstrapReply,
     ContextRequest,
@@ -231,11 +232,11 @@ class _Work:
         if not briefs:
             return {}
         base = self.desk.state = reducer.stepped(self.desk.state)
-        waiting, said = dict(briefs), dict[str, tuple[str, Any]]()
+        waiting, said = dict(briefs), dict[str, tuple[Call, Any]]()
         for iteration in range(ITERATIONS + 1):
             last = iteration == ITERATIONS
             waiting = {agent: replace(brief, last=brief.last or last) for agent, brief in waiting.items()}
-            calls = [self.call(base, step, agent, brief) for agent, brief in waiting.items()]
+            calls = self.calls(base, step, waiting)
             lenient = step is not Step.BOOTSTRAP  # without a charter there is nothing to go on with
             replies = yield from self._heard(Batch(tuple(calls), quorum=1, lenient=lenient))
             again: dict[str, Brief] = {}
@@ -245,12 +246,12 @@ class _Work:
                 elif isinstance(reply.data, ContextRequest):
                     again[agent] = replace(brief, asked=(*brief.asked, *reply.data.requests))
                 else:
-                    said[agent] = call.name, reply.data
+                    said[agent] = call, reply.data
             waiting = again
             if not waiting:
                 break
         for agent in filter(said.__contains__, briefs):  # whoever asked for more first is not behind for that
-            self._take(step, agent, *said[agent], briefs[agent].products)
+            self._take(step, agent, *said[agent])
         yield from self._publish(told=False)
         return {agent: data for agent, (_, data) in said.items()}
 
@@ -260,12 +261,16 @@ class _Work:
         self.desk.asked = ()
         return replies
 
-    def call(self, state: State, step: Step, agent: str, brief: Brief) -> Call:
-        """One call to one agent: what it is shown, and how its reply is judged."""
+    def calls(self, state: State, step: Step, briefs: Mapping[str, Brief]) -> list[Call]:
+        """A call to each agent: what it is shown of `state`, and how its reply is judged."""
+        shown = {agent: packs.pack(state, step, agent, brief, self.crew.tokens) for agent, brief in briefs.items()}
+        for agent, pack in shown.items():
+            self.desk.state = reducer.looked(self.desk.state, agent, pack.shown)
+        return [self._call(step, agent, brief, shown[agent]) for agent, brief in briefs.items()]
+
+    def _call(self, step: Step, agent: str, brief: Brief, pack: Pack) -> Call:
+        state, seat = self.desk.state, self.crew.seats[agent]
         name = self._numbered(f"r{state.round}-{step}" + (f"-{agent}" if agent in state.team else ""))
-        pack = packs.pack(state, step, agent, brief, self.crew.tokens)
-        self.desk.state = reducer.looked(self.desk.state, agent, pack.shown)
-        seat = self.crew.seats[agent]
         data: dict[str, Json] = {
             "turn": state.round,
             "role": agent,
@@ -290,21 +295,21 @@ class _Work:
         number = self.desk.numbers[name] = self.desk.numbers.get(name, 0) + 1
         return name if number == 1 else f"{name}-{number}"
 
-    def _take(self, step: Step, agent: str, call: str, data: Any, about: Sequence[str]) -> None:
+    def _take(self, step: Step, agent: str, call: Call, data: Any) -> None:
         """Take a reply in. Where another of the same step has closed a collab first, only that part is left out."""
-        state, presets = self.desk.state, self.crew.presets
-        after, problems = reducer.judged(state, step, agent, data, about, presets)
+        state, format = self.desk.state, cast(StepFormat, call.format)
+        after, problems = format.judged(data, state)
         if problems and isinstance(data, ReflectReply | WriteReply | ReviewReply | InspectReply):
             gone = {item.id for item in state.collabs.values() if not item.open}
             change: dict[str, Any] = {
                 key: tuple(id for id in getattr(data, key) if id not in gone) for key in ("confirms", "withdraws")
             }
-            after, problems = reducer.judged(state, step, agent, data.model_copy(update=change), about, presets)
+            after, problems = format.judged(data.model_copy(update=change), state)
         if problems:
             self.desk.state = reducer.missed(state, step, agent, f"overtaken by others: {problems[0]}")
             return
         known = len(state.events)
-        events = tuple(replace(event, call=call) for event in after.events[known:])
+        events = tuple(replace(event, call=call.name) for event in after.events[known:])
         self.desk.state = replace(after, events=(*after.events[:known], *events))
 
     def _missed(self, step: Step, agent: str, reply: Reply) -> None:
@@ -459,4 +464,4 @@ def _context(state: State, product: str, attached: Sequence[str]) -> str:
 
 def shown(plan: Plan, crew: Crew, state: State, step: Step, agent: str, product: str) -> Call:
     """The call by which an agent would be asked of a product now."""
-    return _Work(plan, crew, Desk(state)).call(state, step, agent, Brief((product,)))
+    return _Work(plan, crew, Desk(state)).calls(state, step, {agent: Brief((product,))})[0]

@@ -12,22 +12,9 @@ from itertools import islice
 
 from cdo.cabal.discourse import Judged, presented, raised, reflected, reviewed
 from cdo.cabal.events import called, recorded, told
-from cdo.cabal.facts import (
-    CHAIR,
-    ENVOY,
-    STEPS,
-    USER,
-    WATCHDOG,
-    Assignment,
-    Kind,
-    Question,
-    Remark,
-    State,
-    Status,
-    Step,
-    operatives,
-)
+from cdo.cabal.facts import STEPS, Assignment, Kind, Question, Remark, State, Status, Step
 from cdo.cabal.inspecting import inspected
+from cdo.cabal.names import CHAIR, ENVOY, USER, WATCHDOG, operatives
 from cdo.cabal.references import listed
 from cdo.cabal.replies import (
     BootstrapReply,

@@ -16,9 +16,6 @@ from cdo import __version__, hypertext, plots
 from cdo.cabal import acceptance
 from cdo.cabal.facts import (
     BLOCKING,
-    CHAIR,
-    ENVOY,
-    WATCHDOG,
     Acceptance,
     Collab,
     Event,
@@ -33,6 +30,7 @@ from cdo.cabal.facts import (
     Version,
 )
 from cdo.cabal.layout import places, speaker, walk
+from cdo.cabal.names import CHAIR, ENVOY, WATCHDOG
 from cdo.cabal.references import REFERENCE
 from cdo.final import final_section
 from cdo.frozen import read_frozen

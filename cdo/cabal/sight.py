@@ -9,7 +9,6 @@ from functools import cached_property
 from cdo.cabal import acceptance, criteria
 from cdo.cabal.discourse import renewed
 from cdo.cabal.facts import (
-    WATCHDOG,
     Collab,
     Criterion,
     Event,
@@ -23,6 +22,7 @@ from cdo.cabal.facts import (
     Version,
 )
 from cdo.cabal.fitting import Item, middle_cut
+from cdo.cabal.names import WATCHDOG
 from cdo.wording import flat
 
 VERSIONS = 3  # versions of a history that are told one by one

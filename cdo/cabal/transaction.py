@@ -17,19 +17,7 @@ from cdo.blocks import twice
 from cdo.cabal import acceptance, discourse, references
 from cdo.cabal.discourse import Judged
 from cdo.cabal.events import called, recorded, told
-from cdo.cabal.facts import (
-    CHAIR,
-    ROOT,
-    Acceptance,
-    Assignment,
-    Kind,
-    Mission,
-    Product,
-    State,
-    Status,
-    Step,
-    slug,
-)
+from cdo.cabal.facts import Acceptance, Assignment, Kind, Mission, Product, State, Status, Step, slug
 from cdo.cabal.items import (
     AcceptanceItem,
     AssignmentItem,
@@ -40,6 +28,7 @@ from cdo.cabal.items import (
     VersionItem,
     WaiverItem,
 )
+from cdo.cabal.names import CHAIR, ROOT
 from cdo.cabal.references import absent, listed
 from cdo.cabal.replies import BootstrapReply, PlanReply
 from cdo.cabal.tree import PRESETS, Drafted, drafted, planted, reopened, settled
@@ -47,7 +36,6 @@ from cdo.cabal.writing import alike, letters, unbound, versioned
 
 ORDERS = 24  # products that one operative is given to write in a round: a reply has to hold them
 _NAME = 120  # characters of the root's name
-_PART = ("Any part of the mission that the chair assigns", "General")  # of an operative that was given none
 
 
 # -- round 0 ---------------------------------------------------------------------------------------
@@ -57,7 +45,7 @@ def bootstrapped(state: State, reply: BootstrapReply, presets: Collection[str] =
     """The state with its charter and first products, and what is wrong with the reply; with anything, as it was.
 
     A reply that asks a question changes nothing. Personas and domains of agents who are not in the team are dropped;
-    an agent who was given none gets a plain one. The root holds all and is named after the mission.
+    what an agent was not given is not made up. The root holds all and is named after the mission.
     """
     if reply.halt is not None:
         return state, ()
@@ -78,19 +66,18 @@ def _charter(state: State, reply: BootstrapReply, draft: Drafted) -> Mission:
     def text(value: str) -> str:
         return settled(value, draft.made)
 
-    domains = _domains(reply.operative_domains, state.team, draft.made)
-    parts = {agent: domains.get(agent, _PART) for agent in state.team}
-    personas = {agent: text(reply.personas[agent]) for agent in state.agents if agent in reply.personas}
-    for agent in state.agents:
-        part = f" Your part: {parts[agent][0]}." if agent in domains else ""
-        personas.setdefault(agent, f"You are {called(agent)} of this team.{part}")
     return Mission(
         text(reply.mission),
         tuple(map(text, reply.objectives)),
         tuple(map(text, reply.constraints)),
-        {agent: personas[agent] for agent in state.agents},
-        parts,
+        _personas(reply.personas, state.agents, draft.made),
+        _domains(reply.operative_domains, state.team, draft.made),
     )
+
+
+def _personas(items: Mapping[str, str], agents: Sequence[str], made: Mapping[str, str]) -> dict[str, str]:
+    """Who the agents of the team are."""
+    return {agent: settled(items[agent], made) for agent in agents if agent in items}
 
 
 def _domains(
@@ -161,12 +148,11 @@ class _Plan:
         mission = self.state.mission
         assert mission is not None  # a plan follows a bootstrap
         now = replace(mission, **self.state.pending)
-        personas = {agent: self._text(text) for agent, text in (item.personas or {}).items()}
         new: dict[str, Any] = {
             "mission": self._text(item.mission or "") or now.mission,
             "objectives": tuple(map(self._text, item.objectives or ())) or now.objectives,
             "constraints": tuple(map(self._text, item.constraints or ())) or now.constraints,
-            "personas": {agent: personas.get(agent, text) for agent, text in now.personas.items()},
+            "personas": {**now.personas, **_personas(item.personas or {}, self.state.agents, self.made)},
             "domains": {**now.domains, **_domains(item.operative_domains or {}, self.state.team, self.made)},
         }
         changed = {key: value for key, value in new.items() if value != getattr(now, key)}

@@ -7,8 +7,9 @@ whatever was inspected and refers to it.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from cdo.blocks import twice
 from cdo.cabal import criteria, references
@@ -25,10 +26,18 @@ SHARED = 98  # percent of their shingles that two texts share which are nearly t
 _SHINGLE = 25  # letters and digits: about five words
 
 
+@lru_cache(maxsize=256)  # a reply is judged when it comes, and again when it is taken in
 def alike(old: str, new: str) -> bool:
     """Whether two texts are nearly the same, by the runs of letters and digits that they share; takes linear time."""
-    first, second = _shingles(letters(old)), _shingles(letters(new))
-    return 100 * len(first & second) >= SHARED * len(first | second)
+    first, second, other = set(_shingles(letters(old))), letters(new), set[str]()
+    enough = (100 - SHARED) * (len(first) + len(second)) // 100  # of what the old one lacks, however much is shared
+    for shingle in _shingles(second):
+        if shingle not in first:
+            other.add(shingle)
+            if len(other) > enough:
+                return False
+    both = set(_shingles(second)) - other
+    return 100 * len(both) >= SHARED * len(first | other)
 
 
 def letters(text: str) -> str:
@@ -36,8 +45,8 @@ def letters(text: str) -> str:
     return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", criteria.seen(text)).casefold()))
 
 
-def _shingles(found: str) -> set[str]:
-    return {found[at : at + _SHINGLE] for at in range(max(1, len(found) - _SHINGLE + 1))}
+def _shingles(found: str) -> Iterator[str]:
+    return (found[at : at + _SHINGLE] for at in range(max(1, len(found) - _SHINGLE + 1)))
 
 
 # -- what an operative wrote -----------------------------------------------------------------------
