@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 EPILOG = """\b
 Examples:
   cdo cabal "Build a simple TODO list web application MVP"
-  cdo cabal -m anthropic/claude-sonnet-4-5 --seat watchdog=openai/gpt-4.1 -c docs/ @request.md
+  cdo cabal -m anthropic/claude-sonnet-5-5 --seat watchdog=openai/gpt-4.1 -c docs/ @request.md
   cdo answer todo "httpOnly cookies"     # then: cdo resume todo
   cdo verify todo                        # prove what was accepted from the files alone
 

@@ -130,9 +130,8 @@ def _moved(before: State, after: State) -> bool:
         return True
     if any(item.blocking and after.collabs[id].how in _SETTLED for id, item in before.collabs.items()):
         return True
-    last = {item.product: item for item in before.inspections.values()}
     for item in islice(after.inspections.values(), len(before.inspections), None):
-        old = last.get(item.product)
+        old = before.inspection(item.product)
         if old is not None and old.dod != item.dod:
             continue
         had = {result.criterion for result in (old.results if old else ()) if result.passed}

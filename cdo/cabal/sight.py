@@ -75,11 +75,6 @@ class Sight:
         return {id: sorted(items, key=lambda item: -item.importance) for id, items in found.items()}
 
     @cached_property
-    def inspections(self) -> dict[str, Inspection]:
-        """The newest inspection of each product."""
-        return {item.product: item for item in self.state.inspections.values()}
-
-    @cached_property
     def below(self) -> dict[str | None, list[Product]]:
         """What is not archived, by parent."""
         found: dict[str | None, list[Product]] = {}
@@ -139,7 +134,7 @@ class Sight:
 
     def whole(self, product: Product) -> Item:
         """A product with all that is open on it."""
-        latest, inspection = self.state.latest(product.id), self.inspections.get(product.id)
+        latest, inspection = self.state.latest(product.id), self.state.inspection(product.id)
         order = self.state.assignments.get(product.id)
         history = () if self.step in _BLIND else self.state.history(product.id)
         return {
@@ -220,7 +215,7 @@ class Sight:
 
     def _part(self, product: Product) -> Item:
         """A child, as its container's inspection sees it."""
-        inspection = self.inspections.get(product.id)
+        inspection = self.state.inspection(product.id)
         return {**self.row(product, 0), "verdict": inspection.verdict.value if inspection else ""}
 
     def _notes(self, inspection: Inspection | None) -> list[Item]:
