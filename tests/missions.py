@@ -154,7 +154,8 @@ def _inspected(
     state: State, id: str, product: str, version: str, verdict: Verdict, results: tuple[Result, ...],
     findings: tuple[Finding, ...],
 ) -> State:  # fmt: skip
-    from cdo.cabal.acceptance import identity, parts
+    from cdo.cabal.acceptance import parts
+    from cdo.cabal.facts import identity
 
     name = state.products[product].name
     state = _event(state, Step.INSPECT, "inspection", WATCHDOG, f"{name}: {verdict.value}", product, id)
@@ -231,7 +232,7 @@ def _approved(state: State) -> State:
 
 def _done(state: State) -> State:
     """Round 3: the chair accepts all and ends the mission."""
-    from cdo.cabal.acceptance import identity
+    from cdo.cabal.facts import identity
 
     state = replace(state, round=3, assignments={}, reflections=())
     products, acceptances = dict(state.products), {}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdo.cabal.acceptance import current, due, holds, identity, lacking, parts, unaccepted, verdict
+from cdo.cabal.acceptance import current, due, holds, lacking, parts, unaccepted, verdict
 from cdo.cabal.criteria import material
 from cdo.cabal.facts import (
     Acceptance,
@@ -26,6 +26,7 @@ from cdo.cabal.facts import (
     Verdict,
     Version,
     fingerprint,
+    identity,
 )
 from cdo.cabal.names import CHAIR, ROOT, WATCHDOG
 from cdo.types import Json

@@ -34,6 +34,7 @@ from cdo.cabal.facts import (
     Status,
     Step,
     Version,
+    identity,
     slug,
 )
 from cdo.cabal.names import CHAIR, ROOT, USER, WATCHDOG
@@ -134,7 +135,7 @@ def _accepted(state: State, id: str, quote: str = "", waiver: str = "", findings
         for item in product.dod
     )
     name = f"i{len(state.inspections) + 50}" if not findings else "i90"
-    dod = acceptance.identity(product.dod)
+    dod = identity(product.dod)
     inspection = Inspection(
         name, id, latest.id if latest else "", dod, results, findings,
         acceptance.verdict(item.severity for item in findings), 3, 99,

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from cdo.cabal.acceptance import current, due, identity, lacking, parts
+from cdo.cabal.acceptance import current, due, lacking, parts
 from cdo.cabal.criteria import made
-from cdo.cabal.facts import Check, Criterion, Inspection, Result, State, Step, Verdict, Version
+from cdo.cabal.facts import Check, Criterion, Inspection, Result, State, Step, Verdict, Version, identity
 from cdo.cabal.inspecting import inspected
 from cdo.cabal.items import CriterionItem
 from cdo.cabal.names import ROOT, WATCHDOG

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from cdo import strict_yaml
-from cdo.cabal import acceptance, filed
+from cdo.cabal import filed
 from cdo.cabal.facts import (
     Acceptance,
     Check,
@@ -28,6 +28,7 @@ from cdo.cabal.facts import (
     Status,
     Verdict,
     Version,
+    identity,
     slug,
 )
 from cdo.cabal.layout import EditedVersion, Letter, LetterFormat, VersionFormat, deliverables, files, speaker
@@ -161,7 +162,7 @@ def test_a_products_file_says_how_it_stands_and_for_what_it_was_accepted() -> No
     state = todo(3)
     data = strict_yaml.load(written(state)["products/p4-tech-arch/product.yaml"])
     assert isinstance(data, dict)
-    assert data["dod_sha256"] == acceptance.identity(state.products["p4"].dod)
+    assert data["dod_sha256"] == identity(state.products["p4"].dod)
     assert data["accepted"] == {
         "version": "v4", "sha256": state.versions["v4"].sha, "dod_sha256": data["dod_sha256"], "inspection": "i4",
         "round": 3,
@@ -263,10 +264,10 @@ def test_a_product_comes_back_from_its_file_with_the_same_definition_of_done(
     product = Product(
         "p4", name, Kind.DECISION, None, None, dod, Status.ACCEPTED, False, "deep", ("v1",), 7, why, "slug", 2
     )
-    accepted = Acceptance("p4", "v1", "0" * 64, acceptance.identity(dod), "i1", why, 3)
+    accepted = Acceptance("p4", "v1", "0" * 64, identity(dod), "i1", why, 3)
     back, pinned = filed.product_of(filed.product_text(product, accepted))
     assert (back, pinned) == (product, accepted)
-    assert acceptance.identity(back.dod) == accepted.dod
+    assert identity(back.dod) == accepted.dod
 
 
 def test_all_files_of_a_mission_come_back_as_its_facts() -> None:
@@ -419,7 +420,7 @@ def grown(*nodes: tuple[str, str, str, Kind]) -> State:
         products[id] = Product(id, name, kind, parent, ALEX, (), status, versions=own, slug=slug(name))
         if not held:
             versions[made.id] = made
-            dod = acceptance.identity(())
+            dod = identity(())
             inspections[f"i{id[1:]}0"] = Inspection(f"i{id[1:]}0", id, made.id, dod, (), (), Verdict.APPROVED, 3, 99)
             acceptances[id] = Acceptance(id, made.id, made.sha, dod, f"i{id[1:]}0", "", 3)
     return replace(state, products=products, versions=versions, inspections=inspections, acceptances=acceptances)

@@ -38,7 +38,7 @@ from cdo.cabal.facts import (
 from cdo.cabal.formats import StepFormat
 from cdo.cabal.items import Asked
 from cdo.cabal.names import CHAIR, ENVOY, ROOT, WATCHDOG, operatives
-from cdo.cabal.packs import Brief, Pack, facts, pack
+from cdo.cabal.packs import Brief, Pack, facts, packs
 from cdo.cabal.replies import REPLIES, ContextRequest
 from cdo.content import PACKAGED, Library
 from cdo.context import estimate_tokens
@@ -71,6 +71,11 @@ def worded(state: State, step: Step, agent: str, made: Pack, block: str, context
     texts = {"00-input": state.request, **({"00-context": context} if context else {})}
     rules, user = briefs.messages(call, texts, LIBRARY)
     return {"system": rules.text, "shared": user.text[: user.shared].strip(), "own": user.text[user.shared :]}[block]
+
+
+def pack(state: State, step: Step, agent: str, brief: Brief, budget: int) -> Pack:
+    """What an agent is shown that takes the step alone."""
+    return packs(state, step, {agent: brief}, budget)[agent]
 
 
 def prompt(state: State, step: Step, agent: str, brief: Brief | None = None, budget: int = PLENTY) -> str:
@@ -230,6 +235,23 @@ def test_the_rules_are_the_same_for_everybody(step: Step) -> None:
     state = State(REQUEST, TEAM) if step is Step.BOOTSTRAP else todo(1)
     made = [worded(state, step, agent, pack(state, step, agent, Brief(), PLENTY), "system") for agent in TEAM]
     assert made[0] == made[1]
+
+
+@pytest.mark.parametrize("step", [Step.REFLECT, Step.WRITE, Step.REVIEW])
+def test_all_that_take_a_step_at_one_time_are_shown_the_same_share(step: Step) -> None:
+    state = todo(2)
+    ids = [item.id for item in state.live() if item.versions]
+    briefs = {ALEX: Brief((ids[0],)), JORDAN: Brief((ids[-1],))}
+    for budget in (PLENTY, 700):
+        first, second = packs(state, step, briefs, budget).values()
+        assert first.shared == second.shared and first.own != second.own
+        alone = [pack(state, step, agent, brief, budget) for agent, brief in briefs.items()]
+        assert [item.own["identity"] for item in alone] == [first.own["identity"], second.own["identity"]]
+        if step is Step.REVIEW:  # whose versions they are, the other one does not hear either what its author says
+            rows = {row["id"]: row["summary"] for row in first.shared["tree"]}
+            for id in (ids[0], ids[-1]):
+                latest = state.latest(id)
+                assert latest and latest.summary and latest.summary not in rows.get(id, "")
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from cdo import hypertext, plots, strict_yaml
 from cdo.archive import Kept
-from cdo.cabal import acceptance, report
+from cdo.cabal import report
 from cdo.cabal.crew import Crew
 from cdo.cabal.facts import (
     Acceptance,
@@ -37,6 +37,7 @@ from cdo.cabal.facts import (
     Step,
     Verdict,
     Version,
+    identity,
 )
 from cdo.cabal.layout import deliverables, files
 from cdo.cabal.names import CHAIR, ROOT, USER, WATCHDOG, operatives
@@ -609,7 +610,7 @@ def grown(state: State, number: int) -> State:
         tell(Step.INSPECT, "inspection", WATCHDOG, item.id, "")
         id = f"i{len(inspections) + 1}"
         inspections[id] = Inspection(
-            id, item.id, version.id, acceptance.identity(item.dod), results, (finding,), Verdict.NEEDS_REVISION,
+            id, item.id, version.id, identity(item.dod), results, (finding,), Verdict.NEEDS_REVISION,
             number, len(events),
         )  # fmt: skip
     return replace(

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from cdo.cabal.acceptance import depth, holds, identity
+from cdo.cabal.acceptance import depth, holds
 from cdo.cabal.events import called, recorded
-from cdo.cabal.facts import Kind, State, Status, Step
+from cdo.cabal.facts import Kind, State, Status, Step, identity
 from cdo.cabal.items import TreeOperation
 from cdo.cabal.names import CHAIR, ENVOY, ROOT, WATCHDOG
 from cdo.cabal.references import listed

@@ -14,7 +14,6 @@ from hashlib import sha256
 from cdo.cabal.facts import (
     BLOCKING,
     REVISION,
-    Criterion,
     Finding,
     Inspection,
     Product,
@@ -25,12 +24,6 @@ from cdo.cabal.facts import (
 )
 
 Parts = tuple[tuple[str, str], ...]
-
-
-def identity(dod: tuple[Criterion, ...]) -> str:
-    """SHA-256 (hex) of a definition of done: ids, texts, checks, in this order. Keys have no order."""
-    listed = [[item.id, item.text, item.check.kind, item.check.value] for item in dod]
-    return sha256(json.dumps(listed, sort_keys=True, separators=(",", ":")).encode("ascii")).hexdigest()
 
 
 def verdict(severities: Iterable[int]) -> Verdict:
@@ -97,7 +90,7 @@ def _outdated(state: State, product: Product, found: Inspection) -> str:
             return "what it holds has changed since its last inspection"
     elif not latest or found.version != latest.id:
         return "its newest version has not been inspected"
-    if found.dod != identity(product.dod):
+    if found.dod != product.dod_sha:
         return "its definition of done has changed since its last inspection"
     if found.at <= product.stale_at:
         return f"its last inspection is stale: {product.stale_why or 'something that it rests on has changed'}"
@@ -202,7 +195,7 @@ def holds(state: State, product: str) -> bool:
 def _kept(state: State, product: Product) -> bool:
     """Whether a product is accepted as it is now, whatever it holds."""
     pinned = state.acceptances.get(product.id)
-    if product.status is not Status.ACCEPTED or pinned is None or pinned.dod != identity(product.dod):
+    if product.status is not Status.ACCEPTED or pinned is None or pinned.dod != product.dod_sha:
         return False
     if state.blockers(product.id):
         return False

@@ -340,7 +340,7 @@ class _ProductProof:
         return ["" if due == said else f"{place} is not the content of its version"]
 
     def _dod(self, found: Inspection | None) -> list[str]:
-        now = acceptance.identity(self.product.dod)
+        now = self.product.dod_sha
         pins = {
             "accepted for": self.state.acceptances[self.product.id].dod,
             "certified": self.claimed.get("dod_sha256"),

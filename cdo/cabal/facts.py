@@ -7,6 +7,7 @@ is never changed in place: `reducer` makes the next one from a recorded reply.
 from __future__ import annotations
 
 import enum
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -106,6 +107,12 @@ class Criterion:
     check: Check = Check()
 
 
+def identity(dod: tuple[Criterion, ...]) -> str:
+    """SHA-256 (hex) of a definition of done: ids, texts, checks, in this order. Keys have no order."""
+    listed = [[item.id, item.text, item.check.kind, item.check.value] for item in dod]
+    return sha256(json.dumps(listed, sort_keys=True, separators=(",", ":")).encode("ascii")).hexdigest()
+
+
 @dataclass(frozen=True)
 class Product:
     """One node of the tree. `versions` are ids in order; `decide_by` is the preset of a Decision's deliberation.
@@ -139,6 +146,11 @@ class Product:
     def container(self) -> bool:
         """Whether it holds others and has no content of its own."""
         return self.kind in (Kind.COLLECTION, Kind.ORCHESTRATION)
+
+    @cached_property
+    def dod_sha(self) -> str:
+        """The identity of its definition of done as it reads now."""
+        return identity(self.dod)
 
     @property
     def folder(self) -> str:

@@ -14,7 +14,6 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cdo import strict_yaml
-from cdo.cabal.acceptance import identity
 from cdo.cabal.facts import (
     Acceptance,
     Check,
@@ -131,7 +130,7 @@ def product_text(product: Product, acceptance: Acceptance | None) -> str:
         "slug": product.slug,
         "round": product.round,
         "dod": [_criterion(item) for item in product.dod],
-        "dod_sha256": identity(product.dod),
+        "dod_sha256": product.dod_sha,
         "accepted": accepted,
     }
     return _noted("", _stored(strict_yaml.dump(_lean(head))))

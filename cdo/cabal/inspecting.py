@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from cdo.blocks import twice
 from cdo.cabal import criteria, discourse, references
-from cdo.cabal.acceptance import identity, parts, verdict
+from cdo.cabal.acceptance import parts, verdict
 from cdo.cabal.events import recorded
 from cdo.cabal.facts import (
     BLOCKING,
@@ -140,7 +140,7 @@ def _inspection(state: State, product: Product, item: InspectionItem) -> State:
         after, finding = _linked(after, product, finding, id)
         linked.append(finding)
     made = Inspection(
-        id, product.id, version, identity(product.dod), results, tuple(linked), came_to, state.round, at,
+        id, product.id, version, product.dod_sha, results, tuple(linked), came_to, state.round, at,
         parts(state, product.id) if product.container else (), ratings,
     )  # fmt: skip
     return replace(after, inspections={**after.inspections, id: made})

@@ -6,7 +6,7 @@ open is told, and histories are bounded, so that a pack grows with what changed 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -62,27 +62,47 @@ class Pack:
     left_out: tuple[str, ...]
 
 
-def pack(state: State, step: Step, agent: str, brief: Brief, budget: int) -> Pack:
-    """What `agent` is shown in `step` within `budget` estimated tokens, the step's own rules not counted.
+def packs(state: State, step: Step, briefs: Mapping[str, Brief], budget: int) -> dict[str, Pack]:
+    """What each agent is shown in `step` within `budget` estimated tokens, the step's own rules not counted.
 
-    What binds the agent (decisions, its orders, what it has to answer) is shown even where that exceeds the budget.
+    What binds an agent (decisions, its orders, what it has to answer) is shown even where that exceeds the budget.
     """
-    view = _View(state, step, agent, brief)
-    shared, own = view.shared(), view.own()
     room = max(0, budget * TOKEN - CLOSING)
     # In a step of many the share must not depend on what one of them is shown; elsewhere it takes what is free.
     part = room // (6 if step is Step.INSPECT else 3)
-    taken = size(own)
-    share = part if step in _MANY else max(part, room - taken)
-    left, hidden = fit_shared(shared, share)
-    told = (*view.capped, *left)
-    more, silent = fit_own(own, room - size(shared) - size([*told]), taken)
-    left_out = (*told, *more)
-    own["left_out"] = list(left_out)
-    whole = {item["id"] for key in ("products", "attached", "requested") for item in own[key]}
-    listed = {row["id"] for row in shared["tree"]} - set(silent)
-    shown = tuple(id for id in state.products if id in whole or (id in listed and id not in hidden))
-    return Pack(shared, own, shown, left_out)
+    every = Brief(tuple(dict.fromkeys(id for brief in briefs.values() for id in brief.products)))
+    common = _Share.of(_View(state, step, "", every), part) if step in _MANY else None
+    found: dict[str, Pack] = {}
+    for agent, brief in briefs.items():
+        view = _View(state, step, agent, brief)
+        own = view.own()
+        taken = size(own)
+        share = common or _Share.of(view, max(part, room - taken))
+        told = (*view.capped, *share.left_out)
+        more, silent = fit_own(own, room - share.size - size([*told]), taken)
+        left_out = (*told, *more)
+        own["left_out"] = list(left_out)
+        known = {item["id"] for key in ("products", "attached", "requested") for item in own[key]}
+        known |= share.listed - set(silent)
+        found[agent] = Pack(share.shared, own, tuple(id for id in state.products if id in known), left_out)
+    return found
+
+
+@dataclass(frozen=True)
+class _Share:
+    """What is the same for all that take a step at one time; `listed` are the products with a whole line in it."""
+
+    shared: Item
+    size: int
+    left_out: tuple[str, ...]
+    listed: frozenset[str]
+
+    @classmethod
+    def of(cls, view: _View, limit: int) -> _Share:
+        """The share of a view, shortened to `limit` bytes."""
+        shared = view.shared()
+        left, hidden = fit_shared(shared, limit)
+        return cls(shared, size(shared), tuple(left), frozenset(row["id"] for row in shared["tree"]) - set(hidden))
 
 
 def facts(state: State) -> tuple[tuple[str, str], ...]:

@@ -263,7 +263,7 @@ class _Work:
 
     def calls(self, state: State, step: Step, briefs: Mapping[str, Brief]) -> list[Call]:
         """A call to each agent: what it is shown of `state`, and how its reply is judged."""
-        shown = {agent: packs.pack(state, step, agent, brief, self.crew.tokens) for agent, brief in briefs.items()}
+        shown = packs.packs(state, step, briefs, self.crew.tokens)
         for agent, pack in shown.items():
             self.desk.state = reducer.looked(self.desk.state, agent, pack.shown)
         return [self._call(step, agent, brief, shown[agent]) for agent, brief in briefs.items()]

@@ -205,9 +205,7 @@ class _Plan:
         assert found is not None  # nothing is accepted without an inspection
         waiver = waiver if acceptance.lacking(self.state, product.id) else ""
         version, sha = (latest.id, latest.sha) if latest and not product.container else ("", "")
-        pinned = Acceptance(
-            product.id, version, sha, acceptance.identity(product.dod), found.id, waiver, self.state.round
-        )
+        pinned = Acceptance(product.id, version, sha, product.dod_sha, found.id, waiver, self.state.round)
         self._put(replace(product, status=Status.ACCEPTED))
         self.state = replace(self.state, acceptances={**self.state.acceptances, product.id: pinned})
         if waiver:
