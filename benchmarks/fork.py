@@ -12,36 +12,15 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from processes import ROOT, cdo
+
 SIZE = ("--turns", "10", "--width", "20")
-
-
-def command(place: Path, url: str, *words: str) -> float:
-    """Run `cdo words` in a folder with an environment of its own; return seconds."""
-    environment = {
-        "PATH": os.defpath,
-        "HOME": str(place),
-        "LANG": "C.UTF-8",
-        "PYTHONPATH": str(ROOT),
-        "OPENAI_BASE_URL": f"{url}/v1",
-        "OPENAI_API_KEY": "x",
-    }
-    began = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-m", "cdo", *words], cwd=place, env=environment, capture_output=True, text=True, check=False
-    )
-    wall = time.perf_counter() - began
-    if done.returncode:
-        raise SystemExit(f"exit {done.returncode}: {done.stderr[-500:]}")
-    return wall
 
 
 def calls(url: str) -> int:
@@ -56,12 +35,12 @@ def calls(url: str) -> int:
 
 def measure(url: str, place: Path, rounds: int) -> str:
     """The row: seconds of a fork, size of the session, and requests."""
-    command(place, url, "full", *SIZE, "--no-context", "--session", "a", "-m", "openai/bench", "Split the engine?")
+    cdo(place, "full", *SIZE, "--no-context", "--session", "a", "-m", "openai/bench", "Split the engine?", url=url)
     before = calls(url)
-    walls = [command(place, url, "fork", "a", "--no-run", "-q") for _ in range(rounds + 1)][1:]
+    walls = [cdo(place, "fork", "a", "--no-run", "-q", url=url).seconds for _ in range(rounds + 1)][1:]
     source = place / "tmp" / "cdo-a"
     size = sum(path.stat().st_size for path in source.rglob("*") if path.is_file()) / 1e6
-    floor = min(command(place, url, "--version") for _ in range(3))
+    floor = min(cdo(place, "--version").seconds for _ in range(3))
     return (
         f"| `cdo fork --no-run`, 20 agents × 10 turns ({size:.1f} MB) | {statistics.median(walls):.2f} s "
         f"| `cdo --version` | {floor:.2f} s | {calls(url) - before} requests |"

@@ -10,19 +10,19 @@ session. Every figure is a whole process from start to exit; the index is remove
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from processes import ROOT, cdo
+
 sys.path.insert(0, str(ROOT))
 
+CACHE = ".cache"  # where cdo keeps its index, below the home
 WARM_LIMIT = 0.5  # seconds that a warm `cdo list` may take
 SUBJECTS = ("the queue", "billing", "the importer", "search", "the cache", "logins", "exports", "the scheduler")
 VERBS = ("replace", "split", "rewrite", "drop", "cache", "move", "shard", "merge")
@@ -34,21 +34,6 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("cost",),
     ("cost", "--by", "model"),
 )
-
-
-def environment(folder: Path, url: str = "") -> dict[str, str]:
-    """What a process may see."""
-    keys = {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "x-bench-key-123456"} if url else {}
-    places = {"HOME": str(folder), "CDO_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": str(ROOT)}
-    return {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", **places, **keys}
-
-
-def cdo(folder: Path, *args: str, url: str = "") -> float:
-    """Run `cdo args` in a folder; returns its seconds."""
-    began = time.perf_counter()
-    command = [sys.executable, "-m", "cdo", *args]
-    subprocess.run(command, cwd=folder, env=environment(folder, url), check=True, capture_output=True)
-    return time.perf_counter() - began
 
 
 def fill(folder: Path, number: int) -> None:
@@ -83,8 +68,8 @@ def measured(folder: Path, args: Sequence[str], times: int, *, cold: bool) -> fl
     found = []
     for _ in range(times):
         if cold:
-            shutil.rmtree(folder / "cache", ignore_errors=True)
-        found.append(cdo(folder, *args))
+            shutil.rmtree(folder / CACHE, ignore_errors=True)
+        found.append(cdo(folder, *args).seconds)
     return statistics.median(found)
 
 
@@ -107,7 +92,7 @@ def main() -> int:
             warm = measured(folder, args, options.k, cold=False)
             slow |= args == ("list",) and warm > WARM_LIMIT
             print(f"| `cdo {' '.join(args)}` | {cold:.2f} | {warm:.2f} |", flush=True)
-        size = sum(file.stat().st_size for file in (folder / "cache").iterdir())
+        size = sum(file.stat().st_size for file in (folder / CACHE).rglob("*") if file.is_file())
         print(f"\nThe index takes {size / 1e6:.1f} MB.")
     if slow:
         print(f"A warm `cdo list` takes longer than {WARM_LIMIT} s.", file=sys.stderr)

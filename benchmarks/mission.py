@@ -12,55 +12,24 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from collections import defaultdict
-from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from processes import ROOT, cdo, python
+
 sys.path.insert(0, str(ROOT))
 
-from tests.cabal_team import busy_script  # noqa: E402 (it stands beside this folder)
-from tests.provider import Provider  # noqa: E402
+from tests.cabal_team import busy_script
+from tests.provider import Provider
 
 EARLY = 5  # the round that the last one with work is compared with
 _NAME = re.compile(r"r(\d+)-([a-z]+)")
 _AGENT = re.compile(r"-operative-\d+")
 FLOOR = "import cdo.cli, cdo.app, cdo.nesting, cdo.driving, aiohttp, rich.live, re2, jsonschema"
-
-
-@dataclass(frozen=True)
-class Process:
-    """A process that ended: seconds, and the most memory it held, in megabytes."""
-
-    seconds: float
-    megabytes: float
-
-
-def run(place: Path, url: str, *words: str) -> Process:
-    """Run Python with `words` in a folder with an environment of its own."""
-    environment = {
-        "PATH": os.defpath,
-        "HOME": str(place),
-        "LANG": "C.UTF-8",
-        "PYTHONPATH": str(ROOT),
-        "OPENAI_BASE_URL": f"{url}/v1",
-        "OPENAI_API_KEY": "x",
-    }
-    began = time.perf_counter()
-    with (place / "out.txt").open("wb") as out:
-        process = subprocess.Popen([sys.executable, *words], cwd=place, env=environment, stdout=out, stderr=out)
-        _, status, usage = os.wait4(process.pid, 0)
-    wall = time.perf_counter() - began
-    if code := os.waitstatus_to_exitcode(status):
-        raise SystemExit(f"exit {code}: {(place / 'out.txt').read_text()[-1000:]}")
-    return Process(wall, usage.ru_maxrss / 1024)
 
 
 def sizes(provider: Provider) -> dict[tuple[int, str], float]:
@@ -86,14 +55,14 @@ def slowest(provider: Provider) -> dict[str, float]:
 def measure(place: Path, products: int, rounds: int, latency: float) -> list[str]:
     """The rows."""
     with Provider(latency=latency, script=busy_script(products, rounds)) as provider:
-        words = ("-m", "cdo", "cabal", "-q", "--no-git", "-m", "openai/bench", "--operatives", "4", "--session", "a")
-        floor = run(place, provider.url, "-c", FLOOR)
-        mission = run(place, provider.url, *words, "--rounds", str(rounds), "Write the handbook.")
+        words = ("-q", "--no-git", "-m", "openai/bench", "--session", "a", "--operatives", "4")
+        floor = python(place, "-c", FLOOR)
+        mission = cdo(place, "cabal", *words, "--rounds", str(rounds), "Write the handbook.", url=provider.url)
         steps = slowest(provider)
         path = sum(steps.values())
         calls, late = len(provider.calls), rounds - 1
         told = sizes(provider)
-        again = [run(place, provider.url, "-m", "cdo", "resume", "a", "-q") for _ in range(3)]
+        again = [cdo(place, "resume", "a", "-q", url=provider.url) for _ in range(3)]
         asked = len(provider.calls) - calls
     session = place / "tmp" / "cdo-a"
     size = sum(file.stat().st_size for file in session.rglob("*") if file.is_file()) / 1e6

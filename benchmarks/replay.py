@@ -11,35 +11,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from processes import ROOT, cdo
+
 sys.path.insert(0, str(ROOT))
 
 PROBLEM = "Should the engine be rewritten, or staged behind a switch?"
-
-
-def cdo(folder: Path, *args: str, url: str = "") -> tuple[float, str]:
-    """Run `cdo args` in a folder; returns its seconds and what it printed."""
-    keys = {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "x-bench-key-123456"} if url else {}
-    places = {"HOME": str(folder), "PYTHONPATH": str(ROOT), "LANG": "C.UTF-8"}
-    began = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-m", "cdo", *args],
-        cwd=folder,
-        env={"PATH": os.environ["PATH"], **places, **keys},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return time.perf_counter() - began, done.stdout
 
 
 def measure(width: int, turns: int, count: int) -> dict[str, Any]:
@@ -53,9 +35,9 @@ def measure(width: int, turns: int, count: int) -> dict[str, Any]:
         provider.reset()
         cdo(folder, "replay", "big")  # not counted: it may compile
         runs = [cdo(folder, "replay", "big", "--json") for _ in range(count)]
-        found = json.loads(runs[0][1])
+        found = json.loads(runs[0].out)
         return {
-            "seconds": [seconds for seconds, _ in runs],
+            "seconds": [run.seconds for run in runs],
             "requests": len(provider.calls),
             "calls": found["calls"],
             "files": len(found["same"]),

@@ -11,22 +11,15 @@ clean environment, one of which is not counted.
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from processes import ROOT, cdo
+
 SECONDS, MEGABYTES = 2.0, 3.0  # what the page of 10 turns of 20 voices may take, and how large it may be
-
-
-def environment(home: Path, url: str = "") -> dict[str, str]:
-    """All that a process can see; `url` is the provider's."""
-    given = {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "x"} if url else {}
-    return {"PATH": os.defpath, "HOME": str(home), "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT), **given}
 
 
 def make(home: Path, turns: int, width: int) -> Path:
@@ -37,36 +30,16 @@ def make(home: Path, turns: int, width: int) -> Path:
             url = process.stdout.readline().strip() if process.stdout else ""
             if not url.startswith("http://127.0.0.1:"):
                 raise SystemExit("The provider did not start.")
-            size = ["--width", str(width), "--turns", str(turns)]
-            command = [
-                sys.executable,
-                "-m",
-                "cdo",
-                "full",
-                *size,
-                "--no-context",
-                "--session",
-                "bench",
-                "-q",
-                "Stage it?",
-            ]
-            done = subprocess.run(command, cwd=home, env=environment(home, url), capture_output=True, text=True)
+            size = ("--width", str(width), "--turns", str(turns))
+            cdo(home, "full", *size, "--no-context", "--session", "bench", "-q", "Stage it?", url=url)
         finally:
             process.terminate()
-    if done.returncode:
-        raise SystemExit(f"The run ended with {done.returncode}: {done.stderr.strip()}")
     return home / "tmp" / "cdo-bench"
 
 
 def report(session: Path, target: Path) -> float:
     """Write the page of a session in a process of its own; wall seconds from start to exit."""
-    command = [sys.executable, "-m", "cdo", "report", str(session), "-o", str(target)]
-    begin = time.perf_counter()
-    done = subprocess.run(command, cwd=target.parent, env=environment(target.parent), capture_output=True, text=True)
-    seconds = time.perf_counter() - begin
-    if done.returncode:
-        raise SystemExit(f"cdo report ended with {done.returncode}: {done.stderr.strip()}")
-    return seconds
+    return cdo(target.parent, "report", str(session), "-o", str(target)).seconds
 
 
 def main() -> int:

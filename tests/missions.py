@@ -24,13 +24,13 @@ from cdo.cabal.facts import (
     Remark,
     Response,
     Result,
-    State,
     Status,
     Step,
     Verdict,
     Version,
 )
 from cdo.cabal.names import CHAIR, ROOT, WATCHDOG, operatives
+from cdo.cabal.state import State
 
 REQUEST = "Build a simple TODO list web application MVP"
 TEAM = operatives(2)

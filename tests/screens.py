@@ -195,3 +195,41 @@ def _asked(log: Path) -> tuple[str, ...]:
     own = re.compile(r"(?:file|data|chrome[\w-]*):|https?://[\w.]+\.google(?:apis)?\.com/")
     found = dict.fromkeys(re.findall(r'"url":"([^"]+)"', log.read_text("utf-8", "replace")))
     return tuple(url for url in found if not own.match(url))
+
+
+# -- what is asked of every page -------------------------------------------------------------------
+
+
+def hostile(url: str) -> str:
+    """A text that wants to fetch from `url`, to run, to hide the page and to be wider than it."""
+    return (
+        f"<img src={url}/img><script>fetch('{url}/script')</script>![p]({url}/markdown.png)\n\n"
+        f"<link rel=stylesheet href={url}/css>\n\n"
+        f"<style>*{{display:none;background:url({url}/style)}}</style>\n\n"
+        f"<meta http-equiv=refresh content='0;url={url}/away'>\n\n{'wide ' * 3}{'x' * 400}\n\n"
+        f"| {' | '.join('column' + str(n) for n in range(20))} |\n|{'---|' * 20}\n\n```\n{'code ' * 80}\n```\n"
+    )
+
+
+def unfolded(html: str) -> str:
+    """A page with every fold open: nothing is hidden from the browser."""
+    return re.sub(r"<details( open)?", "<details open", html)
+
+
+def nothing_scrolls_sideways(page: Path, width: int) -> None:
+    """Fail where a page, or anything on it that is not meant to, is wider than the window."""
+    found = measured(page, width)
+    assert found["client"] == width
+    assert found["scroll"] <= width, found
+    assert not found["wide"], found["wide"][:5]
+
+
+def sheets(page: Path) -> tuple[int, int]:
+    """How many sheets a page is printed on, and how many it would be if its folds were printed as they are."""
+    html = page.read_text("utf-8")
+    rule = re.search(r"details::details-content \{[^}]*\}", html)
+    assert rule
+    folded = page.with_name("folded.html")
+    folded.write_text(html.replace(rule[0], ""), "utf-8")
+    opened, closed = (pdf(path).count(b"/Type /Page\n") for path in (page, folded))
+    return opened, closed

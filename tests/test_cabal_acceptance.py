@@ -21,7 +21,6 @@ from cdo.cabal.facts import (
     Kind,
     Product,
     Result,
-    State,
     Status,
     Verdict,
     Version,
@@ -29,6 +28,7 @@ from cdo.cabal.facts import (
     identity,
 )
 from cdo.cabal.names import CHAIR, ROOT, WATCHDOG
+from cdo.cabal.state import State
 from cdo.types import Json
 from tests.missions import ALEX, JORDAN, todo
 

@@ -30,7 +30,6 @@ from cdo.cabal.facts import (
     Product,
     Question,
     Result,
-    State,
     Status,
     Step,
     Version,
@@ -38,6 +37,7 @@ from cdo.cabal.facts import (
     slug,
 )
 from cdo.cabal.names import CHAIR, ROOT, USER, WATCHDOG
+from cdo.cabal.state import State
 from cdo.errors import SessionError
 from cdo.markup import sections
 from cdo.types import Json

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdo.cabal import bounded, criteria, references
-from cdo.cabal.facts import Check, Criterion, Kind, Product, Result, State, Status
+from cdo.cabal.facts import Check, Criterion, Kind, Product, Result, Status
 from cdo.cabal.items import CriterionItem
+from cdo.cabal.state import State
 from tests.effort import at_most
 from tests.missions import ALEX, JORDAN, V1, todo
 

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from cdo.cabal import reducer
 from cdo.cabal.discourse import presented, reflected, reviewed, talked
 from cdo.cabal.events import identifiers, told
-from cdo.cabal.facts import Acceptance, Kind, Product, State, Status, Step
+from cdo.cabal.facts import Acceptance, Kind, Product, Status, Step
 from cdo.cabal.names import CHAIR, ENVOY, ROOT, USER, WATCHDOG
 from cdo.cabal.replies import REPLIES, StepReply
+from cdo.cabal.state import State
 from cdo.cabal.writing import alike, versioned, wrote
 from tests.missions import ALEX, JORDAN, V2, V4, todo
 

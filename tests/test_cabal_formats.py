@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from cdo.artifacts import from_file, from_reply
 from cdo.cabal import acceptance, reducer
-from cdo.cabal.facts import State, Status, Step, Verdict
+from cdo.cabal.facts import Status, Step, Verdict
 from cdo.cabal.formats import MAX_PROBLEMS, StepFormat, extracted, load
 from cdo.cabal.names import CHAIR, ENVOY, ROOT, WATCHDOG
 from cdo.cabal.replies import ContextRequest, PlanReply, ReviewReply
 from cdo.cabal.reviewing import reviewers, unreviewed
+from cdo.cabal.state import State
 from cdo.types import InvalidReply
 from tests import cabal_team as team
 from tests.missions import ALEX, JORDAN, todo

@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 
 from cdo.backends import local
 from cdo.cabal import acceptance, reducer
-from cdo.cabal.facts import Criterion, Kind, State, Status, Step
+from cdo.cabal.facts import Criterion, Kind, Status, Step
 from cdo.cabal.formats import StepFormat, load
 from cdo.cabal.names import CHAIR, ENVOY, ROOT, WATCHDOG
 from cdo.cabal.replies import InspectReply, PlanReply
+from cdo.cabal.state import State
 from cdo.models import LOCAL_REPLY_TOKENS
 from tests import cabal_team as team
 from tests.missions import ALEX, JORDAN, todo

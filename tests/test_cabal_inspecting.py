@@ -12,11 +12,12 @@ from pydantic import ValidationError
 
 from cdo.cabal.acceptance import current, due, lacking, parts
 from cdo.cabal.criteria import made
-from cdo.cabal.facts import Check, Criterion, Inspection, Result, State, Step, Verdict, Version, identity
+from cdo.cabal.facts import Check, Criterion, Inspection, Result, Step, Verdict, Version, identity
 from cdo.cabal.inspecting import inspected
 from cdo.cabal.items import CriterionItem
 from cdo.cabal.names import ROOT, WATCHDOG
 from cdo.cabal.replies import InspectReply
+from cdo.cabal.state import State
 from tests.missions import ALEX, JORDAN, todo
 
 QUOTE = "The stack is React and Node."

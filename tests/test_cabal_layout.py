@@ -24,7 +24,6 @@ from cdo.cabal.facts import (
     Product,
     Question,
     Result,
-    State,
     Status,
     Verdict,
     Version,
@@ -33,6 +32,7 @@ from cdo.cabal.facts import (
 )
 from cdo.cabal.layout import EditedVersion, Letter, LetterFormat, VersionFormat, deliverables, files, speaker
 from cdo.cabal.names import CHAIR, ROOT, USER, WATCHDOG
+from cdo.cabal.state import State
 from cdo.types import InvalidReply
 from tests.missions import ALEX, JORDAN, V3, V4, todo
 

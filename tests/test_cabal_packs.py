@@ -30,7 +30,6 @@ from cdo.cabal.facts import (
     Question,
     Reflection,
     Remark,
-    State,
     Status,
     Step,
     Version,
@@ -40,6 +39,7 @@ from cdo.cabal.items import Asked
 from cdo.cabal.names import CHAIR, ENVOY, ROOT, WATCHDOG, operatives
 from cdo.cabal.packs import Brief, Pack, facts, packs
 from cdo.cabal.replies import REPLIES, ContextRequest
+from cdo.cabal.state import State
 from cdo.content import PACKAGED, Library
 from cdo.context import estimate_tokens
 from cdo.types import Call

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from cdo.cabal import acceptance, reducer, reviewing
-from cdo.cabal.facts import Kind, Product, State, Status, Step
+from cdo.cabal.facts import Kind, Product, Status, Step
 from cdo.cabal.names import CHAIR, ENVOY, ROOT, USER, WATCHDOG
 from cdo.cabal.replies import REPLIES
+from cdo.cabal.state import State
 
 IDS = re.compile(r"\[\[[pvcau]:|\b(?:operative|chair|watchdog|envoy)-[0-9]")
 HOLDS = {

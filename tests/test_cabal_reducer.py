@@ -9,9 +9,10 @@ import pytest
 
 from cdo.cabal import reducer
 from cdo.cabal.acceptance import current, due, lacking
-from cdo.cabal.facts import STEPS, Criterion, Kind, Product, Remark, State, Status, Step, Version
+from cdo.cabal.facts import STEPS, Criterion, Kind, Product, Remark, Status, Step, Version
 from cdo.cabal.names import CHAIR, ENVOY, ROOT, USER, WATCHDOG, operatives
 from cdo.cabal.reviewing import reviewers, unreviewed
+from cdo.cabal.state import State
 from cdo.cabal.writing import versioned
 from tests.missions import ALEX, JORDAN, REQUEST, V4, todo
 from tests.test_cabal_discourse import collab, reduced, reply, version

@@ -32,7 +32,6 @@ from cdo.cabal.facts import (
     Product,
     Question,
     Result,
-    State,
     Status,
     Step,
     Verdict,
@@ -41,6 +40,7 @@ from cdo.cabal.facts import (
 )
 from cdo.cabal.layout import deliverables, files
 from cdo.cabal.names import CHAIR, ROOT, USER, WATCHDOG, operatives
+from cdo.cabal.state import State
 from cdo.content import PACKAGED, Library
 from cdo.errors import ContentError
 from cdo.frozen import begun

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from cdo.cabal import report
-from cdo.cabal.facts import Collab, State
+from cdo.cabal.facts import Collab
+from cdo.cabal.state import State
 from tests import screens
 from tests.missions import ALEX
 from tests.test_cabal_report import LIBRARY, Course, course, kept
@@ -27,12 +28,7 @@ HEIGHTS = {"progress": 220, "work": 160}  # of the plots, as wide as 340
 def page(tmp_path_factory: pytest.TempPathFactory, bait: Bait) -> Iterator[Path]:
     """The folder of the TODO list's page; a version and a collab of it want to fetch, run and hide."""
     screens.browser()
-    evil = (
-        f"<img src={bait.url}/img><script>fetch('{bait.url}/script')</script>![p]({bait.url}/markdown.png)\n\n"
-        f"<style>*{{display:none;background:url({bait.url}/style)}}</style>\n\n"
-        f"<meta http-equiv=refresh content='0;url={bait.url}/away'>\n\n{'wide ' * 3}{'x' * 400}\n\n"
-        f"| {' | '.join('column' + str(n) for n in range(20))} |\n|{'---|' * 20}\n\n```\n{'code ' * 80}\n```\n"
-    )
+    evil = screens.hostile(bait.url)
 
     def worse(state: State) -> State:
         versions = {
@@ -49,8 +45,7 @@ def page(tmp_path_factory: pytest.TempPathFactory, bait: Bait) -> Iterator[Path]
     html = report.page(kept(changed), changed, LIBRARY)
     assert html.count(bait.url) >= 10
     (folder / "report.html").write_text(html, "utf-8")
-    # Every fold is open: nothing is hidden from the browser.
-    (folder / "open.html").write_text(re.sub(r"<details( open)?", "<details open", html), "utf-8")
+    (folder / "open.html").write_text(screens.unfolded(html), "utf-8")
     yield folder
 
 
@@ -102,10 +97,7 @@ def test_a_plot_that_is_missing_is_missed(page: Path) -> None:
 
 @pytest.mark.parametrize("width", [320, 360, 1280])
 def test_nothing_scrolls_sideways_with_every_fold_open(page: Path, width: int) -> None:
-    measured = screens.measured(page / "open.html", width)
-    assert measured["client"] == width
-    assert measured["scroll"] <= width, measured
-    assert not measured["wide"], measured["wide"][:5]
+    screens.nothing_scrolls_sideways(page / "open.html", width)
 
 
 def test_tables_of_words_are_stacked_where_it_is_narrow(page: Path) -> None:
@@ -122,10 +114,5 @@ def test_tables_of_words_are_stacked_where_it_is_narrow(page: Path) -> None:
 
 @pytest.mark.slow
 def test_print_opens_what_is_folded(page: Path) -> None:
-    html = (page / "report.html").read_text("utf-8")
-    rule = re.search(r"details::details-content \{[^}]*\}", html)
-    assert rule
-    folded = page / "folded.html"
-    folded.write_text(html.replace(rule[0], ""), "utf-8")
-    sheets = [screens.pdf(path).count(b"/Type /Page\n") for path in (page / "report.html", folded)]
-    assert sheets[0] > sheets[1], sheets
+    opened, folded = screens.sheets(page / "report.html")
+    assert opened > folded, (opened, folded)

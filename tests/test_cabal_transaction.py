@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from cdo.cabal.acceptance import holds, unaccepted
-from cdo.cabal.facts import Collab, Kind, State, Status, Verdict
+from cdo.cabal.facts import Collab, Kind, Status, Verdict
 from cdo.cabal.names import CHAIR, ENVOY, ROOT, USER, WATCHDOG, operatives
 from cdo.cabal.replies import BootstrapReply, PlanReply
+from cdo.cabal.state import State
 from cdo.cabal.transaction import ORDERS, bootstrapped, planned
 from tests.missions import ALEX, JORDAN, MISSION, REQUEST, TEAM, todo
 from tests.test_cabal_tree import DOD, OPERATIONS, add, legal, move, remove, update

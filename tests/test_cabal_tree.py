@@ -13,10 +13,11 @@ from pydantic import ValidationError
 
 from cdo.cabal.acceptance import depth, holds
 from cdo.cabal.events import called, recorded
-from cdo.cabal.facts import Kind, State, Status, Step, identity
+from cdo.cabal.facts import Kind, Status, Step, identity
 from cdo.cabal.items import TreeOperation
 from cdo.cabal.names import CHAIR, ENVOY, ROOT, WATCHDOG
 from cdo.cabal.references import listed
+from cdo.cabal.state import State
 from cdo.cabal.tree import LEVELS, PRESETS, PRODUCTS, drafted, reopened
 from tests.missions import ALEX, JORDAN, todo
 

@@ -28,6 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "cabal.names",
     ),
     ("cabal.facts",),
+    ("cabal.state",),
     ("durable", "gauge", "gbnf", "ignore", "schemas", "secrets", "signals", "wording"),  # what needs no other part
     ("hypertext", "spent", "strict_yaml", "words", "policy", "tree", "ranking", "sessions", "git", "bd", "queries"),
     ("cabal.acceptance", "cabal.bulletin", "cabal.fitting", "cabal.crew"),
@@ -102,7 +103,7 @@ PROGRAMS = (
     "cabal.discourse", "cabal.events", "cabal.facts", "cabal.filed", "cabal.fitting", "cabal.formats",
     "cabal.grammars", "cabal.inspecting", "cabal.items", "cabal.layout", "cabal.names", "cabal.packs",
     "cabal.program", "cabal.reducer", "cabal.references", "cabal.replies", "cabal.reviewing", "cabal.sight",
-    "cabal.transaction", "cabal.tree", "cabal.writing",
+    "cabal.state", "cabal.transaction", "cabal.tree", "cabal.writing",
 )  # fmt: skip
 HEAVY = ("litellm", "rich", "git", "watchfiles", "aiohttp", "xllamacpp")
 SESSION = ("durable", "writer", "store")  # what writes into sessions

@@ -63,13 +63,7 @@ def bait() -> Iterator[Bait]:
 def page(tmp_path_factory: pytest.TempPathFactory, bait: Bait) -> Iterator[Path]:
     """The story's page; its first voice wants to fetch, run and hide."""
     screens.browser()
-    evil = (
-        f"<img src={bait.url}/img><script>fetch('{bait.url}/script')</script>![p]({bait.url}/markdown.png)\n\n"
-        f"<link rel=stylesheet href={bait.url}/css>\n\n"
-        f"<style>*{{display:none;background:url({bait.url}/style)}}</style>\n\n"
-        f"<meta http-equiv=refresh content='0;url={bait.url}/away'>\n\n{'wide ' * 3}{'x' * 400}\n\n"
-        f"| {' | '.join('column' + str(n) for n in range(20))} |\n|{'---|' * 20}\n\n```\n{'code ' * 80}\n```\n"
-    )
+    evil = screens.hostile(bait.url)
 
     def script(info: RequestInfo) -> Answer | Fault | None:
         answer = stories.told(info)
@@ -84,8 +78,7 @@ def page(tmp_path_factory: pytest.TempPathFactory, bait: Bait) -> Iterator[Path]
         session = desk.session()
         html = (session / "report.html").read_text("utf-8")
         assert html.count(bait.url) >= 5
-        # Every fold is open: nothing is hidden from the browser.
-        (session / "open.html").write_text(re.sub(r"<details( open)?", "<details open", html), "utf-8")
+        (session / "open.html").write_text(screens.unfolded(html), "utf-8")
         yield session
 
 
@@ -144,10 +137,7 @@ def test_a_page_that_fetches_is_noticed(page: Path, bait: Bait) -> None:
 
 @pytest.mark.parametrize("width", [320, *WIDTHS])
 def test_nothing_scrolls_sideways_with_every_fold_open(page: Path, width: int) -> None:
-    measured = screens.measured(page / "open.html", width)
-    assert measured["client"] == width
-    assert measured["scroll"] <= width, measured
-    assert not measured["wide"], measured["wide"][:5]
+    screens.nothing_scrolls_sideways(page / "open.html", width)
 
 
 def test_tables_of_words_are_stacked_where_it_is_narrow(page: Path) -> None:
@@ -164,10 +154,5 @@ def test_tables_of_words_are_stacked_where_it_is_narrow(page: Path) -> None:
 
 @pytest.mark.slow
 def test_print_opens_what_is_folded(page: Path) -> None:
-    html = (page / "report.html").read_text("utf-8")
-    rule = re.search(r"details::details-content \{[^}]*\}", html)
-    assert rule
-    folded = page / "folded.html"
-    folded.write_text(html.replace(rule[0], ""), "utf-8")
-    sheets = [screens.pdf(path).count(b"/Type /Page\n") for path in (page / "report.html", folded)]
-    assert sheets[0] > sheets[1] + 2, sheets
+    opened, folded = screens.sheets(page / "report.html")
+    assert opened > folded + 2, (opened, folded)

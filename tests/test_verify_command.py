@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cdo.cabal.certificate import NAME
-from cdo.cabal.facts import State
+from cdo.cabal.state import State
 from tests.conftest import Desk, explained
 from tests.missions import todo
 from tests.repositories import git, repository

@@ -11,17 +11,8 @@ from collections.abc import Collection, Container, Iterable, Mapping
 from functools import lru_cache
 from hashlib import sha256
 
-from cdo.cabal.facts import (
-    BLOCKING,
-    REVISION,
-    Finding,
-    Inspection,
-    Product,
-    State,
-    Status,
-    Verdict,
-    Version,
-)
+from cdo.cabal.facts import BLOCKING, REVISION, Finding, Inspection, Product, Status, Verdict, Version
+from cdo.cabal.state import State
 
 Parts = tuple[tuple[str, str], ...]
 

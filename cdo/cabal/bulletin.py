@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from cdo.cabal.facts import Collab, Inspection, Product, State
+from cdo.cabal.facts import Collab, Inspection, Product
 from cdo.cabal.names import OWN, ROOT
+from cdo.cabal.state import State
 from cdo.types import Json
 
 

@@ -15,8 +15,9 @@ from cdo import artifacts, strict_yaml
 from cdo.archive import Archive
 from cdo.cabal import acceptance, criteria, layout
 from cdo.cabal.delivery import Delivery, final
-from cdo.cabal.facts import Collab, Criterion, Inspection, Product, Result, State, Verdict, fingerprint
+from cdo.cabal.facts import Collab, Criterion, Inspection, Product, Result, Verdict, fingerprint
 from cdo.cabal.filed import MAX_DEPTH, PLACE, Filed, read
+from cdo.cabal.state import State
 from cdo.errors import SessionError
 from cdo.wording import counted, flat
 

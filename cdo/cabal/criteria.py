@@ -16,8 +16,9 @@ from itertools import chain
 from cdo.cabal import references
 from cdo.cabal.acceptance import held
 from cdo.cabal.bounded import Unfit, check_schema, document, encodable, misfit, pattern
-from cdo.cabal.facts import Check, Criterion, Result, State, Version
+from cdo.cabal.facts import Check, Criterion, Result, Version
 from cdo.cabal.items import CONTENT, CriterionItem
+from cdo.cabal.state import State
 from cdo.reports import folded
 from cdo.strict_yaml import shown
 from cdo.types import Json

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from cdo.cabal import acceptance
-from cdo.cabal.facts import REVISION, Collab, Kind, Product, State, Status, Version
+from cdo.cabal.facts import REVISION, Collab, Kind, Product, Status, Version
 from cdo.cabal.filed import inert
 from cdo.cabal.layout import places, speaker, spoken
+from cdo.cabal.state import State
 from cdo.final import final_section
 from cdo.wording import counted, flat, visible
 

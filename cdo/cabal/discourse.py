@@ -13,23 +13,12 @@ from dataclasses import replace
 from cdo.blocks import twice
 from cdo.cabal import references
 from cdo.cabal.events import called, identifiers, recorded, told
-from cdo.cabal.facts import (
-    BLOCKING,
-    Collab,
-    Event,
-    Message,
-    Product,
-    Reflection,
-    Remark,
-    Response,
-    State,
-    Step,
-    Version,
-)
+from cdo.cabal.facts import BLOCKING, Collab, Event, Message, Product, Reflection, Remark, Response, Step, Version
 from cdo.cabal.items import CollabItem, FeedbackResponse, ReflectionItem, RemarkItem
 from cdo.cabal.names import CHAIR, ENVOY, WATCHDOG
 from cdo.cabal.references import absent, listed
 from cdo.cabal.replies import PresentReply, ReflectReply, ReviewReply, Talk
+from cdo.cabal.state import State
 
 Judged = tuple[State, tuple[str, ...]]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from cdo.cabal.facts import Event, State, Step
+from cdo.cabal.facts import Event, Step
 from cdo.cabal.names import CHAIR, ENVOY, USER, WATCHDOG
 from cdo.cabal.references import REFERENCE
+from cdo.cabal.state import State
 from cdo.wording import flat
 
 _TOLD = 200  # characters of what somebody said that an event repeats

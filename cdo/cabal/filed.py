@@ -14,18 +14,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cdo import strict_yaml
-from cdo.cabal.facts import (
-    Acceptance,
-    Check,
-    Collab,
-    Criterion,
-    Inspection,
-    Kind,
-    Product,
-    State,
-    Status,
-    Version,
-)
+from cdo.cabal.facts import Acceptance, Check, Collab, Criterion, Inspection, Kind, Product, Status, Version
+from cdo.cabal.state import State
 from cdo.wording import flat, visible
 
 if TYPE_CHECKING:

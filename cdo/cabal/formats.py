@@ -12,9 +12,10 @@ from typing import Any
 from cdo.blocks import too_long, validate
 from cdo.cabal import grammars, reducer
 from cdo.cabal.discourse import Judged
-from cdo.cabal.facts import State, Step
+from cdo.cabal.facts import Step
 from cdo.cabal.references import absent
 from cdo.cabal.replies import REPLIES, ContextRequest, Said, StepReply
+from cdo.cabal.state import State
 from cdo.cabal.tree import PRESETS
 from cdo.markup import fenced, unwrap
 from cdo.strict_yaml import shown

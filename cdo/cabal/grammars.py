@@ -20,8 +20,9 @@ from cdo import gbnf
 from cdo.cabal.acceptance import current, held, standing
 from cdo.cabal.criteria import evidence, material
 from cdo.cabal.discourse import renewed
-from cdo.cabal.facts import Kind, Product, State, Step, Verdict
+from cdo.cabal.facts import Kind, Product, Step, Verdict
 from cdo.cabal.names import CHAIR
+from cdo.cabal.state import State
 from cdo.wording import flat
 
 # A letter, or the gap before the next word and its first one. Digits, signs and capitals within words are left out:

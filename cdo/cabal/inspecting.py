@@ -13,22 +13,12 @@ from cdo.blocks import twice
 from cdo.cabal import criteria, discourse, references
 from cdo.cabal.acceptance import parts, verdict
 from cdo.cabal.events import recorded
-from cdo.cabal.facts import (
-    BLOCKING,
-    REVISION,
-    Collab,
-    Criterion,
-    Finding,
-    Inspection,
-    Product,
-    Result,
-    State,
-    Step,
-)
+from cdo.cabal.facts import BLOCKING, REVISION, Collab, Criterion, Finding, Inspection, Product, Result, Step
 from cdo.cabal.items import FindingItem, InspectionItem, ResultItem
 from cdo.cabal.names import WATCHDOG
 from cdo.cabal.references import listed
 from cdo.cabal.replies import InspectReply
+from cdo.cabal.state import State
 from cdo.reports import folded
 from cdo.wording import flat
 

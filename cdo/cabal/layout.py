@@ -12,11 +12,12 @@ from pydantic import BeforeValidator, Field
 from cdo import strict_yaml
 from cdo.blocks import Block, validate
 from cdo.cabal import acceptance
-from cdo.cabal.facts import Event, Product, State, Status, Version
+from cdo.cabal.facts import Event, Product, Status, Version
 from cdo.cabal.filed import collab_text, inert, inspection_text, page, product_text, version_text
 from cdo.cabal.items import CONTENT, CollabKind, Degree
 from cdo.cabal.names import ROOT, USER
 from cdo.cabal.references import REFERENCE
+from cdo.cabal.state import State
 from cdo.markup import MAX_FRONT_MATTER, fences, line_breaks, split_front_matter
 from cdo.types import InvalidReply
 from cdo.wording import counted, flat, visible

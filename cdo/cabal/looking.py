@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from cdo.archive import Archive
-from cdo.cabal.facts import STEPS, State, Step
+from cdo.cabal.facts import STEPS, Step
 from cdo.cabal.names import CHAIR, ENVOY, WATCHDOG
 from cdo.cabal.program import shown
 from cdo.cabal.retrace import retrace
+from cdo.cabal.state import State
 from cdo.context import estimate_tokens
 from cdo.errors import UsageError
 from cdo.frozen import read_frozen

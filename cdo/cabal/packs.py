@@ -12,12 +12,13 @@ from functools import cached_property
 from typing import Any
 
 from cdo.cabal import acceptance, reducer
-from cdo.cabal.facts import Collab, Kind, Need, Product, Question, Remark, State, Status, Step, Version
+from cdo.cabal.facts import Collab, Kind, Need, Product, Question, Remark, Status, Step, Version
 from cdo.cabal.fitting import TOKEN, Item, fit_own, fit_shared, runs, size
 from cdo.cabal.items import Asked
 from cdo.cabal.names import CHAIR, ENVOY, ROOT
 from cdo.cabal.references import cited
 from cdo.cabal.sight import NEWS, Sight
+from cdo.cabal.state import State
 from cdo.wording import flat
 
 HIGH = 7  # from this importance on the chair reads an open collab in full

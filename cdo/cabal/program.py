@@ -17,7 +17,7 @@ from cdo.cabal import acceptance, fitting, packs, reducer, reviewing
 from cdo.cabal.bulletin import bulletin
 from cdo.cabal.crew import Crew
 from cdo.cabal.delivery import Delivery
-from cdo.cabal.facts import ITERATIONS, Kind, State, Step
+from cdo.cabal.facts import ITERATIONS, Kind, Step
 from cdo.cabal.filed import untouched
 from cdo.cabal.formats import StepFormat
 from cdo.cabal.layout import LETTER, EditedVersion, Letter, LetterFormat, VersionFormat, deliverables, files
@@ -32,6 +32,7 @@ from cdo.cabal.replies import (
     ReviewReply,
     WriteReply,
 )
+from cdo.cabal.state import State
 from cdo.calls import CONTEXT, INPUT
 from cdo.plan import Plan
 from cdo.types import CAPPED, Ask, Batch, Call, Collect, Gather, Json, Nest, Nested, Program, Project, Publish, Reply

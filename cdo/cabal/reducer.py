@@ -12,7 +12,7 @@ from itertools import islice
 
 from cdo.cabal.discourse import Judged, presented, raised, reflected, reviewed
 from cdo.cabal.events import called, recorded, told
-from cdo.cabal.facts import STEPS, Assignment, Kind, Question, Remark, State, Status, Step
+from cdo.cabal.facts import STEPS, Assignment, Kind, Question, Remark, Status, Step
 from cdo.cabal.inspecting import inspected
 from cdo.cabal.names import CHAIR, ENVOY, USER, WATCHDOG, operatives
 from cdo.cabal.references import listed
@@ -26,6 +26,7 @@ from cdo.cabal.replies import (
     StepReply,
     WriteReply,
 )
+from cdo.cabal.state import State
 from cdo.cabal.transaction import bootstrapped, planned
 from cdo.cabal.tree import PRESETS, reopened
 from cdo.cabal.writing import staled, versioned, wrote

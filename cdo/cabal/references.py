@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 
-from cdo.cabal.facts import State, Status
+from cdo.cabal.facts import Status
 from cdo.cabal.names import USER
+from cdo.cabal.state import State
 from cdo.strict_yaml import shown
 
 REFERENCE = re.compile(r"\[\[[ \t]{0,4}([pvcau])[ \t]{0,4}:[ \t]{0,4}([^\[\]\s]{1,80})[ \t]{0,4}\]\]")

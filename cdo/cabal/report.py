@@ -24,7 +24,6 @@ from cdo.cabal.facts import (
     Product,
     Question,
     Result,
-    State,
     Status,
     Step,
     Version,
@@ -32,6 +31,7 @@ from cdo.cabal.facts import (
 from cdo.cabal.layout import places, speaker, walk
 from cdo.cabal.names import CHAIR, ENVOY, WATCHDOG
 from cdo.cabal.references import REFERENCE
+from cdo.cabal.state import State
 from cdo.final import final_section
 from cdo.frozen import read_frozen
 from cdo.report import NAME, Papers, Standing, rendered, words

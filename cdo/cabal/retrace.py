@@ -10,8 +10,8 @@ from typing import Any
 from cdo.archive import Archive
 from cdo.cabal import reducer
 from cdo.cabal.delivery import Delivery
-from cdo.cabal.facts import State
 from cdo.cabal.program import Desk, cabal
+from cdo.cabal.state import State
 from cdo.errors import CdoError, SessionError
 from cdo.frozen import read_frozen
 from cdo.types import Ask, Batch, Call, Collect, Gather, InvalidReply, Nest, Nested, Pause, Reply, Step

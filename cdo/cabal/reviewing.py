@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from cdo.cabal import references
 from cdo.cabal.events import recorded
-from cdo.cabal.facts import State, Status, Step
+from cdo.cabal.facts import Status, Step
+from cdo.cabal.state import State
 
 _WORD = re.compile(r"[^\W\d_]{4,}")  # shorter ones say nothing of a domain
 _STEM = 6  # letters of a word that count: "authentication" and "authenticate" are of one domain

@@ -8,21 +8,10 @@ from functools import cached_property
 
 from cdo.cabal import acceptance, criteria
 from cdo.cabal.discourse import renewed
-from cdo.cabal.facts import (
-    Collab,
-    Criterion,
-    Event,
-    Inspection,
-    Kind,
-    Product,
-    Result,
-    State,
-    Status,
-    Step,
-    Version,
-)
+from cdo.cabal.facts import Collab, Criterion, Event, Inspection, Kind, Product, Result, Status, Step, Version
 from cdo.cabal.fitting import Item, middle_cut
 from cdo.cabal.names import WATCHDOG
+from cdo.cabal.state import State
 from cdo.wording import flat
 
 VERSIONS = 3  # versions of a history that are told one by one

@@ -17,7 +17,7 @@ from cdo.blocks import twice
 from cdo.cabal import acceptance, discourse, references
 from cdo.cabal.discourse import Judged
 from cdo.cabal.events import called, recorded, told
-from cdo.cabal.facts import Acceptance, Assignment, Kind, Mission, Product, State, Status, Step, slug
+from cdo.cabal.facts import Acceptance, Assignment, Kind, Mission, Product, Status, Step, slug
 from cdo.cabal.items import (
     AcceptanceItem,
     AssignmentItem,
@@ -31,6 +31,7 @@ from cdo.cabal.items import (
 from cdo.cabal.names import CHAIR, ROOT
 from cdo.cabal.references import absent, listed
 from cdo.cabal.replies import BootstrapReply, PlanReply
+from cdo.cabal.state import State
 from cdo.cabal.tree import PRESETS, Drafted, drafted, planted, reopened, settled
 from cdo.cabal.writing import alike, letters, unbound, versioned
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 
 from cdo.cabal import acceptance, criteria, references
 from cdo.cabal.events import recorded, told
-from cdo.cabal.facts import Kind, Product, State, Status, Step, slug
+from cdo.cabal.facts import Kind, Product, Status, Step, slug
 from cdo.cabal.items import CriterionItem, NewProduct, ProductChange, ProductItem, TreeOperation
 from cdo.cabal.names import CHAIR, ROOT
 from cdo.cabal.references import absent, listed, there
+from cdo.cabal.state import State
 from cdo.wording import flat
 
 PRESETS = ("quick", "think", "deep", "full")  # what a Decision may be decided by where nobody says otherwise

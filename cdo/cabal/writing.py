@@ -15,10 +15,11 @@ from cdo.blocks import twice
 from cdo.cabal import criteria, references
 from cdo.cabal.discourse import Judged, answerable, closed, talked
 from cdo.cabal.events import called, recorded, told
-from cdo.cabal.facts import BLOCKING, Assignment, Kind, Product, State, Status, Step, Version
+from cdo.cabal.facts import BLOCKING, Assignment, Kind, Product, Status, Step, Version
 from cdo.cabal.items import VersionItem
 from cdo.cabal.references import absent, listed
 from cdo.cabal.replies import WriteReply
+from cdo.cabal.state import State
 from cdo.cabal.tree import reopened
 from cdo.reports import folded
 
