@@ -513,7 +513,7 @@ HOSTILE = (
     "<style>*{background:url(//evil.example)}</style>", "<form action=//evil.example><input>",
     "<object data=//evil.example>", "<embed src=//evil.example>", "<math><mi xlink:href='javascript:x'>",
     "<video poster=//evil.example>", "<body onload=x>", "<div style='position:fixed'>",
-    "<b id=decision>clobber</b>", "<input name=getElementById>", "{{ 7*7 }}", "{% for x in y %}", "${7*7}",
+    "<b id=decision>clobber</b>", "<input name=getElementById>", "{{ 7777*7 }}", "{% for x in y %}", "${7777*7}",
     "{{ history.__class__ }}", "\x1b[31mred\x1b[0m", "\x00null", "\u202eevil\u202c", "\u2066iso\u2069",
     "\u200bzero", "\ufeffbom", "\r\nHeader: x", "\x7fdel", "\x9bcsi", "&lt;script&gt;alert(1)&lt;/script&gt;",
     "&#x3c;script&#x3e;", "&#x202e;bidi", "&#0;", "<scr<script>ipt>", "<SCRIPT SRC=//evil.example>",
@@ -589,7 +589,7 @@ def test_whatever_is_written_anywhere_stays_text(
     assert not re.search(
         "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]", page.text
     )
-    assert "49" not in page.text or "7*7" in page.text
+    assert "54439" not in page.text
     said = [text.strip() for place, text in page.texts if place.endswith("article p")]
     wanted = " ".join(visible(_line(word)).split())
     assert sum(" ".join(text.split()) == wanted[:200] or wanted[:50] in text for text in said) >= 10, said
