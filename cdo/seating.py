@@ -56,7 +56,7 @@ def _backend(spec: ModelSpec, settings: Settings, library: Library, say: Callabl
     if spec.route == "litellm":
         from cdo.backends.litellm import LiteLLMBackend
 
-        return LiteLLMBackend(settings.temperature)
+        return LiteLLMBackend(settings.temperature, say)
     if spec.route == "scripted":
         from cdo.backends.scripted import ScriptedBackend
 

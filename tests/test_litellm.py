@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib
+import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cdo.backends import litellm
+from cdo.backends.chat import ChatBackend
 from cdo.backends.litellm import LiteLLMBackend
 from cdo.errors import ConfigError
 from cdo.types import Backend, BackendError, Fault, Finish, Message, Request, Response, ToolCall, Usage
@@ -219,12 +224,139 @@ def test_shapes_of_an_answer(p: Provider, model: str) -> None:
         "refusal": Finish.REFUSAL,
         "malformed": Fault.MALFORMED,
         "html": Fault.MALFORMED,
+        "no-finish": Fault.TRUNCATED,
     }
     for shape, outcome in zip(expected, asks(p, model, [Trouble(shape=shape) for shape in expected]), strict=True):
         assert (outcome.fault if isinstance(outcome, BackendError) else outcome.finish) is expected[shape], shape
         if isinstance(outcome, Response):
             assert bool(outcome.text) == (shape not in ("empty", "no-choices", "reasoning-only")), shape
             assert bool(outcome.reasoning) == (shape == "reasoning-only"), shape
+
+
+def kind(outcome: Outcome) -> Fault | Finish:
+    """What an outcome is, in a word."""
+    return outcome.fault if isinstance(outcome, BackendError) else outcome.finish
+
+
+REASONS = [
+    "", "stop", "STOP", "eos", "end_turn", "stop_sequence", "length", "max_tokens", "model_length", "content_filter",
+    "refusal", "error", "ERROR", "abort", "network_error", "insufficient_system_resource", "null", "pause_turn",
+    "MALFORMED_RESPONSE", "FINISH_REASON_UNSPECIFIED", "x" * 99,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("model", [VLLM, OPENAI])
+def test_why_an_answer_ended_is_what_the_chat_backend_makes_of_the_same_bytes(p: Provider, model: str) -> None:
+    """litellm itself says `stop` where the provider gave no reason, and for every one that it does not know."""
+
+    async def each(backend: Backend) -> list[Fault | Finish]:
+        found = []
+        for reason in REASONS:
+            p.script = lambda _, reason=reason: Answer("Half an ans", finish=reason)
+            p.faults = [] if reason else [Trouble(shape="no-finish")]
+            found.append(kind(await attempt(backend, request(model=model))))
+        return found
+
+    plain = using(ChatBackend(f"{p.url}/v1", extra={"stream": False}), each)
+    assert using(LiteLLMBackend(), each) == plain
+    assert plain.count(Fault.TRUNCATED) == 11 and len(p.requests) == 2 * len(REASONS)
+
+
+def test_why_a_message_ended(p: Provider) -> None:
+    expected = dict.fromkeys(REASONS, Fault.TRUNCATED) | {
+        "stop": Finish.STOP,
+        "end_turn": Finish.STOP,
+        "stop_sequence": Finish.STOP,
+        "max_tokens": Finish.LENGTH,
+        "refusal": Finish.REFUSAL,
+    }
+    for reason in (
+        "",
+        "end_turn",
+        "stop_sequence",
+        "max_tokens",
+        "refusal",
+        "error",
+        "pause_turn",
+        "abort",
+        "x" * 99,
+    ):
+        p.script = lambda _, reason=reason: Answer("Half an ans", finish=reason)
+        p.faults = [] if reason else [Trouble(shape="no-finish")]
+        assert kind(ask(ANTHROPIC)) is expected[reason], reason
+
+
+@each_client
+def test_what_a_model_says_is_not_taken_for_the_end(p: Provider, model: str) -> None:
+    said = '{"stop_reason": "end_turn", "finish_reason": "stop", "done_reason": "stop"}'
+    p.script = lambda _: Answer(said, tool_calls=(ToolCall("c1", "look", said),))
+    (error,) = map(failed, asks(p, model, [Trouble(shape="no-finish")]))
+    assert error.fault is Fault.TRUNCATED and error.text == said and error.usage
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"candidates": [{"content": {}, "finishReason": "STOP"}]}, "STOP"),
+        ({"output": {"message": {}}, "stopReason": "end_turn"}, "end_turn"),
+        ({"message": {"content": []}, "finish_reason": "COMPLETE"}, "COMPLETE"),
+        ({"message": {"content": "x"}, "done": True, "done_reason": "stop"}, "stop"),
+        ({"results": [{"outputText": "x", "completionReason": "FINISH"}]}, "FINISH"),
+        ({"outputs": [{"text": "x", "stop_reason": "stop"}]}, "stop"),
+        ({"choices": [{"message": {"finish_reason": "stop"}, "finish_reason": None}]}, ""),
+        ({"choices": []}, ""),
+        ({}, ""),
+    ],
+)
+def test_where_other_protocols_say_why_they_ended(body: dict[str, Any], reason: str) -> None:
+    wire = litellm._Wire()
+    wire.watch({"log_event_type": "pre_api_call", "original_response": '{"stop_reason": "end_turn"}'})
+    wire.watch({"log_event_type": "post_api_call", "original_response": json.dumps(body)})
+    assert wire.reason() == reason
+    assert not reason or litellm._finish("stop", wire, blank=False) is Finish.STOP
+
+
+@pytest.mark.parametrize("came", [None, "no JSON", "[" * 100_000, "[]", b"{}", object()])
+def test_an_end_that_litellm_does_not_show_is_not_believed(came: Any) -> None:
+    wire = litellm._Wire()
+    wire.watch({"log_event_type": "post_api_call", "original_response": came})
+    with pytest.raises(BackendError, match="does not show how"):
+        litellm._finish("stop", wire, blank=False)
+
+
+def test_a_parameter_that_is_left_out_is_told_once(p: Provider) -> None:
+    told: list[str] = []
+
+    async def several(backend: Backend) -> None:
+        for model in ("openai/o3", "openai/gpt-5", "openai/o3", OPENAI, VLLM, ANTHROPIC):
+            answered(await attempt(backend, request(model=model, tools=({"name": "look", "parameters": {}},))))
+
+    using(LiteLLMBackend(0.5, told.append), several)
+    assert [sorted({"temperature", "tools"} & seen.body.keys()) for seen in p.requests] == [
+        *[["tools"]] * 3,
+        *[["temperature", "tools"]] * 3,
+    ]
+    left_out = "does not take `temperature` through litellm: it was left out."
+    assert told == [f"openai/o3 {left_out}", f"openai/gpt-5 {left_out}"]
+    using(LiteLLMBackend(None, told.append), several)
+    assert len(told) == 2, "what nobody asked for is not missed"
+
+
+@pytest.mark.parametrize(
+    ("sent", "lacks"),
+    [
+        ({"messages": [{"temperature": 1}]}, True),
+        ({"generationConfig": {"temperature": 1}}, False),
+        ('{"inferenceConfig": {"temperature": 1}}', False),
+        ('{"inferenceConfig": {}}', True),
+        ("no JSON", False),
+        (None, False),
+    ],
+)
+def test_what_was_sent_is_known_from_the_body_alone(sent: Any, lacks: bool) -> None:
+    wire = litellm._Wire()
+    wire.watch({"additional_args": {"complete_input_dict": sent}})
+    assert wire.lacks("temperature") is lacks
 
 
 STATUSES = {
@@ -453,6 +585,33 @@ def test_an_import_that_fails_is_a_matter_of_configuration(error: Exception, mon
         using(LiteLLMBackend(), attempt)
 
 
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("litellm.llms.custom_httpx.http_handler", "single_connection_post_request"),
+        ("litellm.llms.openai.openai", "drop_params_from_unprocessable_entity_error"),
+    ],
+)
+def test_what_is_turned_off_in_litellm_is_still_what_it_calls(module: str, name: str) -> None:
+    """A version that renames one of these would try again by itself, unseen."""
+    litellm.preload()
+    assert litellm._module is not None and litellm._module.result(60)
+    source = inspect.getsource(importlib.import_module(module))
+    assert re.search(rf"(await self\.|= ){name}\(", source)
+    if "openai" in module:
+        assert re.search(rf"from \S+ import \(?[^)]*\b{name}\b", source), "it is looked up where it is turned off"
+
+
+def test_no_variable_of_the_environment_makes_litellm_fetch_its_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in litellm._SETTINGS:
+        monkeypatch.setenv(name, "False")
+    done: Future[Any] = Future()
+    litellm._import(done)
+    assert done.result()
+    assert os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] == os.environ["LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS"] == "True"
+    assert os.environ["LITELLM_MODE"] == "PRODUCTION"
+
+
 QUIET = """
 import asyncio, socket, sys
 reached = []
@@ -488,6 +647,8 @@ def test_a_process_prints_nothing_and_reaches_nobody_but_the_provider(tmp_path: 
             "ANTHROPIC_API_BASE": p.url,
             "HOSTED_VLLM_API_BASE": f"{p.url}/v1",
             "HOME": str(tmp_path),
+            "LITELLM_LOCAL_MODEL_COST_MAP": "False",
+            "LITELLM_MODE": "DEV",
         }
         done = subprocess.run(
             [sys.executable, "-c", QUIET], env=env, cwd=tmp_path, capture_output=True, text=True, check=True

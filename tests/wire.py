@@ -185,7 +185,7 @@ def _arguments(call: ToolCall) -> Any:
 
 
 def _message(info: RequestInfo, answer: Answer, usage: Usage | None, shape: Shape) -> dict[str, Any]:
-    reason = "refusal" if answer.refusal else _STOP_REASONS[answer.finish_reason]
+    reason = "refusal" if answer.refusal else _STOP_REASONS.get(answer.finish_reason, answer.finish_reason)
     data: dict[str, Any] = {
         "id": _ident("msg", info),
         "type": "message",

@@ -4,6 +4,9 @@ Its own retries, cost map download, `.env` search and printing are off: the runn
 in one piece: litellm makes up the end of a stream (and spends 30 ms of CPU a call on streaming), so only
 a whole answer tells whether it is complete. Import and use take place in one module object, loaded by `preload`
 in a thread while the run starts.
+
+litellm says `stop` also where the provider gave no reason for the end, or one that litellm does not know. So the
+reason counts that stands in the provider's own answer, which litellm shows to a function that is given for logging.
 """
 
 from __future__ import annotations
@@ -17,7 +20,9 @@ import os
 import re
 import sys
 import time
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import Any
 
 from cdo.backends import chat
@@ -36,6 +41,28 @@ _CUT = re.compile(r"payload is not completed|peer closed connection without send
 _BROKEN = re.compile(
     r"Server disconnected|Connection reset|Cannot connect|Connection error|attempts failed|Connect call failed"
 )
+# Words by which providers of other protocols say why they ended, beside those of Chat Completions.
+_FINISH = {
+    **chat.FINISH,
+    "complete": Finish.STOP,
+    "finish": Finish.STOP,
+    "content_filtered": Finish.REFUSAL,
+    "guardrail_intervened": Finish.REFUSAL,
+    "error_toxic": Finish.REFUSAL,
+    "recitation": Finish.REFUSAL,
+    "blocklist": Finish.REFUSAL,
+    "prohibited_content": Finish.REFUSAL,
+    "spii": Finish.REFUSAL,
+    "sensitive": Finish.REFUSAL,
+}
+# Settings of litellm that nobody's environment may undo.
+_SETTINGS = {
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
+    "LITELLM_MODE": "PRODUCTION",
+}
+_REASONS = ("finish_reason", "stop_reason", "finishReason", "stopReason", "done_reason", "completionReason")
+_CHOICES = ("choices", "candidates", "results", "outputs")  # the first of each has its reason in some protocols
 
 
 def preload() -> None:
@@ -52,9 +79,8 @@ def preload() -> None:
 
 def _import(done: Future[Any]) -> None:
     # Use the packaged tables (else litellm fetches them while everybody waits), and do not search for a `.env` file.
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    os.environ.setdefault("LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS", "True")
-    os.environ.setdefault("LITELLM_MODE", "PRODUCTION")
+    for name, value in _SETTINGS.items():
+        os.environ[name] = value
     was_enabled = gc.isenabled()
     gc.disable()  # halves the time of the import
     try:
@@ -99,13 +125,69 @@ def loaded() -> bool:
     return "litellm" in sys.modules
 
 
+@dataclass
+class _Wire:
+    """What litellm shows of one exchange: the body it sent, and the body that came, each as it was on the wire."""
+
+    sent: Any = None
+    came: Any = None
+
+    def watch(self, details: Mapping[str, Any]) -> None:
+        """Take in what litellm logs; it does so before and after each exchange."""
+        more = details.get("additional_args")
+        if isinstance(more, Mapping) and more.get("complete_input_dict"):
+            self.sent = _parsed(more["complete_input_dict"])
+        if details.get("log_event_type") == "post_api_call":
+            self.came = _parsed(details.get("original_response"))
+
+    def lacks(self, name: str) -> bool:
+        """Whether the body that was sent is known, and has no such field (nor one of its parts has)."""
+        if not isinstance(self.sent, dict):
+            return False
+        return not any(name in part for part in (self.sent, *self.sent.values()) if isinstance(part, dict))
+
+    def reason(self) -> str:
+        """The provider's own word for why it ended, "" where it gave none; raises `BackendError` where none shows."""
+        if not isinstance(self.came, dict):
+            raise BackendError(Fault.MALFORMED, "litellm does not show how the provider ended its answer")
+        for part in _parts(self.came):
+            for key in _REASONS:
+                if part.get(key):
+                    return str(part[key])
+        return ""
+
+
+def _parts(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Where a body may say why it ended: itself, and its first choice. No deeper: there the model speaks."""
+    yield body
+    for key in _CHOICES:
+        listed = body.get(key)
+        if isinstance(listed, list) and listed and isinstance(listed[0], dict):
+            yield listed[0]
+
+
+def _parsed(body: Any) -> Any:
+    """A body that may be JSON; None where it is something else."""
+    if not isinstance(body, str):
+        return body
+    with contextlib.suppress(ValueError, RecursionError):
+        return json.loads(body)
+    return None
+
+
+@dataclass
 class LiteLLMBackend:
-    """One request through `litellm.acompletion`."""
+    """One request through `litellm.acompletion`.
 
-    streams = False
+    `say` is told once of each parameter that litellm leaves out because a model does not take it.
+    """
 
-    def __init__(self, temperature: float | None = None) -> None:
-        self._temperature = temperature
+    temperature: float | None = None
+    say: Callable[[str], None] = lambda _: None
+    streams: bool = field(default=False, init=False)
+    _told: set[tuple[str, str]] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
         preload()
 
     async def complete(self, request: Request, on_text: OnText) -> Response:
@@ -115,10 +197,11 @@ class LiteLLMBackend:
             litellm = await asyncio.wrap_future(_module)
         except Exception as error:
             raise ConfigError(f"litellm cannot be imported: {error}.", "Reinstall cdo-deliberate.") from None
-        extra: dict[str, Any] = {} if self._temperature is None else {"temperature": self._temperature}
+        extra: dict[str, Any] = {} if self.temperature is None else {"temperature": self.temperature}
         if request.tools:
             extra["tools"] = [{"type": "function", "function": dict(tool)} for tool in request.tools]
             extra["_skip_mcp_handler"] = True  # it would import a package that litellm does not depend on
+        wire = _Wire()
         try:
             answer = await litellm.acompletion(
                 model=request.model,
@@ -128,13 +211,22 @@ class LiteLLMBackend:
                 num_retries=0,
                 max_retries=0,
                 timeout=3600,  # the runner's deadlines come first
+                logger_fn=wire.watch,
                 **extra,
             )
         except Exception as error:  # litellm raises its own tree, openai's and bare ones
             raise _fault(litellm, error) from None
-        response = _response(answer)
+        self._tell(request.model, [name for name in ("temperature", "tools") if name in extra and wire.lacks(name)])
+        response = _response(answer, wire)
         on_text(response.text)
         return response
+
+    def _tell(self, model: str, dropped: list[str]) -> None:
+        """Say what was left out of a request, once for each model."""
+        for name in dropped:
+            if (model, name) not in self._told:
+                self._told.add((model, name))
+                self.say(f"{model} does not take `{name}` through litellm: it was left out.")
 
     async def close(self) -> None:
         if _module is None or not _module.done() or _module.exception():
@@ -176,7 +268,8 @@ def _sentence(text: str) -> str:
     return text
 
 
-def _response(answer: Any) -> Response:
+def _response(answer: Any, wire: _Wire) -> Response:
+    """The complete answer; raises `BackendError` when the provider itself did not say that it ended."""
     usage = getattr(answer, "usage", None)
     details = getattr(usage, "prompt_tokens_details", None)
     counted = None
@@ -190,15 +283,32 @@ def _response(answer: Any) -> Response:
     message = choice.message
     text = message.content or ""
     refusal = (getattr(message, "provider_specific_fields", None) or {}).get("refusal")
-    finish = chat.FINISH.get(str(choice.finish_reason or "").lower())
-    if refusal:
-        text, finish = text or str(refusal), Finish.REFUSAL
-    if finish is None:
-        raise BackendError(
-            Fault.TRUNCATED, f"the provider ended with `{choice.finish_reason}`", usage=counted, text=text
-        )
+    thoughts = str(getattr(message, "reasoning_content", "") or "")
     calls = tuple(
         ToolCall(str(call.id or ""), str(call.function.name or ""), str(call.function.arguments or ""))
         for call in message.tool_calls or ()
     )
-    return Response(text, finish, counted, str(getattr(message, "reasoning_content", "") or ""), calls)
+    try:
+        finish = _finish(str(choice.finish_reason or ""), wire, blank=not (text or refusal or thoughts or calls))
+    except BackendError as error:
+        error.usage, error.text = counted, text
+        raise
+    if refusal:
+        text, finish = text or str(refusal), Finish.REFUSAL
+    return Response(text, finish, counted, thoughts, calls)
+
+
+def _finish(said: str, wire: _Wire, *, blank: bool) -> Finish:
+    """Why the answer ended: litellm's word `said` where it cannot be made up, else the provider's own.
+
+    Raises `BackendError` where the provider gave no reason or one that nobody knows; `blank` is an answer of nothing.
+    """
+    if (told := chat.FINISH.get(said.lower())) in (Finish.REFUSAL, Finish.LENGTH):
+        return told
+    reason = wire.reason()
+    if not reason:
+        fault = Fault.EMPTY if blank else Fault.TRUNCATED
+        raise BackendError(fault, "the answer ended without the provider's end")
+    if (finish := _FINISH.get(reason.lower())) is None:
+        raise BackendError(Fault.TRUNCATED, f"the provider ended with `{reason[:40]}`")
+    return finish
