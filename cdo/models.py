@@ -71,15 +71,17 @@ class ModelSpec:
     family: str = ""
 
     def cost(self, usage: Usage) -> float | None:
-        """Dollars for `usage`: what the provider stated, else by the price table; None when unknown."""
-        if usage.cost is not None:
-            return usage.cost
+        """Dollars for `usage`: by the price table, or what the provider stated if that is more; None when unknown.
+
+        A provider that states less than the table's price would lift the cap on money, in the worst case for good.
+        """
         if self.price is None:
-            return None
+            return usage.cost
         cached = min(usage.cached_tokens, usage.input_tokens)
         rate = self.price.input if self.price.cached is None else self.price.cached
         fresh = usage.input_tokens - cached
-        return (fresh * self.price.input + cached * rate + usage.output_tokens * self.price.output) / 1e6
+        listed = (fresh * self.price.input + cached * rate + usage.output_tokens * self.price.output) / 1e6
+        return max(listed, usage.cost or 0.0)
 
 
 def refuse(kind: str, path: Path, sha256: str) -> bool:

@@ -34,8 +34,10 @@ UNKNOWN = ModelSpec("m", "direct", "m")
         (SPLIT, Usage(1000, 0, 400), 0.0014),
         (SPLIT, Usage(1000, 0, 5000), 0.0005),  # never more cached than there was
         (DOLLAR, Usage(1000, 0, 400), 1000.0),  # no price for cached tokens: the full one
-        (SPLIT, Usage(1000, 500, cost=0.25), 0.25),  # what the provider states wins
-        (SPLIT, Usage(1000, 500, cost=0.0), 0.0),
+        (SPLIT, Usage(1000, 500, cost=0.25), 0.25),  # what the provider states wins where it is more
+        (SPLIT, Usage(1000, 500, cost=0.0059), 0.006),
+        (SPLIT, Usage(1000, 500, cost=0.0), 0.006),
+        (FREE, Usage(1000, 500, cost=0.25), 0.25),
         (UNKNOWN, Usage(1000, 500, cost=0.25), 0.25),
         (UNKNOWN, Usage(1000, 500), None),
         (UNKNOWN, Usage(0, 0), None),

@@ -654,6 +654,20 @@ def test_the_cap_on_money_is_held_before_a_call(tmp_path: Path) -> None:
         then_resumes(b, 3 - len(b.records()))
 
 
+@pytest.mark.parametrize("stated", [None, 0.0, 1e-9, 0.0109, 0.05])
+def test_the_cap_on_money_holds_whatever_a_provider_says_it_costs(tmp_path: Path, stated: float | None) -> None:
+    async def cheap(request: Request, on_text: OnText) -> Response:
+        return Response(GOOD, usage=Usage(1000, 1000, cost=stated))
+
+    calls = tuple(voice(f"v{number}") for number in range(12))
+    with bench(tmp_path, {"agent": [cheap] * 12}) as b:
+        with pytest.raises(BudgetReached):
+            b.run(once(*calls, quorum=12), Limits(cost=0.12))
+        assert b.last.budget.totals.cost <= 0.12
+        each = max(stated or 0.0, 0.011)  # a thousand tokens of each kind, by the table
+        assert b.last.budget.totals.cost == pytest.approx(each * len(b.model.requests))
+
+
 def test_an_unknown_price_is_not_zero(tmp_path: Path) -> None:
     with bench(tmp_path, price=None) as b:
         with pytest.raises(ConfigError) as caught:
