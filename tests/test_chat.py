@@ -679,6 +679,31 @@ def test_the_code_inside_counts_not_the_status(p: Provider, error: Any, fault: F
     assert not isinstance(error, dict) or failed(sent(p, events(chosen, "[DONE]"))).fault is fault
 
 
+TOO_LATE: list[Any] = [
+    {"error": {"message": "overloaded", "code": 529}},
+    {"error": {"message": "Rate limit reached", "type": "rate_limit_error"}},
+    {"object": "error", "message": "engine died"},
+    {"choices": [{"index": 0, "delta": {}, "error": {"code": 502, "message": "upstream"}}]},
+    "no JSON",
+    "[1]",
+]
+
+
+@pytest.mark.parametrize("late", TOO_LATE)
+def test_an_error_after_the_end_takes_nothing_back(p: Provider, late: Any) -> None:
+    """The provider has said that it ended: to ask again would be to pay the same answer twice."""
+    usage = {"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 22}}
+    body = events(delta(content="whole answer"), delta("stop"), late, usage, "[DONE]")
+    assert answered(sent(p, body)) == Response("whole answer", Finish.STOP, Usage(11, 22))
+
+
+@pytest.mark.parametrize("late", TOO_LATE)
+@pytest.mark.parametrize("finish", [None, "error"])
+def test_an_error_counts_while_no_end_that_is_known_was_seen(p: Provider, late: Any, finish: str | None) -> None:
+    error = failed(sent(p, events(delta(content="half an ans"), delta(finish), late, "[DONE]")))
+    assert error.fault in (Fault.OVERLOADED, Fault.RATE_LIMITED, Fault.MALFORMED) and error.text == "half an ans"
+
+
 def test_an_error_event_without_an_error_key(p: Provider) -> None:
     body = events(
         {"object": "error", "message": "maximum context length is 9", "type": "BadRequestError", "code": 400}

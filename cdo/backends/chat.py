@@ -349,7 +349,11 @@ async def _stream(http: aiohttp.ClientResponse, reply: _Reply, on_text: OnText) 
                     reply.done = True
                     rest.reschedule(clock() + DRAIN)
                     continue
-                on_text(reply.take(data, "delta") if data else "")
+                try:
+                    on_text(reply.take(data, "delta") if data else "")
+                except BackendError:
+                    if reply.finish.lower() not in FINISH:  # else the answer is whole: nothing of it is taken back
+                        raise
                 if reply.finish:
                     rest.reschedule(clock() + LINGER)
 
