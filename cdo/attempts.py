@@ -88,7 +88,8 @@ class Attempts:
                 await self._judge(work, record, tries, talk)
             elif (fault := Fault(record["fault"]["kind"])) in policy.CHANGED:
                 tries.note(fault)
-                talk.change(fault)
+                if not talk.change(fault):
+                    return _given_up(work, fault, record["fault"]["message"])
             elif fault is Fault.REJECTED:
                 talk.refuse_tools()
         anew = False
@@ -104,9 +105,8 @@ class Attempts:
                 if error.fault is Fault.REJECTED and talk.refuse_tools():
                     continue  # a model that knows no tools is asked without them
                 tries.note(error.fault)
-                if not await self._again(work, tries, error):
-                    return Reply(work.call.name, reason=f"{error.fault}: {error.message}")
-                talk.change(error.fault)
+                if not talk.change(error.fault) or not await self._again(work, tries, error):
+                    return _given_up(work, error.fault, error.message)
             else:
                 if reply := await self._judge(work, record, tries, talk):
                     return reply
@@ -326,3 +326,7 @@ class Attempts:
         if "fault" in record:
             data["fault"] = record["fault"]["kind"]
         self.observe(Event("exchange", work.call.name, data))
+
+
+def _given_up(work: Work, fault: Fault, message: str) -> Reply:
+    return Reply(work.call.name, reason=f"{fault}: {message}")

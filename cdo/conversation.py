@@ -108,12 +108,20 @@ class Conversation:
         offered, self._toolbox = self._toolbox is not None, None
         return offered
 
-    def change(self, fault: Fault) -> None:
-        """Change the next request such that `fault` need not come again."""
+    def change(self, fault: Fault) -> bool:
+        """Change the next request such that `fault` need not come again; says whether there was a way to."""
         if fault in (Fault.LENGTH, Fault.EMPTY):
             self._reply_tokens = min(2 * self._reply_tokens, self._spec.window // 2)
-        elif fault is Fault.OVERFLOW:
-            self._limit = (self._limit or self._longest()) // 2
+        return fault is not Fault.OVERFLOW or self._shorten()
+
+    def _shorten(self) -> bool:
+        """Leave out so much more that the next request is shorter; says whether anything was left to leave out."""
+        before = _size(self.request().messages)
+        while self._limit != 1:
+            self._limit = max(1, (self._limit or self._longest()) // 2)
+            if _size(self._messages()) < before:
+                return True
+        return False
 
     def request(self) -> Request:
         """The request as it stands now, shortened so far that it should fit the model's window."""
@@ -161,6 +169,10 @@ class Conversation:
             return (*messages, *looks)
         told = self._library.render("engine/repair", {"problems": self.problems})
         return (*messages, *looks, Message("assistant", self._rejected), Message("user", told))
+
+
+def _size(messages: Sequence[Message]) -> int:
+    return sum(len(message.text) for message in messages)
 
 
 def fault_of(response: Response, *, offered: bool) -> BackendError | None:

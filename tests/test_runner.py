@@ -439,6 +439,56 @@ def test_an_overflow_is_met_by_a_shorter_prompt_that_says_so(tmp_path: Path) -> 
         assert "Should we split the service?" in second
 
 
+def sent(request: Request) -> tuple[str, ...]:
+    return tuple(message.text for message in request.messages)
+
+
+@pytest.mark.parametrize("window", [32_768, 1000])
+def test_an_overflow_of_the_question_alone_is_not_paid_for_twice(
+    tmp_path: Path, window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is nothing to leave out, so that a second request would be the first one over again."""
+    monkeypatch.setitem(FILES, "00-context.md", "# Context\n\nNo context was given.\n")
+    monkeypatch.setitem(FILES, "00-input.md", "Should we split the service? " * 300 + "\n")
+    with bench(tmp_path, {"t1-critic": [fault(Kind.OVERFLOW)] * 9}, window=window) as b:
+        replies = b.run(once(*VOICES, quorum=2))
+        assert replies[1].reason == "overflow: a overflow of the test"
+        assert len(b.model.named("t1-critic")) == 1 and b.told("retry") == []
+
+
+def test_an_overflow_that_was_recorded_is_not_asked_again_the_same_way_after_a_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed after the overflow was recorded, and before it was known that nothing can be left out."""
+    monkeypatch.setitem(FILES, "00-context.md", "# Context\n\nNo context was given.\n")
+    with bench(tmp_path, {"t1-critic": [fault(Kind.OVERFLOW)], "t1-architect": [hang]}) as b:
+
+        async def main() -> None:
+            task = asyncio.create_task(b.runner().drive(once(*VOICES, quorum=2)))
+            await until(lambda: len(exchanges(b.path)) == 2)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        asyncio.run(main())
+        b.reopen()
+        b.model.requests = []
+        replies = b.run(once(*VOICES, quorum=2))
+        assert replies[1].reason.startswith("overflow") and not b.model.named("t1-critic")
+
+
+@pytest.mark.parametrize("size", [1, 40, 5000, 60_000])
+@pytest.mark.parametrize("window", [1000, 4000, 32_768])
+def test_after_an_overflow_the_next_request_is_shorter_or_there_is_none(
+    tmp_path: Path, size: int, window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FILES, "00-context.md", "# Context\n\n" + "x" * size + "\n")
+    with bench(tmp_path, {"t1-critic": [fault(Kind.OVERFLOW)] * 9}, window=window) as b:
+        b.run(once(*VOICES, quorum=2))
+        lengths = [len("".join(sent(request))) for request in b.model.named("t1-critic")]
+        assert len(lengths) == 1 or (len(lengths) == 2 and lengths[1] < lengths[0]), lengths
+
+
 def test_retry_after_is_obeyed(tmp_path: Path) -> None:
     with bench(tmp_path, {"agent": [fault(Kind.RATE_LIMITED, retry_after=0.3)]}) as b:
         b.run(once(voice()))
