@@ -211,15 +211,21 @@ def _file_decision(
     session.flush()
     text = session.read(f"{prompt.file}.md") or ""
     folder = Path(settings.adr_dir)
-    record = next((record for record in session.records if record["kind"] == "filed"), None)
-    if record is None:
-        name = adr_file_name(names_in(folder), outcome.documents[prompt.file].title, prompt.target)
-        record = {"kind": "filed", "name": name, "date": date.today().isoformat()}
-        session.note(record)
-        session.flush()
-    elif record["name"] in names_in(folder):
+    record = next((record for record in reversed(session.records) if record["kind"] == "filed"), None)
+    if record and record["name"] in names_in(folder):
         return
-    path = file_new(folder, str(record["name"]), stamped(text, str(record["date"])))
+    while True:
+        if record is None:
+            name = adr_file_name(names_in(folder), outcome.documents[prompt.file].title, prompt.target)
+            record = {"kind": "filed", "name": name, "date": date.today().isoformat()}
+            session.note(record)
+            session.flush()
+        try:
+            path = file_new(folder, str(record["name"]), stamped(text, str(record["date"])))
+        except FileExistsError:
+            record = None  # another run was quicker: then under the next number
+        else:
+            break
     say(f"the decision record was copied to {path}")
 
 

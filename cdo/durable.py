@@ -21,10 +21,14 @@ from cdo.errors import SessionError
 
 _PATIENCE = 0.3  # seconds a lock is waited for: `cdo list` and `show` hold it for a moment to look
 _JUST_NOW = 20_000_000  # nanoseconds since a change after which a save may still be under way
+_synced: set[tuple[int, int]] = set()  # folders (device, inode) whose names this process knows to be durable
 
 
-def write_file(directory: int, name: str, data: bytes) -> os.stat_result:
-    """Make the file `name` in an open directory hold `data`: whole or not at all, also after a power loss."""
+def write_file(directory: int, name: str, data: bytes, *, new: bool = False) -> os.stat_result:
+    """Make the file `name` in an open directory hold `data`: whole or not at all, also after a power loss.
+
+    A `new` one never takes the place of another: then `FileExistsError` is raised.
+    """
     temporary = f".{name}.{os.getpid()}.tmp"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(temporary, dir_fd=directory)
@@ -34,8 +38,11 @@ def write_file(directory: int, name: str, data: bytes) -> os.stat_result:
         while view:
             view = view[os.write(fd, view) :]
         os.fsync(fd)
+        if new:
+            _take_name(temporary, name, directory)
+        else:
+            os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
         result = os.fstat(fd)
-        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary, dir_fd=directory)
@@ -44,6 +51,20 @@ def write_file(directory: int, name: str, data: bytes) -> os.stat_result:
         os.close(fd)
     os.fsync(directory)
     return result
+
+
+def _take_name(temporary: str, name: str, directory: int) -> None:
+    """Give a file its name, of which there must be none yet; raise `FileExistsError` where there is one."""
+    try:
+        os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+        # A file system that knows no second name: then an empty file holds it for a moment.
+        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=directory))
+        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+    else:
+        os.unlink(temporary, dir_fd=directory)
 
 
 def read_file(directory: int, name: str, limit: int = 64 * 2**20) -> tuple[bytes, os.stat_result]:
@@ -112,14 +133,28 @@ def open_path(path: Path, *, make: bool = False) -> int:
 
 
 def open_or_make(name: str, parent: int) -> int:
-    """Open a folder of an open directory; make it, durably, where it is missing."""
+    """Open a folder of an open directory; make it, durably, where it is missing.
+
+    One that is there may have been made by a process that was killed before its name was durable: so that is seen
+    to once in each process.
+    """
+    made = False
     try:
-        return open_directory(name, parent)
+        fd = open_directory(name, parent)
     except FileNotFoundError:
+        made = True
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, dir_fd=parent)
-        os.fsync(parent)
-        return open_directory(name, parent)
+        fd = open_directory(name, parent)
+    status = os.fstat(fd)
+    if (folder := (status.st_dev, status.st_ino)) not in _synced or made:
+        try:
+            os.fsync(parent)
+        except BaseException:
+            os.close(fd)
+            raise
+        _synced.add(folder)
+    return fd
 
 
 @contextlib.contextmanager
@@ -184,12 +219,15 @@ def names_in(folder: Path) -> list[str]:
 
 
 def file_new(folder: Path, name: str, text: str) -> Path:
-    """Write a new file into a folder that a person named; the folder is made. Raises `SessionError`."""
+    """Write a new file into a folder that a person named; the folder is made.
+
+    Raises `SessionError`, and `FileExistsError` where there is such a file: it is never written over.
+    """
     try:
         with closing(open_path(folder, make=True)) as place:
-            if kind_of(name, place) is not None:
-                raise OSError(errno.EEXIST, "it exists", name)
-            write_file(place, name, encodable(text).encode())
+            write_file(place, name, encodable(text).encode(), new=True)
+    except FileExistsError:
+        raise
     except OSError as error:
         raise explain(error, folder / name) from None
     return folder / name
