@@ -54,6 +54,10 @@ class Artifact:
         own = {key: self.own[key] for key in OWN_KEYS if key in self.own and key != "sha256"}
         return _document({**self.meta, **own, "sha256": self.sha}, self.body)
 
+    def as_found(self) -> str:
+        """The whole file with the checksum it was found with: what a person changed still counts as changed."""
+        return _document({**self.meta, **self.own}, self.body)
+
 
 def digest(value: Any) -> str:
     """SHA-256 (hex) of a JSON value in canonical form."""

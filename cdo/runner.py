@@ -84,6 +84,7 @@ class Runner:
     kept: dict[str, Artifact] = field(default_factory=dict)
     _visited: set[str] = field(default_factory=set)
     _checked: dict[str, tuple[Finding, ...]] = field(default_factory=dict)
+    _begun: dict[str, str] = field(default_factory=dict)
     _attempts: Attempts = field(init=False)
     _people: People = field(init=False)
 
@@ -141,7 +142,7 @@ class Runner:
 
     async def _batch(self, batch: Batch) -> tuple[Reply, ...]:
         """Replay what is recorded, ask for what is not, and hold the quorum."""
-        works = [self._prepare(call) for call in batch.calls]
+        works = await self._prepared(batch.calls)
         await self._settle_stale(works)
         self._visited.update(call.artifact for call in batch.calls)
         self.observe(Event("batch", "", {"calls": [[call.name, call.kind] for call in batch.calls]}))
@@ -225,6 +226,16 @@ class Runner:
 
     # -- what is recorded ---------------------------------------------------------------------
 
+    async def _prepared(self, calls: Sequence[Call]) -> list[Work]:
+        """The calls with what they read, all as of one moment at which no person was in the middle of a save."""
+        stems = dict.fromkeys(stem for call in calls for stem in (call.artifact, *call.reads) if "/" not in stem)
+        names = [f"{stem}.md" for stem in stems]
+        while True:
+            before = await self.session.settle(names)
+            works = [self._prepare(call) for call in calls]
+            if self.session.signatures(names) == before:
+                return works
+
     def _prepare(self, call: Call) -> Work:
         texts, inputs = {}, {}
         for name in call.reads:
@@ -278,14 +289,34 @@ class Runner:
     def _read(self, name: str) -> tuple[str, str]:
         """What an artifact says, without cdo's own keys, and its identity; files called 00-* are read as they are."""
         if name.startswith("00-"):
-            text = self.session.read(f"{name}.md") or ""
+            text = self._given(name)
             return text, artifacts.digest(text)[:16]
         if name.startswith("skills/"):
             return self._skill(name)
         artifact = self._deferred(name) or self.session.artifact(name)
         if artifact is None:
-            return "", ""
+            artifact = self.session.artifact_again(name)
+            if artifact is None:
+                return "", ""
+            self._tell_again(name)
+        if not artifact.reply.strip():
+            raise SessionError(
+                f"{self.session.path / name}.md is empty.",
+                "Mend it and resume, or remove it: cdo then restores what was recorded.",
+            )
         return as_read(artifact, self._checked)
+
+    def _given(self, name: str) -> str:
+        """What a file says that the run was begun with; one that has vanished since is written again."""
+        text = self.session.read(f"{name}.md")
+        if text is None and (text := self._begun.get(name)) is not None:
+            self.session.write_again(f"{name}.md", text)
+            self._tell_again(name)
+        self._begun[name] = text or ""
+        return text or ""
+
+    def _tell_again(self, name: str) -> None:
+        self.observe(Event("note", "", {"text": f"{name}.md was gone; it is written again as it was"}))
 
     def _deferred(self, name: str) -> Artifact | None:
         """The reply that a file will hold which the shell writes at the end."""

@@ -18,7 +18,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,9 @@ _BIRTH = re.compile(r"\.cdo-.+\.[0-9a-f]{8}\.tmp")
 _STALE = 60.0  # seconds after which an unlocked half-made session is nobody's
 _LETTER = 65_536  # bytes; a longer file in a folder for people's messages is not one
 _EDIT = 1_048_576  # bytes of a file that a person may change
+_QUIET = 0.5  # seconds without a change after which what a person saved counts
+_RESTLESS = 30.0  # seconds after which a file that keeps changing is not waited for any longer
+_GIVEN = re.compile(r"00-[a-z0-9-]+\.md")  # what a run was begun with
 
 
 class Taken(SessionError):
@@ -83,6 +86,7 @@ class Session:
         taken as they are. Raises `Taken` when it exists already, `SessionError` when it cannot be made.
         """
         birth = f".{path.name}.{os.urandom(4).hex()}.tmp"
+        written: dict[str, tuple[int, ...]] = {}
         out = fd = -1
         try:
             out = open_path(path.parent, make=True)
@@ -98,7 +102,7 @@ class Session:
                     data = content if isinstance(content, bytes) else encodable(redact(content)).encode()
                     folder, _, file = name.rpartition("/")
                     with _place(fd, folder, make=True) as place:
-                        write_file(place, file, data)
+                        written[name] = signature(write_file(place, file, data))
                 # A directory is never renamed over one that holds something: of two that race one wins.
                 os.rename(birth, path.name, src_dir_fd=out, dst_dir_fd=out)
             except BaseException:
@@ -117,6 +121,7 @@ class Session:
             if out >= 0:
                 os.close(out)
         session = cls(path, fd, redact)
+        session._written = written
         try:
             group = session._load_records() if any(map(group_number, files)) else 0
         except SessionError:
@@ -150,6 +155,7 @@ class Session:
                     f"{path} is in use by another cdo process.", "Wait for it to end, or stop it, then resume."
                 )
             session._sweep()
+            session._remember_given()
             group = session._load_records()
             session._mend_journal()
         except OSError as error:
@@ -172,6 +178,13 @@ class Session:
                         os.unlink(name, dir_fd=place)
                     elif kind == stat.S_IFDIR and _FOLDERS.fullmatch(inner := f"{folder}/{name}".lstrip("/")):
                         folders.append(inner)
+
+    def _remember_given(self) -> None:
+        """Know what the session was begun with: as it was born, or as a person may be changing it just now."""
+        born = os.stat("session.yaml", dir_fd=self._fd, follow_symlinks=False).st_ctime_ns
+        for name in filter(_GIVEN.fullmatch, os.listdir(self._fd)):
+            if status := status_of(name, self._fd):
+                self._written[name] = signature(status) if status.st_ctime_ns <= born else ()
 
     def _load_records(self) -> int:
         """Read what is recorded; returns the number of the last group."""
@@ -231,6 +244,72 @@ class Session:
         artifact = artifacts.from_file(text, f"{self.path.name}/{name}.md")
         self._known[name] = (artifact, signature(status))
         return artifact
+
+    def artifact_again(self, name: str) -> Artifact | None:
+        """The artifact as this process last saw it, written again: its file is gone. None where it saw none."""
+        known = self._known.get(name)
+        if known:
+            self.write_again(f"{name}.md", known[0].as_found())
+        return known[0] if known else None
+
+    def write_again(self, name: str, text: str) -> None:
+        """Write a file of the session's own folder that is gone, soon; where somebody makes one by then, it stays."""
+
+        def job() -> None:
+            with contextlib.suppress(FileExistsError):
+                self._written[name] = signature(write_file(self._fd, name, text.encode(), new=True))
+
+        self._later(job)
+
+    def signatures(self, names: Iterable[str]) -> list[tuple[int, ...]]:
+        """What of each file of the session's own folder differs once a person changes it; () for cdo's own files."""
+        return [self._signature(name) for name in names]
+
+    def _signature(self, name: str) -> tuple[int, ...]:
+        status, known = status_of(name, self._fd), self._known.get(name.removesuffix(".md"))
+        held = signature(status) if status else ()
+        return () if known and known[1] in (None, held) and not known[0].edited else held
+
+    async def settle(self, names: Collection[str]) -> list[tuple[int, ...]]:
+        """Wait until what a person is saving has been left alone for a moment; returns the signatures then.
+
+        `names` are files of the session's own folder. As cdo wrote them they are not waited for, nor what was not
+        there before; what has vanished may be about to come back. Raises `SessionError` where one keeps changing.
+        """
+        seen: dict[str, tuple[tuple[int, ...], float]] = {}
+        limit = time.monotonic() + _RESTLESS
+        while restless := [name for name in names if not self._rests(name, seen)]:
+            if time.monotonic() > limit:
+                raise SessionError(
+                    f"{self.path / restless[0]} has been changing for {_RESTLESS:g} seconds.",
+                    "When whatever writes it has ended, `cdo resume`.",
+                )
+            await asyncio.sleep(0.02)
+        return self.signatures(names)
+
+    def _rests(self, name: str, seen: dict[str, tuple[tuple[int, ...], float]]) -> bool:
+        """Whether a file is as cdo wrote it or not there as before, or has not changed for a moment."""
+        status, known = status_of(name, self._fd), self._known.get(name.removesuffix(".md"))
+        if known and known[1] is None:
+            return True  # cdo itself is about to write it
+        now, held = time.monotonic(), signature(status) if status and status.st_size else ()
+        if not held and name not in self._written and known is None:
+            return status is None  # it never was
+        if held and (held == self._written.get(name) or self._untouched(name)):
+            return True
+        if seen.setdefault(name, (held, now))[0] != held:
+            seen[name] = held, now
+        # A clock that was set back must not make anybody wait: what is seen to rest does so, too.
+        old = status is not None and bool(held) and time.time_ns() - status.st_ctime_ns >= _QUIET * 1e9
+        return old or now - seen[name][1] >= _QUIET
+
+    def _untouched(self, name: str) -> bool:
+        """Whether a file is an artifact that cdo wrote, whole: its checksum says so."""
+        try:
+            artifact = self.artifact(name.removesuffix(".md")) if _ARTIFACT.fullmatch(name) else None
+        except SessionError:  # half a file, or a mistake in one: whoever reads it says so
+            return False
+        return artifact is not None and not artifact.edited
 
     def artifact_names(self) -> list[str]:
         """The names of all artifacts (not 00-*): those of turns or rounds in order, then FINAL."""
