@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -24,7 +25,7 @@ from cdo.content import Library
 from cdo.documents import adr_file_name, stamped
 from cdo.durable import file_new, names_in
 from cdo.ending import Outcome
-from cdo.errors import CdoError, SessionError
+from cdo.errors import CdoError, Interrupted, SessionError
 from cdo.final import add_to_section, final_section
 from cdo.frozen import redactor
 from cdo.markup import sections
@@ -39,7 +40,7 @@ from cdo.skills import SkillInjection, resolve
 from cdo.store import Session
 from cdo.tools import Tools
 from cdo.trail import Trail
-from cdo.types import Event, Finding, Nest, Nested, Observe
+from cdo.types import Backend, Event, Finding, Nest, Nested, Observe
 from cdo.worksheets import WorkBreakdown
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
         observers.append(trail)
     for note in session.notes:
         say(note)
+    until = float("inf")
     try:
         with interruptible(session.name):
             outcome = await runner.drive(modes.program(plan, library))
@@ -114,20 +116,28 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
             observe(Event("done", "", result.json()))
             session.flush()
             return result
-    except CdoError as error:
-        observe(Event("stopped", "", {"status": type(error).__name__, "why": error.message}))
+    except (CdoError, asyncio.CancelledError) as error:
+        if isinstance(error, (Interrupted, asyncio.CancelledError)):
+            until = time.monotonic() + AT_STOP
+        if isinstance(error, CdoError):
+            observe(Event("stopped", "", {"status": type(error).__name__, "why": error.message}))
         raise
     finally:
         if tracker:
             with contextlib.suppress(Exception):
-                await tracker.close(TRACKER_PATIENCE)
+                await tracker.close(min(TRACKER_PATIENCE, round((until - time.monotonic()) / 2, 1)))
         observe(Event("content", "", {"opened": library.opened}))
         if trail:
-            trail.close()
-        for backend in {id(seat.backend): seat.backend for seat in found.values()}.values():
-            with contextlib.suppress(Exception):
-                await asyncio.wait_for(backend.close(), 1.0)
+            trail.close(until)
+        await _closed({id(seat.backend): seat.backend for seat in found.values()}.values(), until)
         session.close()
+
+
+async def _closed(backends: Iterable[Backend], until: float) -> None:
+    """Close all backends side by side, for a second at most, and not much longer than `until` (monotonic)."""
+    patience = min(1.0, max(0.2, until - time.monotonic()))
+    closing = (asyncio.wait_for(backend.close(), patience) for backend in backends)
+    await asyncio.gather(*closing, return_exceptions=True)
 
 
 def _checker(session: Session, root: Path | None) -> Callable[[str], tuple[Finding, ...]] | None:
@@ -150,6 +160,7 @@ def _bodies(plan: Plan, library: Library) -> Callable[[str], str]:
 
 # -- beside the run --------------------------------------------------------------------------------
 
+AT_STOP = 1.5  # seconds that all of them have when somebody wants the run to end
 TRACKER_PATIENCE = 30.0  # seconds that bd gets at the end to take in what is left
 
 

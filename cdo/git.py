@@ -225,10 +225,11 @@ class Repository:
         )
 
 
-def find(folder: Path) -> Repository | None:
+def find(folder: Path, until: Callable[[], float] = lambda: float("inf")) -> Repository | None:
     """The repository that a folder, or the nearest one above it that exists, is in; None where it is in none.
 
-    Raises `Refused` where there is one that cannot be used: damaged, another user's, or no git on this machine.
+    git is ended when the monotonic clock reaches `until`. Raises `Refused` where there is one that cannot be used:
+    damaged, another user's, or no git on this machine.
     """
     folder = Path(os.path.realpath(folder))  # `work/..` is not in the repository of work
     there = next((place for place in (folder, *folder.parents) if place.is_dir()), Path("/"))
@@ -239,9 +240,9 @@ def find(folder: Path) -> Repository | None:
             return None
         raise Refused("there is no git program on this machine")
     try:
-        until = time.monotonic() + SECONDS
+        latest = time.monotonic() + SECONDS
         words = [program, *_HARMLESS, "rev-parse", "--absolute-git-dir"]
-        out = _answer(words, there, _environment(), b"", lambda: until, OUTPUT)
+        out = _answer(words, there, _environment(), b"", lambda: min(latest, until()), OUTPUT)
     except Refused as refused:
         if "(or any" not in str(refused):  # "not a git repository (or any of the parent directories)"
             raise

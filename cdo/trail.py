@@ -63,6 +63,7 @@ class _Keeper:
 
     def __init__(self, session: Session, told: Told, folder: Path) -> None:
         self.repository: Repository | None = None
+        self.until = float("inf")  # when git has to have ended, by the monotonic clock
         self.branch = self.foreign = ""  # `foreign`: a commit on the branch that is not cdo's
         self._session = session
         self._told = told
@@ -98,9 +99,11 @@ class _Keeper:
 
     def _start(self) -> None:
         """Find the repository and the session's branch there; begin it, or see what was changed since."""
-        repository = self.repository = git.find(self._session.path) or git.find(self._folder)
+        repository = git.find(self._session.path, lambda: self.until) or git.find(self._folder, lambda: self.until)
         if repository is None:
             raise _Nowhere
+        self.repository = repository
+        repository.until = self.until
         if repository.has(f"{HEADS}cdo"):
             raise Refused("'refs/heads/cdo' exists, so that no branch can be called cdo/…")
         branch = self._choose(repository)
@@ -339,21 +342,27 @@ class Trail:
         except Exception as error:
             self._complain(f"unexpected: {error!r}")
 
-    def close(self) -> None:
-        """Let the commits that are due be made, for a few seconds at most; before the session is closed."""
-        repository, until = self._keeper.repository, time.monotonic() + self._patience
+    def close(self, until: float = float("inf")) -> None:
+        """Let the commits that are due be made, for a few seconds at most; before the session is closed.
+
+        They are given up at the latest when the monotonic clock reaches `until`.
+        """
+        until = min(until, time.monotonic() + self._patience)
         for job in (self._ending, None):
             self._jobs.put(job)
-        if repository:
-            repository.until = until
-        self._thread.join(self._patience)
+        self._bound(until)
+        self._thread.join(max(0.0, until - time.monotonic()))
         if self._thread.is_alive():
             self._off = True
-            if self._keeper.repository:
-                self._keeper.repository.until = 0.0
+            self._bound(0.0)
             self._thread.join(1.0)
             self._complain("git did not end in time")
         self._tell()
+
+    def _bound(self, until: float) -> None:
+        self._keeper.until = until
+        if self._keeper.repository:
+            self._keeper.repository.until = until
 
     def _tell(self) -> None:
         while self._notes:
