@@ -491,7 +491,7 @@ class Session:
         if isinstance(value, str):
             return self._redact(value)
         if isinstance(value, dict):
-            return {key: self._clean(item) for key, item in value.items()}
+            return {self._clean(key): self._clean(item) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
             return [self._clean(item) for item in value]
         return value

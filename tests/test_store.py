@@ -1206,11 +1206,12 @@ def test_no_secret_reaches_any_file(tmp_path: Path) -> None:
     redact = redactor({**CANARIES, "HOME": "/root", "EDITOR_KEYS": "short"})
     session = Session.create(tmp_path / "cdo-a", {**FILES, "00-input.md": f"Why {every}?"}, redact)
     session.shared_text(f"shared {every}")
-    commit(session, {"kind": "exchange", "text": every, "deep": [{"a": [every]}, every]})
+    commit(session, {"kind": "exchange", "text": every, "deep": [{"a": [every]}, {every: {every: 1}}, every]})
     meta = {"position": every, "confidence": 0.5, "claims": [{"id": "c1", "text": every, "evidence": [every]}]}
+    meta |= {every: "a key that a model made up", "deep": {every: 1}}
     put = session.put("t1-critic", Artifact(meta, f"Body {every}", {"kind": "agent", "model": every}))
     session.put_text("t2-plan.yaml", every)
-    session.journal({"event": "retry", "message": every, "deep": [every]})
+    session.journal({"event": "retry", "message": every, "deep": [every, {every: 1}]})
     session.flush()
     assert not put.edited, "taking secrets out does not look like a person's edit"
     session.supersede(["t1-critic"])
@@ -1221,6 +1222,7 @@ def test_no_secret_reaches_any_file(tmp_path: Path) -> None:
     found = again.artifact("t1-critic")
     assert found and not found.edited
     again.close()
+    assert found.meta["deep"] and "a key that a model made up" in found.meta.values()
     assert "[redacted:GITHUB_TOKEN]" in (session.path / "t1-critic.md").read_text()
     assert "[redacted:OPENAI_API_KEY]" in (session.path / "journal.jsonl").read_text()
 
