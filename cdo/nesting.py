@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 from cdo import app
 from cdo.archive import Folder
 from cdo.budget import Limits, Totals
 from cdo.content import Library
-from cdo.errors import BudgetReached
+from cdo.durable import encodable
+from cdo.errors import BudgetReached, SessionError
 from cdo.final import final_section
-from cdo.frozen import begun, born, load, redactor
+from cdo.frozen import begun, born, load, read_frozen, redactor
 from cdo.plan import Plan, Surroundings, make
 from cdo.runner import totals
 from cdo.sessions import read_session, session_path
@@ -24,6 +26,7 @@ from cdo.words import Invocation
 
 KEPT = ("Decision", "Confidence", "Key Tensions", "Minority Reports", "Action Items")
 LINE = 600  # characters of the decision in a line
+_NAME = 63  # characters of a nested session's name
 Hold = Callable[[Nest, Limits], Awaitable[tuple[Nested | None, Totals]]]
 
 
@@ -68,14 +71,44 @@ def _opened(parent: Session, nest: Nest, settings: Settings, plan: Plan, library
         except BaseException:
             session.close()
             raise
-    sources = dict.fromkeys(Settings.model_fields, f"mission {parent.name}")
     around = Surroundings(vendors=plan.vendors)
     invocation = Invocation(nest.preset, (), None, None, nest.question)
+    sources = dict.fromkeys(Settings.model_fields, _mission(parent))
     inner = make(invocation, nest.question, Resolved(settings, sources), library, plan.models, around)
-    files = {"00-input.md": f"{nest.question.strip()}\n", "00-context.md": f"# Context\n\n{nest.context.strip()}\n"}
+    files = {"00-input.md": _asked(nest), "00-context.md": f"# Context\n\n{nest.context.strip()}\n"}
     return born(begun(inner, settings, sources), files, parent.path.parent, path.name, ()), inner
 
 
 def _place(parent: Session, nest: Nest) -> Path:
-    """Where the session of a deliberation lies."""
-    return session_path(parent.path.parent, f"{parent.name[: 62 - len(nest.name)]}-{nest.name}")
+    """Where the session of a deliberation lies, or is to: the first name that is free or holds this very one.
+
+    Raises `SessionError` where what lies there is no session, or no name is free.
+    """
+    for number in range(1, 100):
+        path = session_path(parent.path.parent, _name(parent.name, nest.name, number))
+        if not os.path.lexists(path) or (path.is_dir() and _holds(path, parent, nest)):
+            return path
+    raise SessionError(f"No free name was found for the deliberation {nest.name} of {parent.name}.", "Move old ones.")
+
+
+def _name(parent: str, nest: str, number: int) -> str:
+    """The name of a nested session; what a long name of its parent loses by it, a digest of it makes up for."""
+    ending = f"-{nest}" if number == 1 else f"-{nest}-{number}"
+    if len(parent) + len(ending) > _NAME:
+        ending = f"-{sha256(parent.encode()).hexdigest()[:8]}{ending}"
+    return f"{parent[: _NAME - len(ending)]}{ending}"
+
+
+def _holds(path: Path, parent: Session, nest: Nest) -> bool:
+    """Whether a session was begun for this deliberation: by this mission, and with this question."""
+    redact, folder = redactor(os.environ), Folder(path)
+    begun_by = read_frozen(folder.text("session.yaml"), path).sources.values()
+    return _mission(parent) in begun_by and redact(folder.text("00-input.md") or "") == redact(_asked(nest))
+
+
+def _mission(parent: Session) -> str:
+    return f"mission {parent.name}"
+
+
+def _asked(nest: Nest) -> str:
+    return encodable(f"{nest.question.strip()}\n")
