@@ -25,6 +25,7 @@ from cdo.bd import SECONDS, Bd, BeadsError, Issue
 from cdo.content import Library
 from cdo.errors import CdoError, ContentError
 from cdo.schemas import Schema
+from cdo.secrets import masked
 from cdo.types import Event
 from cdo.wording import flat, visible
 
@@ -307,5 +308,7 @@ class Beads:
         """One block of the wording, without secrets and with nothing a terminal would act on."""
         self.library.read(WORDING, Wording)
         # Before the wording shortens it: half a secret would not be known as one.
-        values = {key: self.redact(value) if isinstance(value, str) else value for key, value in values.items()}
+        values = {
+            key: masked(self.redact(value)) if isinstance(value, str) else value for key, value in values.items()
+        }
         return visible(self.library.render(WORDING, values, block))[:TEXT]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +15,7 @@ from cdo import __version__, strict_yaml
 from cdo.content import checked
 from cdo.errors import ContentError, SessionError, UsageError
 from cdo.plan import Plan
-from cdo.secrets import secret_values
+from cdo.secrets import secret_values, spellings
 from cdo.sessions import locked, session_path, sessions
 from cdo.settings import Resolved, Settings
 from cdo.store import Session, Taken
@@ -52,11 +51,10 @@ class Frozen(BaseModel):
 
 
 def redactor(env: Mapping[str, str]) -> Callable[[str], str]:
-    """A function that takes the values of secret-looking variables out of a text, quoted ones too."""
+    """A function that takes the values of secret-looking variables out of a text, also as `spellings` has them."""
     forms: dict[str, str] = {}
     for name, value in secret_values(env).items():
-        quoted = json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], value.replace("'", "''")
-        forms |= dict.fromkeys((value, *quoted), name)
+        forms |= dict.fromkeys(spellings(value), name)
     found = sorted(forms.items(), key=lambda item: -len(item[0]))
 
     def redact(text: str) -> str:

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from cdo.secrets import secret_variable
+
 Count = Annotated[int, Field(ge=1, le=256)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -96,18 +98,26 @@ class Price(Schema):
     cached: Annotated[float, Field(ge=0)] | None = None
 
 
+def _of_key(name: str) -> str:
+    """The name of a variable whose value is kept out of files; raise `ValueError` for any other."""
+    if not secret_variable(name):
+        raise ValueError("a variable that holds a key is called so, as in NAME_API_KEY: then its value is redacted")
+    return name
+
+
 class Provider(Schema):
     """One provider, under its litellm prefix.
 
     With a `url` it speaks the Chat Completions protocol and is called directly; without one it is reached
     through litellm. `url_env` and `key_env` name the variables that override the address and hold the key
-    (first set one wins); `cap` is the name of the field that bounds a reply; `usage` whether it understands
-    `stream_options`; `price` is given where calls cost nothing; `model` is its default.
+    (first set one wins; what holds a key must be called so); `cap` is the name of the field that bounds a reply;
+    `usage` whether it understands `stream_options`; `price` is given where calls cost nothing; `model` is its
+    default.
     """
 
     url: str = ""
     url_env: tuple[str, ...] = ()
-    key_env: tuple[str, ...] = ()
+    key_env: tuple[Annotated[str, AfterValidator(_of_key)], ...] = ()
     key: Literal["required", "optional"] = "required"
     cap: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     usage: bool = True

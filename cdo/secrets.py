@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import json
 import math
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 # Names, as globs that ignore case.
 SECRET_FOLDERS = ".ssh .gnupg"
@@ -60,12 +61,43 @@ def secret_name(name: str) -> bool:
 
 def secret_in(text: str) -> str:
     """What kind of secret a text holds, "" for none. Placeholders (xxxx, EXAMPLE) are not secrets."""
+    return next((what for what, _ in _found(text)), "")
+
+
+def secret_of(name: str, data: bytes, redact: Callable[[str], str]) -> str:
+    """What secret a file holds, also in its name, in words; "" for none. `redact` takes known values out of texts."""
+    # Without its zeros UTF-16 reads as UTF-8 does.
+    for part in dict.fromkeys((data, data.replace(b"\0", b""))):
+        text = f"{name}\n{part.decode('utf-8', 'replace')}"
+        if redact(text) != text:
+            return "the value of a secret variable"
+        if what := secret_in(text):
+            return f"what looks like {what}"
+    return ""
+
+
+def masked(text: str) -> str:
+    """A text without the secrets that `secret_in` finds, each taken out to its end."""
+    kept, at = [], 0
+    for what, match in sorted(_found(text), key=lambda found: found[1].start()):
+        if match.start() >= at:
+            kept += [text[at : match.start()], f"[redacted:{what}]"]
+            rest = _KEY_REST if match[0].startswith("-BEGIN") else _REST
+            at = rest.match(text, match.end()).end()  # type: ignore[union-attr]  # it matches nothing, too
+    return "".join((*kept, text[at:]))
+
+
+# What may follow the part of a secret that tells what it is.
+_REST = re.compile(r"[\w+/=.-]*", re.ASCII)
+_KEY_REST = re.compile(r"[\w+/=\s\\]*(-----END [A-Z ]{0,40}-----)?", re.ASCII)
+
+
+def _found(text: str) -> Iterator[tuple[str, re.Match[str]]]:
     for what, literal, shape in _SECRETS:
         if literal in text:
             for match in re.finditer(shape, text, re.ASCII):
                 if "EXAMPLE" not in match[1].upper() and _entropy(match[1]) >= 3:
-                    return what
-    return ""
+                    yield what, match
 
 
 def _entropy(text: str) -> float:
@@ -96,6 +128,11 @@ _PLAIN_VALUE = re.compile(
 _BASE64 = re.compile(r"(?=.*\d)(?=.*[a-z])(?=.*[A-Z])[A-Za-z0-9+/]{32,}={0,2}")
 
 
+def secret_variable(name: str) -> bool:
+    """Whether a variable called so is taken to hold a secret."""
+    return bool(_SECRET_NAME.search(name)) and not _ABOUT_NAME.search(name)
+
+
 def secret_values(env: Mapping[str, str] | None = None) -> dict[str, str]:
     """Values of the environment that look like secrets, by variable name; they never reach a file.
 
@@ -107,8 +144,30 @@ def secret_values(env: Mapping[str, str] | None = None) -> dict[str, str]:
         value = value.strip().strip("\"'")
         if address := re.match(r"[a-z][a-z0-9+.-]*://[^\s/@:]*:([^\s@]{8,})@", value, re.IGNORECASE):
             found[name] = address[1]
-        elif len(value) < 8 or not _SECRET_NAME.search(name) or _ABOUT_NAME.search(name):
+        elif len(value) < 8 or not secret_variable(name):
             continue
         elif _BASE64.fullmatch(value) or not _PLAIN_VALUE.fullmatch(value):
             found[name] = value
+    return found
+
+
+def spellings(value: str) -> set[str]:
+    """A secret as a text may hold it: as it is, and as JSON, YAML, HTML, an address or base64 would have it.
+
+    Of base64 it is what stays the same wherever in a longer text the secret stands.
+    """
+    import base64
+    import html
+    from urllib.parse import quote, quote_plus
+
+    found = {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], value.replace("'", "''")}
+    odd = "surrogateescape"  # what is no UTF-8 in a variable
+    found |= {quote(value, errors=odd), quote(value, safe="", errors=odd), quote_plus(value, errors=odd)}
+    escaped = html.escape(value)
+    found |= {escaped, html.escape(value, quote=False), escaped.replace("&#x27;", "&#39;").replace("&quot;", "&#34;")}
+    data = value.encode(errors=odd)
+    for before, mixed in ((0, 0), (1, 2), (2, 3)):  # bytes of something else in front, digits that hold part of them
+        whole = (before + len(data)) * 8 // 6
+        digits = base64.b64encode(bytes(before) + data).decode()[mixed:whole]
+        found |= {digits, digits.translate(str.maketrans("+/", "-_"))}
     return found

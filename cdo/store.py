@@ -210,11 +210,14 @@ class Session:
     # -- reading ------------------------------------------------------------------------------
 
     def read(self, name: str) -> str | None:
-        """The text of a file of the session, or None when there is none; raise `SessionError`."""
+        """The text of a file of the session without secrets, or None when there is none; raise `SessionError`.
+
+        A person may have typed one there: it gets no further than that file.
+        """
         folder, _, file = name.rpartition("/")
         try:
             with self._place(folder) as place:
-                return read_file(place, file)[0].decode("utf-8")
+                return self._redact(read_file(place, file)[0].decode("utf-8"))
         except FileNotFoundError:
             return None
         except UnicodeDecodeError:

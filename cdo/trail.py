@@ -26,9 +26,10 @@ from cdo.durable import names_in, signature
 from cdo.errors import CdoError, SessionError
 from cdo.frozen import read_frozen
 from cdo.git import Refused, Repository, TooSlow
+from cdo.secrets import masked, secret_of
 from cdo.store import Session
 from cdo.types import Event
-from cdo.wording import flat
+from cdo.wording import counted, flat
 
 AT_END = 5.0  # seconds that the commits still to be made get when the run has ended,
 AT_STOP = 2.0  # and when it was broken off
@@ -61,10 +62,12 @@ class _Nowhere(Exception):
 class _Keeper:
     """The branch of one session: chooses it, and makes commits on it. Raises `Refused`, `CdoError`, `OSError`."""
 
-    def __init__(self, session: Session, told: Told, folder: Path) -> None:
+    def __init__(self, session: Session, told: Told, folder: Path, redact: Callable[[str], str]) -> None:
         self.repository: Repository | None = None
         self.until = float("inf")  # when git has to have ended, by the monotonic clock
         self.branch = self.foreign = ""  # `foreign`: a commit on the branch that is not cdo's
+        self.held: dict[str, str] = {}  # files that were kept off the branch, and what each seems to hold
+        self._redact = redact
         self._session = session
         self._told = told
         self._folder = folder
@@ -187,12 +190,13 @@ class _Keeper:
     def _holds(self, job: Job) -> bool:
         """Whether the branch has a turn as it is now in the folder: all that was said in it, which may be nothing."""
         folder = Folder(self._session.path)
-        there = {
-            name: git.blob_id(folder.data(name) or b"", len(self._tip))
-            for name in folder.files()
-            if name.startswith(job.proof)
+        lying = {name: folder.data(name) or b"" for name in folder.files() if name.startswith(job.proof)}
+        clean = self._clean(lying)
+        there = {name: git.blob_id(data or b"", len(self._tip)) for name, data in clean.items()}
+        off = lying.keys() - clean.keys()
+        same = there == {
+            name: identity for name, identity in self._tree.items() if name.startswith(job.proof) and name not in off
         }
-        same = there == {name: identity for name, identity in self._tree.items() if name.startswith(job.proof)}
         if same and self._turns[0] != self._tip:
             self._turns = self._tip, frozenset(branches.turns(self._there().log(self._tip)))
         return same and job.turn in self._turns[1]
@@ -204,6 +208,7 @@ class _Keeper:
             for name, data in found.items()
             if git.blob_id(data, len(self._tip)) != self._tree.get(name) and _by_hand(name, data, name in self._tree)
         }
+        changed = self._clean(changed)
         gone = [
             name
             for name in self._tree
@@ -233,7 +238,23 @@ class _Keeper:
                 if identity != self._tree.get(name):
                     found[name] = data
         gone = set(self._tree) - set(names)
-        return {**found, **dict.fromkeys(sorted(gone))}
+        return {**self._clean(found), **dict.fromkeys(sorted(gone))}
+
+    def _clean(self, found: Mapping[str, bytes | None]) -> dict[str, bytes | None]:
+        """The files without those that hold a secret: they stay on the branch as they were, until they are clean.
+
+        What models wrote has lost its secrets on the way to the folder; what a person typed lies there untouched.
+        """
+        clean = {}
+        for name, data in found.items():
+            if what := secret_of(name, data or b"", self._redact):
+                if name == "session.yaml":  # without it there is no session on the branch
+                    raise Refused(f"session.yaml holds {what}")
+                self.held[name] = what
+            else:
+                self.held.pop(name, None)
+                clean[name] = data
+        return clean
 
     def _commit(self, event: str, message: str, changes: Mapping[str, bytes | None]) -> None:
         repository, now = self._there(), datetime.now().astimezone()
@@ -297,8 +318,9 @@ class Trail:
 
     An instance is the observer of one process: events queue commits, which a thread makes in order; that of the run's
     end is made in `close`. What a person should know goes to `say`, from the thread that calls. `folder` is where the
-    run was begun, for a session that is kept outside of any repository; `redact` takes secrets out of messages. What
-    a mission's round published is written when the run goes on: its commit waits for that.
+    run was begun, for a session that is kept outside of any repository. `redact` takes secrets out of messages; a
+    file that it would change stays off the branch, and so does one that holds what looks like a key. What a mission's
+    round published is written when the run goes on: its commit waits for that.
     """
 
     def __init__(
@@ -307,13 +329,14 @@ class Trail:
         problem = session.read("00-input.md") or ""
         self._session = session
         self._say = say
-        self._told = Told(session.name, problem, session.records, redact)
-        self._keeper = _Keeper(session, self._told, folder)
+        self._told = Told(session.name, problem, session.records, lambda text: masked(redact(text)))
+        self._keeper = _Keeper(session, self._told, folder, redact)
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._waiting: deque[Job] = deque()
         self._notes: deque[str] = deque()
         self._off = self._complained = False
         self._told_of = ""
+        self._told_held: set[str] = set()
         self._ending: Job | None = None
         self._round: Job | None = None
         self._patience = AT_STOP
@@ -357,6 +380,7 @@ class Trail:
             self._bound(0.0)
             self._thread.join(1.0)
             self._complain("git did not end in time")
+        self._tell_held()
         self._tell()
 
     def _bound(self, until: float) -> None:
@@ -409,6 +433,8 @@ class Trail:
                 # Somebody else was quicker: on top of what is there now, once.
                 if not again or "Not updating" not in str(refused):
                     raise
+        if not self._told_held:
+            self._tell_held()
         if (foreign := self._keeper.foreign) and not self._told_of:
             self._told_of = foreign
             where = f"{self._keeper.branch}: {foreign} is a commit of somebody else"
@@ -416,6 +442,19 @@ class Trail:
         usual = f"{BRANCH}{self._session.name}"
         if job.event == "begin" and self._keeper.branch != usual:
             self._notes.append(f"git: {usual} holds another session; this one is kept on {self._keeper.branch}.")
+
+    def _tell_held(self) -> None:
+        """Name the files that were kept off the branch: the first ones at once, what came since at the end."""
+        new = sorted(set(self._keeper.held) - self._told_held)
+        if not new:
+            return
+        self._told_held |= set(new)
+        first = self._told.redact(new[0])
+        others = f" and {counted(len(new) - 1, 'other file')}" if new[1:] else ""
+        self._notes.append(
+            f"git: {flat(first)}{others} is left out of the branch: it holds {self._keeper.held[new[0]]}. "
+            "Once that is taken out, a later commit has it."
+        )
 
     def _complain(self, why: str) -> None:
         """Say once what went wrong, and what to do."""

@@ -8,6 +8,7 @@ import shutil
 import signal
 import stat
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -376,7 +377,49 @@ def test_a_session_begun_without_git_gets_a_commit_for_each_turn_when_it_is_resu
     assert "t2-critic.md" not in files(cdo.path, "cdo/a~2") and "FINAL.md" not in files(cdo.path, "cdo/a~1")
 
 
+# -- what a person typed ---------------------------------------------------------------------------
+
+TOKEN = "ghp_q7Wz3KfR9tYb2LmXs8VdHn4JcPg6TaEu1QoZ"  # looks like one
+VALUE = "a-canary-of-the-environment-1"
+
+
+def objects(folder: Path) -> bytes:
+    """All that lies in a repository's object store, reachable or not."""
+    ids = git(folder, "cat-file", "--batch-all-objects", "--batch-check=%(objectname)")
+    return git(folder, "cat-file", "--batch", data=f"{ids}\n".encode()).encode("utf-8", "surrogateescape")
+
+
+def test_a_secret_that_a_person_typed_reaches_no_object(cdo: Desk, provider: Provider) -> None:
+    repository(cdo.path)
+    desk = cdo.having(DEPLOY_TOKEN=VALUE)
+    desk(*RUN).ok()
+    path = desk.session() / "t1-critic.md"
+    clean = path.read_text()
+    typed = re.sub("(?m)^position: .*", f"position: I say {VALUE} and {TOKEN}.", clean)
+    path.write_text(typed)
+    done = desk("resume", "a", "--yes").ok()
+    notes = [line for line in done.err.splitlines() if line.startswith("git: ")]
+    assert len(notes) == 2 and all("left out of the branch: it holds " in note for note in notes), done.err
+    assert notes[0].startswith("git: t1-critic.md is left out") and notes[1].startswith("git: calls/")
+    assert path.read_text() == typed, "a person's file is never altered"
+    assert VALUE not in done.out + done.err
+    assert not any(VALUE in info.prompt for info in provider.calls)
+    found = objects(cdo.path)
+    assert VALUE.encode() not in found and TOKEN.encode() not in found
+    # What was there stays until the file is clean: then it is a commit as any other.
+    assert git(cdo.path, "show", "cdo/a:t1-critic.md") == clean.strip()
+    path.write_text(re.sub("(?m)^position: .*", "position: I say no.", clean))
+    desk("resume", "a", "--yes").ok()
+    assert "I say no." in git(cdo.path, "show", "cdo/a:t1-critic.md")
+    assert VALUE.encode() not in objects(cdo.path) and TOKEN.encode() not in objects(cdo.path)
+
+
 # -- what is committed -----------------------------------------------------------------------------
+
+
+def redact(text: str) -> str:
+    """A text without the one secret of these tests."""
+    return text.replace("s3cret", "[out]")
 
 
 class Run:
@@ -388,9 +431,9 @@ class Run:
         made = begun(template.plan, template.settings, template.sources, forked)
         made = made.model_copy(update={"created": frozen.get("created", made.created)})
         texts: dict[str, str | bytes] = {"00-input.md": "Split?\n", "00-context.md": "None.\n"}
-        self.session = Session.create(path, {**texts, "session.yaml": dump(made.model_dump(mode="json"))})
+        self.session = Session.create(path, {**texts, "session.yaml": dump(made.model_dump(mode="json"))}, redact)
         self.created = made.created
-        self.trail = Trail(self.session, self.said.append, path.parent, lambda text: text.replace("s3cret", "[out]"))
+        self.trail = Trail(self.session, self.said.append, path.parent, redact)
 
     def turn(self, number: int, position: str = "Yes.", **files: str) -> None:
         """Hold a turn with one voice, and wait for its commit."""
@@ -558,6 +601,75 @@ def test_odd_files_of_people_do_no_harm(work: Path, finished: Desk) -> None:
     assert {'a "b" é.md', "t1-critic.md"} <= names
     assert not names & {"line\nbreak.md", ".hidden.tmp", "link.md"}
     assert all(stat.S_ISREG(int(line.split()[0], 8)) for line in git(work, "ls-tree", "-r", "cdo/a").splitlines())
+
+
+TYPED: dict[str, str | bytes] = {
+    "inbox/1.md": TOKEN, "taken/1.md": f"Dear all, {TOKEN}\n", "superseded/edits/1.md": f"x{chr(10)}{TOKEN}",
+    "products/p1-x/mine.md": "AKIA" + "Q7WZ3KFR9TYB2LMX", "t1-critic.md": "---\nposition: s3cret\n---\n",
+    "superseded/1/t1-critic.md": "s3cret", f"inbox/{TOKEN}.md": "nothing inside", "inbox/s3cret.md": "nothing inside",
+    "utf-16.md": TOKEN.encode("utf-16"), "broken.md": b"\xff\xfe\xff " + TOKEN.encode(), "00-input.md": "s3cret",
+    "key.md": "-----BEGIN PRIVATE KEY-----\n" + (TOKEN[4:] * 4) + "\n-----END PRIVATE KEY-----\n",
+}  # fmt: skip
+
+
+def test_no_file_of_a_person_with_a_secret_is_committed_until_it_is_clean(work: Path, finished: Desk) -> None:
+    run = run_in(work, finished)
+    run.turn(1)
+    wait_for(lambda: run.trail._keeper._event == "turn")
+    before = files(work)
+    lay(run.session.path, TYPED)
+    lay(run.session.path, {"taken/2.md": "Dear all,\n"})
+    run.turn(2)
+    wait_for(lambda: run.trail._keeper._last.get("Cdo-Turn") == "2")
+    after = files(work)
+    assert {name for name in before if after.get(name) != before[name]} == set()
+    assert set(after) & set(TYPED) == {"00-input.md", "t1-critic.md"} and "taken/2.md" in after
+    found = objects(work)
+    assert not [text for text in (TOKEN, TOKEN[4:], "s3cret", "Q7WZ3KFR9TYB2LMX") if text.encode() in found]
+    clean: dict[str, str | bytes] = {name: "without" for name in TYPED if TOKEN not in name and "s3cret" not in name}
+    lay(run.session.path, clean)
+    run.turn(3)
+    (note,) = run.close()
+    assert note.startswith("git: ") and f" and {len(TYPED) - 1} other files is left out" in note
+    assert TOKEN not in note and "s3cret" not in note
+    final = files(work)
+    assert {name for name in clean if final.get(name) != cdo_git.blob_id(b"without", 40)} == set()
+
+
+def lay(session: Path, texts: Mapping[str, str | bytes]) -> None:
+    """Put files into a session as a person does."""
+    for name, text in texts.items():
+        path = session / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+
+
+def test_a_turn_with_a_file_that_is_left_out_is_committed_once(work: Path, finished: Desk) -> None:
+    run = run_in(work, finished)
+    run.turn(1, f"Look at {TOKEN}.", **{"t1-synthesis.md": f"And at {TOKEN}."})
+    (note,) = run.close()
+    assert "t1-critic.md and 1 other file is left out" in note
+    assert "an API key" not in note and "what looks like a GitHub token" in note
+    assert turns(work) == ["begin", "turn 1"] and TOKEN.encode() not in objects(work)
+    assert "[redacted:a GitHub token]" in git(work, "log", "-1", "--format=%B", "cdo/a")
+    tip = git(work, "rev-parse", "cdo/a")
+    told: list[str] = []
+    session = Session.open(run.session.path)
+    trail = Trail(session, told.append, work)
+    directive = {"confidence": 0.6, "agreement": 0.5, "focus": "", "exit_ready": False, "tensions": []}
+    trail(Event("reply", "t1-synthesis", {"directive": directive, "how": "recorded"}))
+    trail._patience = 20.0
+    trail.close()
+    session.close()
+    assert git(work, "rev-parse", "cdo/a") == tip and len(told) == 1
+
+
+def test_a_plan_with_a_secret_keeps_the_run_off_any_branch(work: Path, finished: Desk) -> None:
+    run = run_in(work, finished, created=f"2026 {TOKEN}")
+    run.turn(1)
+    (note,) = run.close()
+    assert "the run is not kept on its branch: session.yaml holds what looks like a GitHub token." in note
+    assert not git(work, "for-each-ref", "refs/heads/cdo") and TOKEN.encode() not in objects(work)
 
 
 def test_an_observer_raises_nothing_whatever_it_is_told(work: Path, finished: Desk) -> None:
