@@ -60,8 +60,9 @@ def fork(session: str | None, **options: Any) -> None:
     from cdo import forking, frozen, settings
     from cdo.content import Library
 
-    archive, library = session_archive(session, options["out"]), Library.at(Path.cwd())
-    resolved = settings.resolve(flags(options), library)
+    library = Library.at(Path.cwd())
+    resolved = settings.resolve(flags(options), library, trusted=trusted(options)).sure("out", "adr_dir")
+    archive = session_archive(session, options["out"])
     kept = frozen.read_frozen(archive.text("session.yaml"), Path(archive.place))
     program = _program(kept.plan, library)
     turn = forking.base(archive, options["turn"])

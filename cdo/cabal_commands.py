@@ -63,7 +63,7 @@ def cabal(words: tuple[str, ...], **options: Any) -> None:
         sessions.session_path(Path(), options["session"])
     library = library_here()
     request = frozen.redactor(os.environ)(given_request(words, library))
-    resolved = settings.resolve(flags(options), library)
+    resolved = settings.resolve(flags(options), library, trusted=trusted(options)).sure()
     crew, notes = _crew(options, resolved, library)
     specs = seating.specs(list(crew.seats.values()), library, resolved.values, os.environ, trusted(options))
     notes = [*notes, *filter(None, [crewing.remark(crew.seats, {spec.name: spec.vendor for spec in specs})])]

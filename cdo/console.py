@@ -40,7 +40,7 @@ def out_folder(out: str | None) -> Path:
     """The folder that sessions live in: the one given, else the one set."""
     from cdo import settings
 
-    return Path(settings.resolve({"out": out} if out else {}, library_here()).values.out)
+    return Path(settings.resolve({"out": out} if out else {}, library_here()).sure("out").values.out)
 
 
 def session_folder(name: str | None, out: str | None) -> Path:

@@ -8,6 +8,7 @@ a model or a person wrote only ever enters as the value of a variable.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import traceback
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cdo.errors import ContentError
+from cdo.ignore import read_regular
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 FOLDERS = ("presets", "domains", "templates", "engine", "dispatch", "modes")
 SUFFIXES = (".yaml", ".md")
 MEND = "Mend the file and run again."
+MAX_BYTES = 1_000_000  # of one file
 MODEL = TypeVar("MODEL", bound="BaseModel")
 
 _HERE = Path(__file__).resolve().parent
@@ -59,6 +62,20 @@ def _is_there(path: Path, test: Callable[[Path], bool]) -> bool:
         return False
 
 
+def read_content(path: Path, project: Path | None = None) -> bytes:
+    """The bytes of a content or configuration file, at most `MAX_BYTES`. Raises `OSError`.
+
+    One of a `project` must really lie inside it: a repository may hold links, and what they lead to is not its own.
+    """
+    real = os.path.realpath(path)
+    if project and not real.startswith(os.path.realpath(project).rstrip("/") + "/"):
+        raise OSError(errno.EPERM, "it is a link that leads out of the project")
+    data = read_regular(real, MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise OSError(errno.EFBIG, f"it is larger than {MAX_BYTES:,} bytes")
+    return data
+
+
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
     """What is in a folder, hidden things (also editors' lock files) left out; [] where there is none."""
     try:
@@ -82,6 +99,7 @@ class Library:
 
     roots: tuple[tuple[str, Path], ...]
     opened: list[str] = field(default_factory=list)
+    _data: dict[str, bytes] = field(default_factory=dict)
     _loaded: dict[str, Document] = field(default_factory=dict)
     _templates: dict[str, Template] = field(default_factory=dict)
 
@@ -133,10 +151,23 @@ class Library:
             raise ContentError(f"`{name}` could be {' or '.join(matches)}.", "Give the full name.")
         return matches[0] if matches else name
 
+    def data(self, name: str) -> bytes:
+        """The bytes of one document, read once; raise `ContentError` where they cannot be read."""
+        if name not in self._data:
+            source, path = self.find(name)
+            root = next(root for kind, root in self.roots if kind == source)
+            try:
+                self._data[name] = read_content(path, root.parent if source == "project" else None)
+            except OSError as error:
+                raise ContentError(
+                    f"{path} cannot be read: {error.strerror}.", "Mend its permissions and run again."
+                ) from None
+        return self._data[name]
+
     def load(self, name: str) -> Document:
         """Read one document; raise `ContentError` naming file, line and column of what is wrong."""
         if name not in self._loaded:
-            self._loaded[name] = _read(name, self.find(name)[1])
+            self._loaded[name] = _document(name, self.find(name)[1], self.data(name))
             self.opened.append(name)
         return self._loaded[name]
 
@@ -185,18 +216,14 @@ class Library:
         return environment
 
 
-def _read(name: str, path: Path) -> Document:
+def _document(name: str, path: Path, data: bytes) -> Document:
     from cdo import strict_yaml
-    from cdo.markup import split_front_matter
+    from cdo.markup import line_breaks, split_front_matter
 
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = line_breaks(data.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise ContentError(f"{path} is not UTF-8 text.", "Convert it to UTF-8 and run again.") from None
-    except OSError as error:
-        raise ContentError(
-            f"{path} cannot be read: {error.strerror}.", "Mend its permissions and run again."
-        ) from None
     block, body = (text, "") if path.suffix == ".yaml" else split_front_matter(text)
     try:
         meta = strict_yaml.load(block or "", max_bytes=65_536)

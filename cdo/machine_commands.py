@@ -18,6 +18,7 @@ from cdo.errors import CdoError, UsageError
 if TYPE_CHECKING:
     from cdo.content import Library
     from cdo.models import Trusted
+    from cdo.settings import Resolved
 
 
 @click.command()
@@ -65,6 +66,8 @@ def _findings() -> dict[str, str]:
     files = [str(path) for path in settings.config_files(library) if path.exists()]
     set_ = [source for source in resolved.sources.values() if source.startswith("CDO_")]
     rows["settings"] = ", ".join([*set_, *files]) or "no file"
+    if resolved.untrusted:
+        rows["not trusted"] = _untrusted(resolved)
     known = {"CDO_CONFIG_DIR", "CDO_DATA_DIR", "CDO_MODELS_DIR", "CDO_CACHE_DIR"}
     known |= {f"CDO_{key.upper()}" for key in settings.Settings.model_fields if key != "prices"}
     if ignored := sorted(name for name in os.environ if name.startswith("CDO_") and name not in known):
@@ -197,8 +200,10 @@ def content_list(folder: str | None, as_json: bool) -> None:
 @VERBOSE
 def content_show(name: str) -> None:
     """Print a content file as it is."""
+    from cdo.markup import line_breaks
+
     library = library_here()
-    print_text(library.find(library.resolve(name))[1].read_text(encoding="utf-8", errors="replace"))
+    print_text(line_breaks(library.data(library.resolve(name)).decode("utf-8-sig", "replace")))
 
 
 @content.command("path")
@@ -224,7 +229,14 @@ def config(as_json: bool) -> None:
         click.echo(dumps({key: {"value": value, "source": resolved.sources[key]} for key, value in values.items()}))
         return
     print_table([[key, _value(key, value), resolved.sources[key]] for key, value in values.items()])
-    click.echo("\nFiles, strongest first: " + ", ".join(str(path) for path in settings.config_files(library)))
+    print_text("\nFiles, strongest first: " + ", ".join(str(path) for path in settings.config_files(library)))
+    if resolved.untrusted:
+        print_text(f"Without --trust this project does not set: {_untrusted(resolved)}")
+
+
+def _untrusted(resolved: Resolved) -> str:
+    """What the project's file sets and is not trusted to."""
+    return ", ".join(f"{key} (in {path})" for key, path in resolved.untrusted.items())
 
 
 def _value(key: str, value: Any) -> str:

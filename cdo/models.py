@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from cdo.agents import CommandAgent
-from cdo.errors import ConfigError, NoModel
+from cdo.errors import ConfigError, ContentError, NoModel
 from cdo.schemas import Price, Provider, Providers
 from cdo.types import Usage
 from cdo.vendors import Vendors, maker
@@ -260,8 +260,8 @@ def _allowed(kind: str, name: str, library: Library, trusted: Trusted) -> bool:
     if source != "project":
         return True
     try:
-        return trusted(kind, path, hashlib.sha256(path.read_bytes()).hexdigest())
-    except OSError:
+        return trusted(kind, path, hashlib.sha256(library.data(name)).hexdigest())
+    except ContentError:
         return False
 
 

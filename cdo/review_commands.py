@@ -138,7 +138,7 @@ def audit(session: str | None, **options: Any) -> None:
     if options["name"] is not None:
         sessions.session_path(Path(), options["name"])
     library = library_here()
-    resolved = settings.resolve(flags(options), library)
+    resolved = settings.resolve(flags(options), library, trusted=trusted(options)).sure()
     archive = session_archive(session or _newest(options["out"]), options["out"])
     begun = frozen.read_frozen(archive.text("session.yaml"), Path(archive.place))
     source = begun.plan

@@ -100,8 +100,8 @@ def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -
 
     if options["session"] is not None:
         sessions.session_path(Path(), options["session"])
-    resolved = settings.resolve(flags(options), library)
     holds = trusted(options)
+    resolved = settings.resolve(flags(options), library, trusted=holds).sure()
     names = _models(resolved, library, holds, every="lev-exec" in invocation.modifiers)
     specs = seating.specs(names, library, resolved.values, os.environ, holds)
     around, notes = _around(options, resolved, specs, library)
@@ -145,7 +145,9 @@ def resume_command(session: str | None, **options: Any) -> None:
     from cdo.store import Session
 
     library = Library.at(Path.cwd())
-    resolved = settings.resolve(flags(options), library)
+    resolved = settings.resolve(flags(options), library, trusted=trusted(options))
+    if not session:
+        resolved.sure("out")
     path = _path(session, resolved) if session else frozen.newest_unfinished(Path(resolved.values.out))
     opened = Session.open(path, frozen.redactor(os.environ))
     try:

@@ -1,21 +1,28 @@
-"""Settings and where each came from: flags > `CDO_*` variables > nearest `.cdo/config.yaml` > user > default."""
+"""Settings and where each came from: flags > `CDO_*` variables > nearest `.cdo/config.yaml` > user > default.
+
+Whoever can write into a project can write its file. So that file may only lower what the person's own says of a cap,
+and before it is trusted it neither names a model or a price nor has files written anywhere but inside the project.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from cdo.content import Library
+from cdo.content import Library, read_content
 from cdo.errors import ConfigError, UsageError
 from cdo.schemas import Price
 
+KIND = "settings"  # as what a project's file is trusted
+Trusted = Callable[[str, Path, str], bool]
 _RANGE = re.compile(r"\s*([0-9]+)\s*(?:[-–]\s*([0-9]+)\s*)?")  # the dash is how texts write "3–8"
 
 
@@ -99,10 +106,37 @@ class Settings(BaseModel):
 
 @dataclass(frozen=True)
 class Resolved:
-    """Settings with the source of each: `sources["width"]` is "--width", "CDO_WIDTH", a path, or "default"."""
+    """Settings with the source of each: `sources["width"]` is "--width", "CDO_WIDTH", a path, or "default".
+
+    `untrusted` has what the project's file sets and may not before it is trusted, with that file's path: `values` do
+    not hold it.
+    """
 
     values: Settings
     sources: Mapping[str, str]
+    untrusted: Mapping[str, str] = field(default_factory=dict)
+
+    def sure(self, *keys: str) -> Resolved:
+        """The same; raises `ConfigError` where the project's file sets one of `keys` (none: any) and is not trusted.
+
+        To go on with another value than the one that is written there would surprise: with another model, say.
+        """
+        named = [key for key in keys or self.untrusted if key in self.untrusted]
+        if not named:
+            return self
+        what = " and ".join(f"`{key}`" for key in named)
+        raise ConfigError(
+            f"{self.untrusted[named[0]]} sets {what}, and this project is not trusted to: it could spend your money, "
+            "send your question elsewhere, or write outside of the project.",
+            "Read that file; if it is what you want, give --trust to your next run. A flag or a "
+            "variable of your own does as well.",
+        )
+
+
+# What a project's file can only tighten: of its value and the person's own the stricter one holds.
+_STRICTER: Mapping[str, Callable[..., Any]] = {
+    "budget": min, "max_calls": min, "max_tokens": min, "timeout": min, "no_git": max,
+}  # fmt: skip
 
 
 def config_files(library: Library) -> list[Path]:
@@ -110,30 +144,64 @@ def config_files(library: Library) -> list[Path]:
     return [root / "config.yaml" for source, root in library.roots if source != "packaged"]
 
 
-def resolve(flags: Mapping[str, Any], library: Library, env: Mapping[str, str] | None = None) -> Resolved:
+def resolve(
+    flags: Mapping[str, Any],
+    library: Library,
+    env: Mapping[str, str] | None = None,
+    trusted: Trusted | None = None,
+) -> Resolved:
     """Merge all sources, one value per setting; raise `ConfigError` naming source, key and what is allowed.
 
-    A flag that is None, () or False was not given; an empty variable and a key without a value are not set.
+    A flag that is None, () or False was not given; an empty variable and a key without a value are not set. `trusted`
+    tells whether the person trusts the project's file; without it what they trusted so far is looked up.
     """
     env = os.environ if env is None else env
     values: dict[str, Any] = {}
     sources: dict[str, str] = dict.fromkeys(Settings.model_fields, "default")
+    untrusted: dict[str, str] = {}
 
     def take(key: str, value: Any, source: str) -> None:
-        value = _one(key, value, source)  # also where a stronger source wins: a mistake should be found early
-        if sources[key] == "default":
+        first = sources[key] == "default"
+        # Only files are left to be read where one has spoken: the project's before the person's own.
+        over = key in _STRICTER and not sources[key].startswith(("--", "CDO_"))
+        if first or (over and _STRICTER[key](value, values[key]) != values[key]):
             values[key], sources[key] = value, source
 
     for key, value in flags.items():
         if value not in (None, (), False):
-            take(key, value, f"--{key.replace('_', '-')}")
+            source = f"--{key.replace('_', '-')}"
+            take(key, _one(key, value, source), source)
     for key in Settings.model_fields:
         if key != "prices" and (text := env.get(f"CDO_{key.upper()}")):
-            take(key, text, f"CDO_{key.upper()}")
-    for path in config_files(library):
-        for key, value in _file(path).items():
+            take(key, _one(key, text, f"CDO_{key.upper()}"), f"CDO_{key.upper()}")
+    for kind, root in library.roots:
+        path = root / "config.yaml"
+        given, sha256 = _file(path, kind) if kind != "packaged" else ({}, "")
+        # Also where a stronger source wins: a mistake should be found early.
+        valid = {key: _one(key, value, str(path)) for key, value in given.items()}
+        held = [key for key, value in valid.items() if kind == "project" and _needs_trust(key, value, root)]
+        if held and not _is_trusted(path, sha256, trusted):
+            untrusted |= {key: str(path) for key in held if sources[key] == "default"}
+            valid = {key: value for key, value in valid.items() if key not in held}
+        for key, value in valid.items():
             take(key, value, str(path))
-    return Resolved(Settings.model_validate(values), sources)
+    return Resolved(Settings.model_validate(values), sources, untrusted)
+
+
+def _needs_trust(key: str, value: Any, folder: Path) -> bool:
+    """Whether a project may set this only when it is trusted. `folder` is its `.cdo`."""
+    if key in ("out", "adr_dir"):
+        inside = os.path.relpath(os.path.realpath(value), os.path.realpath(folder.parent))
+        return any(part.startswith(".") for part in Path(inside).parts)  # outside, or in a hidden folder like .git
+    return key in ("model", "prices") and bool(value)
+
+
+def _is_trusted(path: Path, sha256: str, trusted: Trusted | None) -> bool:
+    if trusted is None:
+        from cdo.trust import Trust
+
+        trusted = Trust.load().holds
+    return trusted(KIND, path, sha256)
 
 
 def skill_folders(resolved: Resolved, library: Library) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
@@ -147,15 +215,16 @@ def skill_folders(resolved: Resolved, library: Library) -> tuple[tuple[Path, ...
     return ((), folders) if resolved.sources["skills"] in files else (folders, ())
 
 
-def _file(path: Path) -> Mapping[str, Any]:
-    """The keys of one file that have a value; {} where there is no file."""
+def _file(path: Path, source: str) -> tuple[Mapping[str, Any], str]:
+    """The keys of one file that have a value, and the hash of its bytes; ({}, "") where there is no file."""
     from cdo import strict_yaml
 
     mend = "Mend the file and run again."
     try:
-        data = strict_yaml.load(path.read_text(encoding="utf-8-sig"), max_bytes=65_536)
+        found = read_content(path, path.parent.parent if source == "project" else None)
+        data = strict_yaml.load(found.decode("utf-8-sig"), max_bytes=65_536)
     except (FileNotFoundError, NotADirectoryError):
-        return {}
+        return {}, ""
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not UTF-8 text.", mend) from None
     except OSError as error:
@@ -168,11 +237,12 @@ def _file(path: Path) -> Mapping[str, Any]:
         if key not in Settings.model_fields:
             raise ConfigError(f"{path}: `{key}` is not a key it can have.", _instead(key))
     # A name in a file may hold a comma, where a variable's is split at it.
-    return {
+    values = {
         key: [value] if key == "model" and isinstance(value, str) else value
         for key, value in (data or {}).items()
         if value is not None
     }
+    return values, hashlib.sha256(found).hexdigest()
 
 
 def _instead(key: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cdo import briefs
+from cdo import briefs, content
 from cdo.agents import CommandAgent
 from cdo.beads import Wording
 from cdo.blocks import role_problem
@@ -270,6 +270,51 @@ def test_a_link_to_a_file_is_content(tmp_path: Path) -> None:
     assert own(tmp_path).load("presets/mine").meta == {"about": "linked"}
 
 
+def in_project(folder: Path) -> Library:
+    """A library with the folder `.cdo` of the project `folder`, another one of the person, and what ships."""
+    own, mine = ("project", folder / ".cdo"), ("user", folder.parent / "mine")
+    return Library((own, mine, ("packaged", PACKAGED)))
+
+
+def test_what_a_repository_links_to_is_not_its_content(tmp_path: Path) -> None:
+    """A file, a folder or the whole `.cdo` that leads elsewhere: nothing of it reaches a prompt."""
+    put(tmp_path, "secret.md", "SECRET of {{ problems }}")
+    project = tmp_path / "project"
+    (project / ".cdo/engine").mkdir(parents=True)
+    (project / ".cdo/engine/repair.md").symlink_to(tmp_path / "secret.md")
+    put(tmp_path, "away/critic.md", "SECRET")
+    (project / ".cdo/templates").mkdir()
+    (project / ".cdo/templates/roles").symlink_to(tmp_path / "away")
+    for call in (in_project(project).load, in_project(project).template, in_project(project).data):
+        for name in ("engine/repair", "templates/roles/critic"):
+            found = error(call, name)
+            assert found.message.endswith("cannot be read: it is a link that leads out of the project.")
+            assert "SECRET" not in found.message
+    put(tmp_path, "mine/engine/repair.md", "Mine.")
+    (tmp_path / "mine/presets").mkdir()
+    (tmp_path / "mine/presets/think.md").symlink_to(tmp_path / "secret.md")  # a person's own links are their own
+    assert "SECRET" in Library((("user", tmp_path / "mine"),)).load("presets/think").body
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    (whole / ".cdo").symlink_to(tmp_path / "mine")
+    assert "leads out of the project" in error(in_project(whole).load, "engine/repair").message
+
+
+def test_a_link_that_stays_in_the_project_is_content(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    put(project, "docs/critic.md", "In {{ place }}.")
+    (project / ".cdo/engine").mkdir(parents=True)
+    (project / ".cdo/engine/repair.md").symlink_to("../../docs/critic.md")
+    assert in_project(project).render("engine/repair", {"place": "here"}) == "In here."
+
+
+def test_a_file_is_read_up_to_a_bound(tmp_path: Path) -> None:
+    put(tmp_path, ".cdo/engine/repair.md", "x" * 1_000_000)
+    assert len(in_project(tmp_path).load("engine/repair").body) == 1_000_000
+    put(tmp_path, ".cdo/engine/repair.md", "x" * 1_000_001)
+    assert "it is larger than 1,000,000 bytes" in error(in_project(tmp_path).load, "engine/repair").message
+
+
 def test_every_document_is_listed_once(tmp_path: Path) -> None:
     put(tmp_path, "presets/think.yaml", "about: x")
     put(tmp_path, "modes/mine.md", "x")
@@ -442,10 +487,10 @@ def test_byte_order_marks_and_windows_line_ends_do_no_harm(tmp_path: Path) -> No
 def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = put(tmp_path, "presets/mine.yaml", "about: x")
 
-    def refuse(*_: Any, **__: Any) -> str:
+    def refuse(*_: Any, **__: Any) -> bytes:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_text", refuse)
+    monkeypatch.setattr(content, "read_regular", refuse)
     found = error(own(tmp_path).load, "presets/mine")
     assert found.message == f"{path} cannot be read: Permission denied."
     assert found.hint == "Mend its permissions and run again."

@@ -34,8 +34,19 @@ def project(library: Library, text: str) -> Path:
     return path
 
 
+def yes(kind: str, path: Path, sha256: str) -> bool:
+    """A person who trusts the settings of every project."""
+    return kind == "settings"
+
+
 def resolved(library: Library, flags: Mapping[str, Any] | None = None, **env: str) -> Resolved:
-    return resolve(flags or {}, library, env)
+    """The settings where the project is trusted."""
+    return resolve(flags or {}, library, env, yes)
+
+
+def doubted(library: Library, flags: Mapping[str, Any] | None = None, **env: str) -> Resolved:
+    """The settings where the project is not trusted."""
+    return resolve(flags or {}, library, env, lambda *_: False)
 
 
 # -- which source wins ----------------------------------------------------------------------------------------
@@ -239,8 +250,11 @@ def test_files_that_cannot_be_read_are_named(library: Library, tmp_path: Path) -
     assert mistake(library, ConfigError).startswith(f"{path} is not UTF-8 text.")
     path.unlink()
     path.mkdir()
-    assert mistake(library, ConfigError).startswith(f"{path} cannot be read: Is a directory.")
+    assert mistake(library, ConfigError).startswith(f"{path} cannot be read: not a regular file.")
     path.rmdir()
+    path.write_bytes(b"#" * 1_000_001)
+    assert mistake(library, ConfigError).startswith(f"{path} cannot be read: it is larger than 1,000,000 bytes.")
+    path.unlink()
     if os.geteuid():
         path.write_text("width: 3")
         path.chmod(0)
@@ -276,13 +290,148 @@ def test_a_mistake_is_found_even_where_a_stronger_source_wins(library: Library) 
     assert "`budget` cannot be `lots`" in mistake(library, ConfigError, {"budget": "1"})
 
 
+# -- what a project may not --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "lower", "higher"),
+    [("budget", 0.5, 999.0), ("max_calls", 3, 99_999), ("max_tokens", 9, 10**9), ("timeout", 1.0, 10.0**6)],
+)
+def test_a_project_lowers_a_cap_and_never_raises_it(library: Library, key: str, lower: float, higher: float) -> None:
+    """Trusted or not: a cap of a person's own is theirs to lift, with a flag or a variable."""
+    near, far = config_files(library)
+    for ours, theirs in ((lower, higher), (higher, lower)):
+        far.write_text(f"{key}: {ours}\n")
+        near.write_text(f"{key}: {theirs}\n")
+        for found in (resolved(library), doubted(library)):
+            assert getattr(found.values, key) == lower
+            assert found.sources[key] == str(far if ours == lower else near)
+            assert found.untrusted == {}
+        assert getattr(doubted(library, {key: str(higher)}).values, key) == higher
+        assert getattr(resolve({}, library, {f"CDO_{key.upper()}": str(higher)}).values, key) == higher
+    far.write_text("")
+    assert getattr(doubted(library).values, key) == lower  # where nobody else sets one, it is one
+
+
+def test_a_project_does_not_undo_that_no_branch_is_kept(library: Library) -> None:
+    near, far = config_files(library)
+    for ours, theirs, kept in (("yes", "no", True), ("no", "yes", True), ("no", "no", False)):
+        far.write_text(f"no_git: '{ours}'\n")
+        near.write_text(f"no_git: '{theirs}'\n")
+        assert doubted(library).values.no_git is kept
+
+
+COSTLY = "model: openai/o1-pro\nprices: {openai/gpt-4.1: {input: 0, output: 0}}\n"
+
+
+def test_a_project_names_no_model_and_no_price_before_it_is_trusted(library: Library) -> None:
+    near, far = config_files(library)
+    far.write_text("model: openai/mine\nprices: {openai/gpt-4.1: {input: 2, output: 8}}\n")
+    near.write_text(f"{COSTLY}turns: 3\n")
+    found = doubted(library)
+    assert (found.values.model, found.values.turns) == (("openai/mine",), 3)
+    assert found.values.prices["openai/gpt-4.1"].output == 8
+    assert found.untrusted == {"model": str(near), "prices": str(near)}
+    with pytest.raises(ConfigError, match="sets `model` and `prices`, and this project is not trusted to") as caught:
+        found.sure()
+    assert str(near) in caught.value.message
+    assert "--trust" in caught.value.hint
+    with pytest.raises(ConfigError, match="sets `prices`, and"):
+        found.sure("prices", "out")
+    assert found.sure("out", "adr_dir") is found
+    given = doubted(library, {"model": ("openai/x",)})
+    assert given.untrusted == {"prices": str(near)}  # what the person says instead needs no trust
+    held = resolved(library)
+    assert (held.values.model, held.untrusted, held.sure()) == (("openai/o1-pro",), {}, held)
+    assert held.values.prices["openai/gpt-4.1"].output == 0
+
+
+@pytest.mark.parametrize("key", ["out", "adr_dir"])
+@pytest.mark.parametrize(
+    ("folder", "inside"),
+    [
+        ("tmp", True),
+        ("docs/adr", True),
+        (".", True),
+        ("docs/../x", True),
+        ("real", True),
+        ("..", False),
+        ("../elsewhere", False),
+        ("docs/../../x", False),
+        ("/dev/shm", False),
+        ("away", False),
+        ("away/deeper", False),
+        (".git", False),
+        (".git/hooks", False),
+        ("sub/.git/x", False),
+        ("HERE/tmp", True),
+        ("HERE-2/tmp", False),
+    ],
+)
+def test_a_project_has_nothing_written_outside_of_it(
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, folder: str, inside: bool
+) -> None:
+    work = tmp_path / "work"
+    (work / "docs").mkdir()
+    (work / "away").symlink_to(tmp_path)
+    (work / "real").symlink_to("docs")
+    monkeypatch.chdir(work)
+    folder = folder.replace("HERE", str(work))
+    path = project(library, f"{key}: {folder}\n")
+    found = doubted(library)
+    assert found.untrusted == ({} if inside else {key: str(path)})
+    assert getattr(found.values, key) == (folder if inside else Settings.model_fields[key].default)
+    assert getattr(resolved(library).values, key) == folder
+    config_files(library)[1].write_text(f"{key}: {folder}\n")  # a person's own file may say so
+    assert getattr(doubted(library).values, key) == folder
+
+
+def test_a_projects_file_is_its_own(library: Library, tmp_path: Path) -> None:
+    """A repository may hold links: what they lead to is not read, and nothing of it is told."""
+    path = config_files(library)[0]
+    (tmp_path / "secret").write_text("sk-0123456789abcdef: 1\n")
+    path.symlink_to(tmp_path / "secret")
+    said = mistake(library, ConfigError)
+    assert said.startswith(f"{path} cannot be read: it is a link that leads out of the project.")
+    assert "0123456789" not in said
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    assert "leads out of the project" in mistake(library, ConfigError)
+    path.unlink()
+    os.mkfifo(path)
+    assert "not a regular file" in mistake(library, ConfigError)
+
+
+def test_what_a_cloned_repository_sets_costs_nothing_before_it_is_trusted(cdo: Desk, provider: Provider) -> None:
+    """Trust is of the file as it is: a changed one is asked about again."""
+    elsewhere = cdo.path.parent / "elsewhere"
+    path = cdo.write(".cdo/config.yaml", f"{COSTLY}out: {elsewhere}\n")
+    words = ("sets `model` and `prices` and `out`", str(path), "not trusted", "--trust")
+    for done in cdo.several(["quick", "Why?"], ["cabal", "Make it."]):
+        explained(done, 4, *words)
+    shown, listed = cdo.several(["config"], ["list"])
+    assert f"Without --trust this project does not set: model (in {path}), prices (in {path}), out (in {path})" in (
+        shown.ok().out
+    )
+    explained(listed, 4, "sets `out`")
+    assert provider.requests == []
+    assert not elsewhere.exists()
+    plan = cdo("quick", "--dry-run", "--json", "--trust", "Why?").ok().json
+    assert plan["models"] == ["openai/o1-pro"]
+    path.write_text(f"{path.read_text()}# touched\n")
+    explained(cdo("quick", "--dry-run", "Why?"), 4, *words)
+
+
 # -- from outside ---------------------------------------------------------------------------------------------
 
 
 def test_the_strongest_source_wins_and_is_named(cdo: Desk) -> None:
     """From a subfolder: the nearest `.cdo` counts, whole; `config` shows each value with its source."""
-    user = cdo.write("user/config.yaml", "turns: 2\nwidth: 2\nidle_timeout: 5\n")
-    near = cdo.write("near/.cdo/config.yaml", "turns: 3\nwidth: 3\nprices: {openai/x: {input: 1, output: 1}}\n")
+    user = cdo.write(
+        "user/config.yaml",
+        "turns: 2\nwidth: 2\nidle_timeout: 5\nprices: {openai/x: {input: 1, output: 1}}\n",
+    )
+    near = cdo.write("near/.cdo/config.yaml", "turns: 3\nwidth: 3\n")
     cdo.write(".cdo/config.yaml", "max_calls: 5\n")
     (cdo.path / "near/sub/deep").mkdir(parents=True)
     desk = cdo.having(CDO_CONFIG_DIR=str(user.parent), CDO_WIDTH="4-6", CDO_MODEL="openai/x,openai/y")
@@ -292,7 +441,7 @@ def test_the_strongest_source_wins_and_is_named(cdo: Desk) -> None:
         "width": ([4, 6], "CDO_WIDTH"),
         "turns": (3, str(near)),
         "idle_timeout": (5.0, str(user)),
-        "prices": ({"openai/x": {"input": 1.0, "output": 1.0, "cached": None}}, str(near)),
+        "prices": ({"openai/x": {"input": 1.0, "output": 1.0, "cached": None}}, str(user)),
     }
     assert list(shown) == list(Settings.model_fields)
     lines = desk("config", cwd="near/sub/deep").ok().out.splitlines()
@@ -324,7 +473,8 @@ def test_mistakes_in_any_source_end_a_command_before_anything_is_sent(cdo: Desk,
 
 def test_prices_of_the_configuration_count_in_cost_and_budget(cdo: Desk, provider: Provider) -> None:
     """With a dollar for a million tokens, read or written, the cost is the tokens."""
-    path = cdo.write(".cdo/config.yaml", "model: openai/own\nprices:\n  openai/own: {input: 1, output: 1}\n")
+    path = cdo.write("user/config.yaml", "model: openai/own\nprices:\n  openai/own: {input: 1, output: 1}\n")
+    cdo = cdo.having(CDO_CONFIG_DIR=str(path.parent))
     plan, run = cdo.several(["quick", "Why?", "--dry-run", "--json"], ["quick", "Why?", "--json", "--budget", "1"])
     assert plan.ok().json["cost"] == [round(tokens / 1e6, 6) for tokens in plan.json["tokens"]]
     assert run.ok().json["cost"] == pytest.approx(run.json["tokens"] / 1e6)
