@@ -2,8 +2,8 @@
 
 A document is looked up under its name ("presets/think", "templates/roles/critic") in the nearest `.cdo/`
 folder, then in the user's folder, then in what ships with cdo; the first match wins whole, nothing is merged.
-Templates are rendered by Jinja2 in strict and sandboxed mode: an unknown variable is an error, and what
-a model or a person wrote only ever enters as the value of a variable.
+Templates are rendered by Jinja2 in strict and sandboxed mode (`sandbox`): an unknown variable is an error, and
+what a model or a person wrote only ever enters as the value of a variable.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from cdo.ignore import read_regular
 
 if TYPE_CHECKING:
     from jinja2 import Template
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
     from pydantic import BaseModel
+
+    from cdo.sandbox import Sandbox
 
 FOLDERS = ("presets", "domains", "templates", "engine", "dispatch", "modes")
 SUFFIXES = (".yaml", ".md")
@@ -183,7 +184,7 @@ class Library:
             from jinja2 import TemplateSyntaxError
 
             try:
-                self._templates[name] = self._jinja.from_string(document.body)
+                self._templates[name] = self._jinja.compiled(document.body)
             except TemplateSyntaxError as error:
                 where = f"{document.path}: line {document.first_line + error.lineno - 1}"
                 raise ContentError(f"{where}: {error.message}", MEND) from None
@@ -195,6 +196,7 @@ class Library:
         if block and block not in template.blocks:
             raise ContentError(f"{document.path} has no block called {block}.", MEND)
         write = template.blocks[block] if block else template.root_render_func
+        self._jinja.refill()
         try:
             return "".join(write(template.new_context(dict(values)))).strip()
         except Exception as error:  # whatever the expressions of a template can raise
@@ -204,16 +206,11 @@ class Library:
             raise ContentError(f"{document.path}: line {number}: {error}", MEND) from None
 
     @cached_property
-    def _jinja(self) -> ImmutableSandboxedEnvironment:
-        from jinja2 import StrictUndefined
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
+    def _jinja(self) -> Sandbox:
+        from cdo.sandbox import Sandbox
 
         # Prompts are plain text for a model: there is no markup to escape.
-        environment = ImmutableSandboxedEnvironment(
-            undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=False
-        )
-        environment.filters |= {"within": within, "attribute": attribute, "line": line}
-        return environment
+        return Sandbox({"within": within, "attribute": attribute, "line": line})
 
 
 def _document(name: str, path: Path, data: bytes) -> Document:

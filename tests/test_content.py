@@ -597,6 +597,110 @@ def test_a_broken_or_prying_template_is_named_with_its_line(tmp_path: Path, body
     assert caught.value.message.startswith(f"{tmp_path}/modes/mine.md: {message}")
 
 
+# Each would take minutes, gigabytes or for ever; or say something else at each rendering.
+BOMBS = [
+    "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "{% for a in x %}{% for b in x %}{% for c in x %}{{ c }}{% endfor %}{% endfor %}{% endfor %}",
+    "{% for a in x if a %}{% for b in x if b %}{% set c = b %}{% endfor %}{% endfor %}",
+    "{{ 9**9**9 }}",
+    "{{ 'x' * 999999999 }}",
+    "{{ 999999999 * 'x' }}",
+    "{% set y = 'x' * 9999999 %}{{ y ~ y ~ y ~ y ~ y ~ y ~ y ~ y ~ y ~ y ~ y ~ y }}",
+    "{% set y = 'x' * 9999999 + 'x' * 9999999 %}{{ y + y }}",
+    "{% set n = namespace(y='xx') %}{% for a in range(60) %}{% set n.y = n.y ~ n.y %}{% endfor %}",
+    "{% set n = namespace(y=7) %}{% for a in range(60) %}{% set n.y = n.y * n.y %}{% endfor %}{{ n.y }}",
+    "{% set n = namespace(y='x') %}{% for a in range(60) %}{% set n.y %}{{ n.y }}{{ n.y }}{% endset %}{% endfor %}",
+    "{{ '%999999999d' % 1 }}",
+    "{{ '%999999999d'|format(1) }}",
+    "{{ '%*d'|format(999999999, 1) }}",
+    "{{ '{:>999999999}'.format(1) }}",
+    "{{ '{:>{}}'.format(1, 999999999) }}",
+    "{{ 'x'.ljust(999999999) }}",
+    "{{ 'x'.center(999999999) }}",
+    "{{ '1'.zfill(999999999) }}",
+    "{{ 'x'|center(999999999) }}",
+    "{{ 'a\nb'|indent(999999999) }}",
+    "{{ x|list|batch(999999999, 'x')|list }}",
+    "{{ x|slice(999999999)|list }}",
+    "{{ 1.5|round(999999999) }}",
+    "{{ x.replace('a', x * 99) }}",
+    "{{ x|replace('a', x * 99) }}",
+    "{{ (x * 99).join(x) }}",
+    "{{ range(99999)|map('string')|join(x * 99) }}",
+    "{{ (x * 99).join(range(99999)|map('string')) }}",
+    "{{ ([x * 99] * 99999)|map('upper')|list }}",
+    "{{ ([x * 99] * 99999)|select('eq', x)|list }}",
+    "{{ ([[1]] * 99999)|sum(start=[]) }}",
+    "{% set y = x * 99 %}{% for a in range(99999) %}{% if y ~ 1 == y ~ 2 %}{% endif %}{% endfor %}",
+    "{% set y = x * 99 %}{% for a in range(99999) %}{% set z = y[::2] %}{% endfor %}",
+    "{% set y = x * 99 %}{% for a in range(99999) %}{% if 'zz' in y %}{% endif %}{% endfor %}",
+    "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(99) }}",
+    "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+    "{% for a in [1] recursive %}{{ loop([1]) }}{% endfor %}",
+    "{{ lipsum(999999) }}",
+    "{{ x|random }}",
+    "{{ x|urlize }}",
+    "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
+    "{{ " + "9" * 5000 + " }}",
+    "{% for a in x %}" * 40 + "{% endfor %}" * 40,
+]
+# What older versions of the sandbox let through, and what leads to it.
+ESCAPES = [
+    "{{ '{0.__class__}'|attr('format')(1) }}",
+    "{{ ''|attr('format_map')({}) |attr('__class__') }}",
+    "{{ ''|attr('__class__') }}",
+    "{{ (''|attr('format')).__self__.__class__ }}",
+    "{{ ['{0.__class__.__mro__}']|map('format', '')|list|first.__class__ }}",
+    "{{ cycler.__init__.__globals__ }}",
+    "{{ cycler|attr('__init__')|attr('__globals__') }}",
+    "{{ joiner.__init__.__globals__.os }}",
+    "{{ namespace.__init__.__globals__ }}",
+    "{{ lipsum.__globals__ }}",
+    "{{ dict.__mro__ }}",
+    "{{ self.__init__ }}",
+    "{{ self._TemplateReference__context.environment }}",
+    "{{ x.__class__.__base__.__subclasses__() }}",
+    "{{ x['__class__'] }}",
+    "{{ [x]|map(attribute='__class__')|list|first }}",
+    "{{ [{}]|map('attr', '__class__')|first.mro() }}",
+    "{{ x.encode('idna').__class__ }}",
+    "{{ (1).__class__.to_bytes }}",
+    "{% set y = [] %}{{ y.append(1) }}",
+    "{{ {}.update({'a': 1}) }}",
+    "{% include '/etc/passwd' %}",
+    "{% import '/etc/passwd' as p %}",
+    "{% extends '/etc/passwd' %}",
+    "{% from 'os' import system %}",
+    "{{ import('os') }}",
+    "{{ open('/etc/passwd').read() }}",
+    "{{ config }}",
+    "{{ request.application }}",
+    "{{ environment }}",
+    "{{ _charged(1) }}",
+]
+
+
+@pytest.mark.parametrize("body", [*BOMBS, *ESCAPES])
+def test_no_template_goes_on_for_ever_or_reaches_out(tmp_path: Path, body: str) -> None:
+    put(tmp_path, "engine/repair.md", f"---\npurpose: x\n---\n{body}\n")
+    with at_most(4):
+        try:
+            shown = own(tmp_path).render("engine/repair", {"x": "abc" * 999})
+        except ContentError as caught:
+            assert str(tmp_path) in caught.message
+        else:  # what is undefined says so, and is nothing of Python
+            raise AssertionError(shown[:200])
+    assert LIBRARY.render("engine/repair", {"problems": ["it"]})
+
+
+def test_a_large_page_is_far_from_the_bound() -> None:
+    """The allowance is a rendering's own, and a thousand times what a prompt takes."""
+    library = Library(LIBRARY.roots)
+    for _ in range(3):
+        shown = library.render("engine/repair", {"problems": [f"problem {number}" for number in range(9_999)]})
+        assert shown.count("problem ") >= 9_999
+
+
 def test_a_block_is_rendered_by_itself(tmp_path: Path) -> None:
     body = "above\n{% block one %}\n1 {{ a }}\n{% endblock %}\n{% block two %}{{ b }}{% endblock %}"
     assert render(tmp_path, body, "one", a="x") == "1 x"

@@ -29,7 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     ("cabal.facts",),
     ("cabal.state",),
-    ("durable", "gauge", "gbnf", "ignore", "schemas", "secrets", "signals", "wording"),  # what needs no other part
+    ("durable", "gauge", "gbnf", "ignore", "sandbox", "schemas", "secrets", "signals", "wording"),  # what needs no other part
     ("hypertext", "spent", "strict_yaml", "words", "policy", "tree", "ranking", "sessions", "git", "bd", "queries"),
     ("cabal.acceptance", "cabal.bulletin", "cabal.fitting", "cabal.crew"),
     ("cabal.bounded", "cabal.filed", "cabal.references"),
