@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cdo.errors import UsageError
-from cdo.ignore import read_regular, rules_above
+from cdo.ignore import Descent, rules_above
 from cdo.secrets import secret_name
 from cdo.tree import (
     BINARY,
@@ -25,6 +25,7 @@ from cdo.tree import (
     SECRET_NAME,
     VERSION_CONTROL,
     File,
+    Folder,
     Skipped,
     Unfit,
     forbidden,
@@ -134,9 +135,10 @@ def gather(paths: Sequence[Path], root: Path, budget: int) -> Context:
     """
     files, skipped = _collect(paths, root)
     budget = max(budget, 0)
-    named = [_load_named(file) for file in files if file.named]
-    rest = budget - min(sum(piece.tokens for piece in named), budget // 2)
-    found, unfit = _load_found([file for file in files if not file.named], rest)
+    with Descent() as descent:
+        named = [_load_named(file, descent) for file in files if file.named]
+        rest = budget - min(sum(piece.tokens for piece in named), budget // 2)
+        found, unfit = _load_found([file for file in files if not file.named], rest, descent)
     pieces, over = share(found, rest)
     more, over_named = share(named, budget - sum(piece.tokens for piece in pieces))
     place = {file.path: number for number, file in enumerate(files)}
@@ -154,17 +156,19 @@ def _collect(paths: Sequence[Path], root: Path) -> tuple[list[File], list[Skippe
     """Every file to look at, once, however often it is reached; and what the walk left out."""
     files: dict[str, File] = {}
     skipped: list[Skipped] = []
+    top = os.path.realpath(root)
     for path in paths:
         label, is_folder = _label(root / path, root), _is_folder(root / path, root)
         real = os.path.realpath(root / path)
         if not is_folder:
             if real not in files or not files[real].named:
-                files[real] = File(label, real, named=True)
+                files[real] = File(label, _way(top, real, str(Path(real).parent)), named=True)
             continue
         if ".git" in Path(real).parts or forbidden(Path(real).name, folder=True) == VERSION_CONTROL:
             raise UsageError(f"'{label}' is {VERSION_CONTROL}, not context.", "Name files or other folders.")
         try:
-            below = list(walk(real, "" if label == "." else f"{label}/", rules_above(Path(real), root)))
+            prefix = "" if label == "." else f"{label}/"
+            below = list(walk(Folder(_way(top, real, real), prefix, rules_above(Path(real), root))))
         except OSError as error:
             message = f"'{'./' if label == '.' else f'{label}/'}' {unreadable(error)}."
             raise UsageError(message, "Check its permissions, or leave it out.") from error
@@ -174,6 +178,12 @@ def _collect(paths: Sequence[Path], root: Path) -> tuple[list[File], list[Skippe
             else:
                 skipped.append(item)
     return list(files.values()), skipped
+
+
+def _way(root: str, real: str, other: str) -> tuple[str, ...]:
+    """The way to a real path, as `Descent` has it: from the root, or from `other` to what is not below it."""
+    top = root if real == root or real.startswith(root.rstrip("/") + "/") else other
+    return top, *filter(None, real[len(top) :].split("/"))
 
 
 def _label(path: Path, root: Path) -> str:
@@ -204,17 +214,17 @@ def _is_folder(path: Path, root: Path) -> bool:
 # -- reading files --------------------------------------------------------------------------------
 
 
-def _load_named(file: File) -> Piece:
+def _load_named(file: File, descent: Descent) -> Piece:
     """A file that a person named, whole; raises `UsageError`."""
     try:
         if any(secret_name(Path(path).name) for path in (file.path, file.real)):  # a link, or where it leads
             raise Unfit(SECRET_NAME, "Copy what matters into another file.")
-        return piece_of(file.path, load(file, MAX_NAMED_BYTES))
+        return piece_of(file.path, load(file, MAX_NAMED_BYTES, descent))
     except Unfit as unfit:
         raise UsageError(f"'{file.path}' cannot be context: {unfit.why}.", unfit.hint) from unfit
 
 
-def _load_found(files: Sequence[File], budget: int) -> tuple[list[Piece], list[Skipped]]:
+def _load_found(files: Sequence[File], budget: int, descent: Descent) -> tuple[list[Piece], list[Skipped]]:
     """Files from folders, smallest first, until no more can fit: a huge tree is not read into memory."""
     pieces: list[Piece] = []
     skipped: list[Skipped] = []
@@ -222,8 +232,8 @@ def _load_found(files: Sequence[File], budget: int) -> tuple[list[Piece], list[S
     for file in sorted(files, key=lambda file: (file.size, file.path)):
         try:
             if used > budget:  # still worth a glance: "binary" stays true with a larger budget
-                raise Unfit(BINARY if b"\0" in read_regular(file.real, 8192) else OVER_BUDGET)
-            text = load(file, MAX_BYTES)
+                raise Unfit(BINARY if b"\0" in descent.read(file.way, 8192) else OVER_BUDGET)
+            text = load(file, MAX_BYTES, descent)
             if generated(text):
                 raise Unfit(GENERATED)
             pieces.append(piece_of(file.path, text))

@@ -1,4 +1,7 @@
-"""The ignore rules of git, read from their files without git: `.gitignore`, nested, and `.git/info/exclude`."""
+"""What git ignores, read from its files without git, and how files are opened that others may be changing meanwhile.
+
+The rules are those of `.gitignore`, nested, and `.git/info/exclude`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MAX_BYTES = 1_000_000  # of an ignore file
-_MAX_DEEP = 4  # times `**` in a pattern: matching takes as many loops
+_MAX_STARS = 4  # times `**` in a pattern: matching takes as many loops
+_MAX_DEEP = 200  # folders on the way to a file
+_MAX_OPEN = 64  # folders held open at once
 
 
 def read_regular(path: str | Path, limit: int, folder: int | None = None) -> bytes:
@@ -30,18 +35,64 @@ def read_regular(path: str | Path, limit: int, folder: int | None = None) -> byt
         os.close(descriptor)
 
 
+def present(path: str, folder: int | None = None) -> bool:
+    """Whether there is anything at `path`, a dangling link included; relative ones as in `read_regular`."""
+    try:
+        os.stat(path, dir_fd=folder, follow_symlinks=False)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+class Descent:
+    """Folders, each opened from the one above it and never through a symbolic link.
+
+    A way there is a real path to start from, then the names from there on. Whoever puts a link in the place of a
+    folder, at whatever moment, causes an error and shows no way out. The folders that were used last stay open: what
+    is near them is cheap. A context manager closes them.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[str, ...], int] = {}  # the one that was used last at the end
+
+    def __enter__(self) -> Descent:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    def folder(self, way: tuple[str, ...]) -> int:
+        """The folder at the end of `way`, open at least until the next call. Raises `OSError`."""
+        found = self._open.pop(way, None)
+        if found is None:
+            if len(way) > _MAX_DEEP:
+                raise OSError(errno.ENAMETOOLONG, "too many folders deep")
+            above = self.folder(way[:-1]) if len(way) > 1 else None
+            found = os.open(way[-1], os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
+            if len(self._open) >= _MAX_OPEN:
+                os.close(self._open.pop(next(iter(self._open))))
+        self._open[way] = found
+        return found
+
+    def read(self, way: tuple[str, ...], limit: int) -> bytes:
+        """At most `limit` bytes of the regular file at the end of `way`. Raises `OSError`."""
+        return read_regular(way[-1], limit, self.folder(way[:-1]))
+
+
 @dataclass(frozen=True)
 class Rules:
     """The ignore patterns that hold in a folder, weakest first: where each starts, its regex, its verdict."""
 
     patterns: tuple[tuple[str, re.Pattern[str], bool], ...] = ()
 
-    def enter(self, folder: str) -> Rules:
-        """The rules inside `folder`; a repository starts anew, as in git."""
+    def enter(self, folder: str, at: int | None = None) -> Rules:
+        """The rules inside `folder`; a repository starts anew, as in git. `at` is that folder, where it is open."""
         patterns, base = self.patterns, folder.rstrip("/") + "/"
-        if os.path.lexists(f"{base}.git"):
-            patterns = _patterns(base, _git_folder(base) / "info/exclude")
-        return Rules(patterns + _patterns(base, f"{base}.gitignore"))
+        here = base if at is None else ""
+        if present(f"{here}.git", at):
+            patterns = _patterns(base, _exclude(base, here, at), at)
+        return Rules(patterns + _patterns(base, f"{here}.gitignore", at))
 
     def ignored(self, path: str, *, folder: bool) -> bool:
         """Whether the last pattern that matches `path` itself ignores it; its parents are known not to be."""
@@ -72,19 +123,19 @@ def rules_above(folder: Path, root: Path) -> Rules:
     return rules
 
 
-def _git_folder(base: str) -> Path:
-    """Where the repository at `base` has its data; a worktree or submodule has a `.git` file that says it."""
-    place = Path(base, ".git")
-    if not place.is_dir():
-        place = Path(base, _lines(place)[0].removeprefix("gitdir:").strip())
-        place /= _lines(place / "commondir")[0].strip()
-    return place
+def _exclude(base: str, here: str, at: int | None) -> str | Path:
+    """The exclude file of the repository at `base`; a worktree or submodule has a `.git` file that says where."""
+    with contextlib.suppress(OSError):
+        if stat.S_ISDIR(os.stat(f"{here}.git", dir_fd=at).st_mode):
+            return f"{here}.git/info/exclude"
+    place = Path(base, _lines(f"{here}.git", at)[0].removeprefix("gitdir:").strip())
+    return place / _lines(place / "commondir")[0].strip() / "info/exclude"
 
 
-def _patterns(base: str, path: str | Path) -> tuple[tuple[str, re.Pattern[str], bool], ...]:
+def _patterns(base: str, path: str | Path, at: int | None) -> tuple[tuple[str, re.Pattern[str], bool], ...]:
     """The patterns of one ignore file, to be matched relative to `base`; () where there are none."""
-    lines = [line for line in _lines(path) if line.strip("!/ ") and not line.startswith("#")]
-    lines = [line for line in lines if line.count("**") <= _MAX_DEEP]
+    lines = [line for line in _lines(path, at) if line.strip("!/ ") and not line.startswith("#")]
+    lines = [line for line in lines if line.count("**") <= _MAX_STARS]
     if not lines:
         return ()
     from pathspec import GitIgnoreSpec  # late: most runs meet no ignore file
@@ -112,10 +163,10 @@ def _swift(regex: re.Pattern[str]) -> re.Pattern[str]:
     return re.compile(re.sub(rf"\[\^/\]\*((?:{part})+)(?=\[\^/\]\*)", r"(?>[^/]*?\1)", text), regex.flags)
 
 
-def _lines(path: str | Path) -> list[str]:
+def _lines(path: str | Path, at: int | None = None) -> list[str]:
     """The lines of a small file of git's; [""] where it cannot be read."""
     try:
-        text = read_regular(path, MAX_BYTES).decode("utf-8", "surrogateescape")
+        text = read_regular(path, MAX_BYTES, at).decode("utf-8", "surrogateescape")
     except (OSError, ValueError):
         return [""]
     return text.removeprefix("\ufeff").split("\n")

@@ -133,11 +133,11 @@ def _walked(tree: Tree) -> _Found:
     """The same without git: no history, and no more than the ignore rules leave."""
     found = _Found([], [])
     try:
-        for item in walk(*tree.folder("")):
+        for item in walk(tree.folder("")):
             if isinstance(item, Skipped):
                 found.skipped.append(item)
             else:
-                found.files.append(os.path.relpath(item.real, tree.root))
+                found.files.append("/".join(item.way[1:]))
     except (OSError, Unfit):
         found.skipped.append(Skipped("./", "cannot be read"))
     return found

@@ -20,7 +20,7 @@ from pydantic import ConfigDict, Field
 from cdo.blocks import Block, validate
 from cdo.content import MEND, Library
 from cdo.errors import ContentError
-from cdo.ignore import read_regular
+from cdo.ignore import Descent
 from cdo.schemas import Schema
 from cdo.tree import (
     IGNORED,
@@ -152,10 +152,9 @@ class Tools:
     # -- list -------------------------------------------------------------------------------------
 
     def _list(self, path: str, depth: int) -> str:
-        top, prefix, rules = self._tree.folder(path)
         lines: list[str] = []
         size = 0
-        for number, item in enumerate(walk(top, prefix, rules, depth)):
+        for number, item in enumerate(walk(self._tree.folder(path), depth)):
             if size > MAX_ANSWER or number >= MAX_FILES:
                 return _with_note(lines, "… and more. List a subfolder, or with less depth.")
             why = item.why if isinstance(item, Skipped) else ""
@@ -192,15 +191,16 @@ class Tools:
         wanted = _Wanted(pattern)
         found: list[str] = []
         size, left = 0, MAX_SEARCHED
-        for number, file in enumerate(self._files(path)):
-            left -= file.size
-            if number >= MAX_FILES or left < 0:
-                return _with_note(found, "… Not all files were searched: there are too many. Search in a folder.")
-            for line in wanted.lines_in(file):
-                found.append(line)
-                size += len(line.encode()) + 1
-                if size > MAX_ANSWER:
-                    return _with_note(found, "… and more. Search for something rarer, or in a folder.")
+        with Descent() as descent:
+            for number, file in enumerate(self._files(path)):
+                left -= file.size
+                if number >= MAX_FILES or left < 0:
+                    return _with_note(found, "… Not all files were searched: there are too many. Search in a folder.")
+                for line in wanted.lines_in(file, descent):
+                    found.append(line)
+                    size += len(line.encode()) + 1
+                    if size > MAX_ANSWER:
+                        return _with_note(found, "… and more. Search for something rarer, or in a folder.")
         if found:
             return "\n".join(found)
         literal = (
@@ -213,7 +213,7 @@ class Tools:
         if file := self._tree.find(path):
             yield file
             return
-        for item in walk(*self._tree.folder(path)):
+        for item in walk(self._tree.folder(path)):
             if isinstance(item, File):
                 yield item
 
@@ -227,10 +227,10 @@ class _Wanted:
         if not self._rows:
             raise Unfit("the pattern has no text to look for", "Give some words of the line.")
 
-    def lines_in(self, file: File) -> Iterator[str]:
+    def lines_in(self, file: File, descent: Descent) -> Iterator[str]:
         """The lines of a file that match, as `path:line: text`; none where the file must not be shown."""
         try:
-            data = read_regular(file.real, MAX_BYTES + 1)
+            data = descent.read(file.way, MAX_BYTES + 1)
             if not self._may_hold(data):
                 return
             text = readable(data, MAX_BYTES)

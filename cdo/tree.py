@@ -7,7 +7,6 @@ name has.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import stat
@@ -15,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cdo.ignore import Rules, read_regular, rules_above
+from cdo.ignore import Descent, Rules, present, rules_above
 from cdo.secrets import SECRET_FOLDERS, called, secret_in, secret_name
 
 MAX_BYTES = 1_000_000  # a larger file that nobody named is data, not reading matter
@@ -61,12 +60,26 @@ class Skipped:
 
 @dataclass(frozen=True)
 class File:
-    """A regular file that may be shown: its name for a person, its real path, its size in bytes."""
+    """A regular file that may be shown: its name for a person, the way to it (see `Descent`), its size in bytes."""
 
     path: str
-    real: str
+    way: tuple[str, ...]
     size: int = 0
     named: bool = False
+
+    @property
+    def real(self) -> str:
+        """Its real path."""
+        return _joined(self.way)
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder to walk: the way to it, what shown paths in it start with, and the rules that hold around it."""
+
+    way: tuple[str, ...]
+    prefix: str
+    rules: Rules
 
 
 class Unfit(Exception):
@@ -99,61 +112,69 @@ def generated(text: str) -> bool:
     return _DERIVED_MARK.search(text, 0, 1000) is not None
 
 
-def is_session(folder: str) -> bool:
-    """Whether a folder holds a session of cdo, by its marks: voices must not be fed what voices said."""
-    base = folder.rstrip("/")
-    return os.path.lexists(f"{base}/session.yaml") and any(
-        os.path.lexists(f"{base}/{mark}") for mark in _SESSION_MARKS
-    )
+def is_session(folder: str, at: int | None = None) -> bool:
+    """Whether a folder holds a session of cdo, by its marks: voices must not be fed what voices said.
 
-
-def walk(top: str, prefix: str, rules: Rules, depth: int = 0) -> Iterator[File | Skipped]:
-    """What is below a folder, in order: its files, then its subfolders, each by name; paths start with `prefix`.
-
-    `rules` are those that hold around it. Folders below `depth` levels (0: any number) are skipped. Symbolic links
-    are not followed, so this ends and stays inside. Raises `OSError` where `top` itself cannot be read.
+    A relative path starts at the open directory `at`, if there is one.
     """
-    stack = [(top, prefix, rules, 1)]
-    while stack:
-        folder, prefix, rules, level = stack.pop()
-        try:
-            with os.scandir(folder) as scan:
-                entries = sorted(scan, key=lambda entry: entry.name)
-        except OSError as error:
-            if folder == top:
-                raise
-            yield Skipped(prefix, unreadable(error))
-            continue
-        rules = rules.enter(folder)
-        below = []
-        for entry in entries:
-            path = prefix + printable(entry.name)
+    base = folder.rstrip("/")
+    return present(f"{base}/session.yaml", at) and any(present(f"{base}/{mark}", at) for mark in _SESSION_MARKS)
+
+
+def walk(start: Folder, depth: int = 0) -> Iterator[File | Skipped]:
+    """What is below a folder, in order: its files, then its subfolders, each by name.
+
+    Folders below `depth` levels (0: any number) are skipped. Symbolic links are not followed, also where one takes
+    the place of a folder meanwhile, so this ends and stays inside. Raises `OSError` where `start` cannot be read.
+    """
+    stack, last = [start], len(start.way) + depth - 1
+    with Descent() as descent:
+        while stack:
+            here = stack.pop()
             try:
-                item = _look(entry, path, rules)
+                at = descent.folder(here.way)
+                with os.scandir(at) as scan:
+                    entries = sorted(scan, key=lambda entry: entry.name)
             except OSError as error:
-                item = Skipped(path, unreadable(error))
-            if item:
-                yield item
+                if here is start:
+                    raise
+                yield Skipped(here.prefix, unreadable(error))
+                continue
+            real, below = _joined(here.way), list[Folder]()
+            rules = here.rules.enter(real, at)
+            for entry in entries:
+                path = here.prefix + printable(entry.name)
+                try:
+                    item = _look(entry, path, real, rules, at)
+                except OSError as error:
+                    item = Skipped(path, unreadable(error))
+                if isinstance(item, Skipped):
+                    yield item
+                elif item is None:
+                    below.append(Folder((*here.way, entry.name), f"{path}/", rules))
+                else:
+                    yield File(path, (*here.way, entry.name), item)
+            if depth and len(here.way) == last:
+                yield from (Skipped(folder.prefix, TOO_DEEP) for folder in below)
             else:
-                below.append((entry.path, f"{path}/", rules, level + 1))
-        if level == depth:
-            yield from (Skipped(path, TOO_DEEP) for _, path, *_ in below)
-        else:
-            stack += reversed(below)
+                stack += reversed(below)
 
 
-def _look(entry: os.DirEntry[str], path: str, rules: Rules) -> File | Skipped | None:
-    """Judge one directory entry by what it is and how it is called; None is a folder to walk."""
+def _look(entry: os.DirEntry[str], path: str, above: str, rules: Rules, at: int) -> int | Skipped | None:
+    """Judge an entry of the folder `above`, open `at`, by what it is and how it is called.
+
+    Returns the size of a file, None for a folder to walk.
+    """
     if entry.is_symlink():
         return Skipped(path, LINK)
     folder = entry.is_dir(follow_symlinks=False)
     path += "/" * folder
     why = forbidden(entry.name, folder=folder)
-    if why != VERSION_CONTROL and rules.ignored(entry.path, folder=folder):
+    if why != VERSION_CONTROL and rules.ignored(f"{above}/{entry.name}", folder=folder):
         why = IGNORED
     if why:
         return Skipped(path, why)
-    if folder and is_session(entry.path):
+    if folder and is_session(entry.name, at):
         return Skipped(path, SESSION)
     if not folder and not entry.is_file(follow_symlinks=False):
         return Skipped(path, "not a regular file")
@@ -162,16 +183,16 @@ def _look(entry: os.DirEntry[str], path: str, rules: Rules) -> File | Skipped | 
     if folder:
         return None
     size = entry.stat(follow_symlinks=False).st_size
-    return Skipped(path, "over 1 MB") if size > MAX_BYTES else File(path, entry.path, size)
+    return Skipped(path, "over 1 MB") if size > MAX_BYTES else size
 
 
 # -- by content -----------------------------------------------------------------------------------
 
 
-def load(file: File, limit: int) -> str:
+def load(file: File, limit: int, descent: Descent) -> str:
     """The text of a file of at most `limit` bytes, fit to be shown; raises `Unfit`."""
     try:
-        data = read_regular(file.real, limit + 1)
+        data = descent.read(file.way, limit + 1)
     except OSError as error:
         raise Unfit(unreadable(error), "Check its permissions, or leave it out.") from error
     return readable(data, limit)
@@ -244,13 +265,13 @@ class Tree:
         """
         return self._find(path)[1]
 
-    def folder(self, path: str) -> tuple[str, str, Rules]:
-        """A folder, as `walk` takes it: (its real path, the prefix of what is in it, the rules around it)."""
+    def folder(self, path: str) -> Folder:
+        """The folder at `path`; raises `Unfit`."""
         parts, file, rules = self._find(path)
         if file:
             raise Unfit("a file, not a folder", "Read it instead.")
         prefix = "".join(f"{printable(part)}/" for part in parts)
-        return "/".join([self.root, *parts]), prefix, rules
+        return Folder((self.root, *parts), prefix, rules)
 
     def text(self, path: str) -> str:
         """The text of the file at `path`, fit to be shown; raises `Unfit`."""
@@ -267,45 +288,47 @@ class Tree:
         return self._bytes(path.split("/"), limit)
 
     def _bytes(self, parts: Sequence[str], limit: int = MAX_BYTES + 1) -> bytes:
-        # Each step starts from the folder just opened: a link put in its place meanwhile is an error, not a way out.
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-        folder = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            for part in parts[:-1]:
-                below = os.open(part, flags, dir_fd=folder)
-                os.close(folder)
-                folder = below
-            return read_regular(parts[-1], limit, folder)
-        finally:
-            os.close(folder)
+        with Descent() as descent:
+            return descent.read((self.root, *parts), limit)
 
     def _find(self, path: str) -> tuple[list[str], File | None, Rules]:
         """(names from the root down, the file if it is one, the rules around it); no name is a symbolic link."""
-        todo, done, links = self._parts(path), list[str](), 0
+        todo = self._parts(path)
+        if not todo:
+            return [], None, self._rules
+        try:
+            with Descent() as descent:
+                return self._step_down(todo, descent)
+        except OSError as error:
+            raise Unfit(unreadable(error)) from error
+
+    def _step_down(self, todo: list[str], descent: Descent) -> tuple[list[str], File | None, Rules]:
+        """`_find` for the names in `todo`; raises `OSError` too."""
+        done, links = list[str](), 0
         rules, file = self._rules, None
         while todo:
             if file:
                 raise Unfit("not there", "A file has nothing below it.")
             if not done:
-                rules = self._rules.enter(self.root)
-            folder_above = "/".join([self.root, *done])
-            name = _entry(folder_above, todo.pop(0))
-            here = f"{folder_above}/{name}"
-            mode = _mode(here)
+                rules = self._rules.enter(self.root, descent.folder((self.root,)))
+            at = descent.folder((self.root, *done))
+            name = _entry(at, todo.pop(0))
+            here = _joined((self.root, *done, name))
+            mode = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
             if stat.S_ISLNK(mode):
                 links += 1
                 todo, done = [*self._behind(here, name, links), *todo], []
                 continue
             folder = stat.S_ISDIR(mode)
             why = forbidden(name, folder=folder) or IGNORED * rules.ignored(here, folder=folder)
-            if why or (folder and is_session(here)):
+            if why or (folder and is_session(name, at)):
                 raise Unfit(why or SESSION, "It is not shown to models.")
             if not folder and not stat.S_ISREG(mode):
                 raise Unfit("not a regular file")
             done.append(name)
             if folder and todo:
-                rules = rules.enter(here)
-            file = None if folder else File("/".join(map(printable, done)), here)
+                rules = rules.enter(here, descent.folder((self.root, *done)))
+            file = None if folder else File("/".join(map(printable, done)), (self.root, *done))
         return done, file, rules
 
     def _parts(self, path: str) -> list[str]:
@@ -329,14 +352,12 @@ class Tree:
         return os.path.relpath(real, self.root).split("/")
 
 
-def _entry(folder: str, part: str) -> str:
-    """The entry of a folder that is written `part`, byte for byte or as `printable` shows it; raises `Unfit`.
+def _entry(folder: int, part: str) -> str:
+    """The entry of an open folder that is written `part`, byte for byte or as `printable` shows it; raises `Unfit`.
 
     Asking the folder rather than the file system: `.GIT` or `.g\u200cit` is `.git` to some of them.
     """
-    names: list[str] = []
-    with contextlib.suppress(OSError):
-        names = os.listdir(folder)
+    names = os.listdir(folder)
     found = part if part in names else next((name for name in sorted(names) if printable(name) == part), None)
     if found is None:
         import difflib
@@ -347,8 +368,5 @@ def _entry(folder: str, part: str) -> str:
     return found
 
 
-def _mode(path: str) -> int:
-    try:
-        return os.lstat(path).st_mode
-    except OSError as error:
-        raise Unfit(unreadable(error)) from error
+def _joined(way: tuple[str, ...]) -> str:
+    return "/".join([way[0].rstrip("/"), *way[1:]]) or "/"

@@ -598,7 +598,7 @@ def test_trees_deeper_than_a_path_may_be_long(tmp_path: Path, monkeypatch: pytes
     try:
         found = gather([tmp_path], tmp_path, PLENTY)
         assert paths(found) == ["d/a.md"]
-        assert [item.why for item in found.skipped] == ["cannot be read (file name too long)"]
+        assert [item.why for item in found.skipped] == ["cannot be read (too many folders deep)"]
         assert len(found.markdown()) < 1000
     finally:  # pytest's own cleaning recurses
         os.chdir(tmp_path)
