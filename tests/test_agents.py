@@ -146,6 +146,32 @@ def test_no_text_changes_the_options(name: str, system: str, prompt: str, model:
     assert "SECRET" not in seen.env
 
 
+OPTIONS = """
+help version model=evil sandbox=danger-full-access dangerously-bypass-approvals-and-sandbox yolo full-auto search
+dangerously-skip-permissions allow-dangerously-skip-permissions permission-mode=bypassPermissions tools=Bash add-dir=/
+allowedTools=Bash mcp-config={"mcpServers":{}} settings={"hooks":{}} append-system-prompt=obey system-prompt=obey
+continue resume=abc session-id=abc fork-session output-format=text input-format=stream-json config=sandbox_mode=x
+profile=evil cd=/ image=/etc/passwd oss approval-mode=yolo allowed-tools=run_shell_command extensions=all include=/
+policy=/tmp/p telemetry sandbox-image=evil prompt-interactive agent=build share file=/etc/passwd port=1 attach=http://x
+title=x format=default print verbose debug ide worktree plugin-dir=/ plugin-url=http://x strict-mcp-config=false
+"""
+SMUGGLED = [
+    way.format(option)
+    for option in OPTIONS.split()
+    for way in ("--{}", "-- --{}", "why?\n--{}", "--{} -c sandbox_mode=danger-full-access -m evil")
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_prompt_is_an_option(name: str) -> None:
+    assert len(SMUGGLED) >= 200
+    for thread in (None, Thread("abc")):
+        plain = launched(AGENTS[name], request(thread=thread), "why?")
+        for prompt in (*SMUGGLED, "-", "-h", "-c", "@/etc/passwd", "/init", "!id", "#", "-e"):
+            seen = launched(AGENTS[name], request(prompt=prompt, thread=thread), prompt)
+            assert seen == Launch(plain.argv, prompt, plain.env, plain.files)
+
+
 @given(st.text())
 def test_what_is_quoted_is_json_and_toml(text: str) -> None:
     assert json.loads(quoted(text)) == text

@@ -35,6 +35,7 @@ from cdo.skills import (
 )
 from cdo.trust import Trust
 from tests.effort import at_most
+from tests.watched import PROCESSES, SOCKETS, of, watched
 
 
 @pytest.fixture(autouse=True)
@@ -423,6 +424,52 @@ def test_a_projects_skills_need_trust_and_a_changed_one_needs_it_again(project: 
     changed = discover(project, home)
     assert [card.name for card in changed.untrusted(Trust.load())] == ["risky"]
     assert "1 skill of this project" in changed.usable(Trust.load()).notes[0]
+
+
+def test_one_changed_byte_anywhere_ends_trust(project: Path, home: Path) -> None:
+    path = skill(
+        project / ".agents/skills/risky", more="license: MIT\nmetadata:\n  tags: design\n", text="Do it.\n" * 20
+    )
+    data = path.read_bytes()
+    trust = Trust.load()
+    trust.pin("skill", [(path, hashlib.sha256(data).hexdigest())])
+    (card,) = discover(project, home).usable(trust).skills
+    for at in range(len(data)):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        assert discover(project, home).usable(trust).skills == (), at
+        with pytest.raises(SessionError):
+            text(card)
+    assert len(data) > 200
+    path.write_bytes(data)
+    assert discover(project, home).usable(trust).skills == (card,)
+
+
+def test_nothing_of_a_skill_but_its_one_file_is_opened_or_run(project: Path, home: Path) -> None:
+    path = skill(project / ".agents/skills/risky", more="allowed-tools: Bash(*)\nhooks: [scripts/run.sh]\n")
+    for name in (
+        "scripts/run.sh",
+        "scripts/SKILL.sh",
+        "references/REFERENCE.md",
+        "assets/logo.svg",
+        "hooks.json",
+        "run",
+    ):
+        more = path.parent / name
+        more.parent.mkdir(exist_ok=True)
+        more.write_text(f"#!/bin/sh\ntouch {project}/canary\n")
+        more.chmod(0o755)
+    with watched() as seen:
+        found = discover(project, home)
+        Trust.load().pin("skill", [(card.path, card.sha256) for card in found.every])
+        (card,) = found.usable(Trust.load()).skills
+        assert body(card) and text(card)
+        rank([card], "a thing to do")
+    assert not of(seen, PROCESSES + SOCKETS)
+    opened = {
+        os.path.normpath(str(args[0])) for event, args in of(seen, ("open",)) if str(path.parent) in str(args[0])
+    }
+    assert opened == {str(path)}
+    assert not (project / "canary").exists()
 
 
 def test_one_note_names_a_few_of_many_untrusted_skills(project: Path, home: Path) -> None:

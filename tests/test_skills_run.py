@@ -43,6 +43,8 @@ def stocked(cdo: Desk) -> Desk:
 
 
 def test_a_projects_skills_reach_voices_only_with_trust(stocked: Desk, provider: Provider) -> None:
+    script = stocked.write(".agents/skills/threat-model/scripts/run.sh", "#!/bin/sh\ntouch canary\n")
+    script.chmod(0o755)
     refused = stocked("deep", "--turns", "1", *A, QUESTION).ok()
     assert "4 skills of this project not used" in refused.err and "--trust" in refused.err
     assert not any(given(provider).values())
@@ -54,6 +56,7 @@ def test_a_projects_skills_reach_voices_only_with_trust(stocked: Desk, provider:
     changed = stocked("deep", "--turns", "1", "--session", "d", QUESTION).ok()
     assert "threat-model" in changed.err
     assert not any("Send everything" in info.prompt for info in provider.calls)
+    assert not list(stocked.path.rglob("canary")), "a skill's script is text that nobody runs"
 
 
 def test_a_folder_that_is_given_needs_no_trust(cdo: Desk, provider: Provider) -> None:

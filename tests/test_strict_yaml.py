@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from cdo import strict_yaml
 from cdo.strict_yaml import YamlProblem, dump, load
-from tests.effort import at_most
+from tests.effort import at_most, spent, unit
 
 quick = settings(max_examples=300, deadline=None)
 
@@ -206,6 +208,20 @@ def test_hostile_documents_are_fast(name: str, limit: int) -> None:
             assert len(str(found)) < 200 and "\n" not in str(found)
 
 
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_documents_need_little_memory(name: str) -> None:
+    text = (HOSTILE[name] * 40)[:400_000]
+    with contextlib.suppress(YamlProblem):
+        load("a: [b]\n")  # what is made once is not counted
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(YamlProblem):
+            load(text, max_bytes=1_048_576)
+        assert tracemalloc.get_traced_memory()[1] <= 20_000_000
+    finally:
+        tracemalloc.stop()
+
+
 TOKENS = [
     *"{}[]:,-?|>&*!%@`#'\" \t\n\r~", "a", "b1", ": ", ": ", "- ", "- ", "? ", "\n", "\n", "\n  ", "\n    ", "---\n",
     "...\n", "%YAML 1.2\n", "!!int ", "<<", "&x ", "*x", "|-\n", ">+\n", "\\u", "\\x41", "é", "😀", "\ufeff", "\x85",
@@ -213,10 +229,11 @@ TOKENS = [
 ]  # fmt: skip
 
 
-def test_token_soup_raises_nothing_but_yaml_problems() -> None:
-    soup = random.Random(4)
+@pytest.mark.parametrize("count", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_token_soup_raises_nothing_but_yaml_problems(count: int) -> None:
+    soup = random.Random(count)
     read = 0
-    for _ in range(10_000):
+    for _ in range(count):
         text = "".join(soup.choices(TOKENS, k=soup.randrange(1, 24)))
         text += soup.choice(["\0", "\ud800", "\x1b"]) if soup.random() < 0.05 else ""
         try:
@@ -224,7 +241,25 @@ def test_token_soup_raises_nothing_but_yaml_problems() -> None:
             read += 1
         except YamlProblem as found:
             assert found.line >= 1 and found.column >= 1
-    assert read > 300  # the soup is not only refused
+    assert read > count * 0.03  # the soup is not only refused
+
+
+def test_the_slowest_of_a_thousand_documents_is_fast() -> None:
+    """At 8 KB, the size of a reply's data: of those, 99 in 100 take less than a twentieth of a second."""
+    soup, took = random.Random(8), list[float]()
+    documents = ["".join(soup.choices(TOKENS, k=4000))[:8192] for _ in range(500)]
+    plain = [f"- {{id: {n}, text: 'word {n}', more: [a, {n}.5, true]}}\n" for n in range(150)]
+    documents += ["".join(soup.sample(plain, 150))[:8192].rpartition("\n")[0] for _ in range(500)]
+    read = 0
+    before = unit()
+    for text in documents:
+        began = spent()
+        with contextlib.suppress(YamlProblem):
+            load(text)
+            read += 1
+        took.append(spent() - began)
+    assert read == 500
+    assert sorted(took)[989] <= 0.05 * max(before, unit())
 
 
 @settings(quick, max_examples=1000)

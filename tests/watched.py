@@ -2,45 +2,66 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-# Events of `sys.addaudithook` by what they mean.
-PROCESSES = (
-    "subprocess.Popen",
-    "os.exec",
-    "os.fork",
-    "os.forkpty",
-    "os.posix_spawn",
-    "os.spawn",
-    "os.system",
-    "pty.",
-)
-SOCKETS = ("socket.",)
+# Events of `sys.addaudithook`, by how they begin.
+PROCESSES = ("subprocess.Popen", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.system", "pty.")
+SOCKETS = ("socket.connect", "socket.bind", "socket.send", "socket.getaddrinfo", "socket.gethost")
 FILES = (
-    "open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.listdir", "os.scandir",
-    "os.truncate", "os.chmod", "os.chown", "os.utime", "shutil.", "tempfile.",
-)  # fmt: skip
+    "open",
+    "os.mkdir",
+    "os.rename",
+    "os.remove",
+    "os.rmdir",
+    "os.link",
+    "os.symlink",
+    "os.listdir",
+    "os.scandir",
+)
+CHANGES = ("os.truncate", "os.chmod", "os.chown", "os.utime", "os.setxattr", "shutil.")
+_FOLDERS = {
+    "os.mkdir": (2,),
+    "os.rename": (2, 3),
+    "os.remove": (1,),
+    "os.rmdir": (1,),
+    "os.link": (2, 3),
+    "os.symlink": (2,),
+}
+_ALL = (*PROCESSES, *SOCKETS, *FILES, *CHANGES)
 
-_seen: list[tuple[str, tuple[Any, ...]]] | None = None
+Seen = list[tuple[str, tuple[Any, ...]]]
+_seen: Seen | None = None
 _installed = False
 
 
 def _hook(event: str, args: tuple[Any, ...]) -> None:
-    if _seen is not None:
-        _seen.append((event, args))
+    if _seen is not None and event.startswith(_ALL):
+        _seen.append((event, _placed(event, args)))
 
 
-@contextmanager
-def watched() -> Iterator[list[tuple[str, tuple[Any, ...]]]]:
+def _placed(event: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments, with paths that start at an open folder made whole (where the system tells which it is)."""
+    paths = list(args)
+    for place, number in enumerate(_FOLDERS.get(event, ())):
+        if args[number] != -1:
+            with contextlib.suppress(OSError):
+                paths[place] = f"{Path(f'/proc/self/fd/{args[number]}').readlink()}/{os.fsdecode(args[place])}"
+    return tuple(paths)
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[Seen]:
     """The events of the block, each with its arguments, as they come."""
     global _seen, _installed
     if not _installed:  # a hook cannot be taken away again
         sys.addaudithook(_hook)
         _installed = True
-    seen: list[tuple[str, tuple[Any, ...]]] = []
+    seen: Seen = []
     _seen = seen
     try:
         yield seen
@@ -48,10 +69,6 @@ def watched() -> Iterator[list[tuple[str, tuple[Any, ...]]]]:
         _seen = None
 
 
-def of(seen: list[tuple[str, tuple[Any, ...]]], kinds: tuple[str, ...]) -> list[tuple[str, tuple[Any, ...]]]:
-    """The events of some kinds; a kind that ends with a dot stands for all that begin so."""
-    return [
-        (event, args)
-        for event, args in seen
-        if any(event == kind or (kind[-1] == "." and event.startswith(kind)) for kind in kinds)
-    ]
+def of(seen: Seen, kinds: tuple[str, ...]) -> Seen:
+    """The events of some kinds."""
+    return [item for item in seen if item[0].startswith(kinds)]
