@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 
 ALLOCATIONS = 50_000  # before the garbage is looked for; Python's 700 takes a tenth of a short command's time
@@ -11,8 +12,15 @@ ALLOCATIONS = 50_000  # before the garbage is looked for; Python's 700 takes a t
 def main() -> None:
     """Run the command line; never returns."""
     gc.set_threshold(ALLOCATIONS)
-    from cdo.cli import run
+    from cdo.signals import listen, stopped
 
+    listen()
+    try:
+        from cdo.cli import run
+    except BaseException:
+        if stopped():
+            os._exit(130)  # while modules are imported there is nobody yet to say so
+        raise
     run()
 
 

@@ -20,7 +20,7 @@ from cdo import __version__
 from cdo.branch_commands import fork
 from cdo.cabal_commands import answer, cabal, context
 from cdo.console import leave
-from cdo.errors import CdoError, UsageError
+from cdo.errors import CdoError, Interrupted, UsageError
 from cdo.review_commands import audit, replay
 from cdo.run_commands import EPILOG, resume_command, run_command
 
@@ -110,16 +110,13 @@ def _mend_streams() -> None:
 
 def run(args: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit; the one place where errors become text and an exit code."""
-    from cdo.signals import listen
-
-    listen()
-    from cdo import commands
-
-    _mend_streams()
-    commands.register(cli)
     words = list(sys.argv[1:] if args is None else args)
     code = 1
     try:
+        from cdo import commands
+
+        _mend_streams()
+        commands.register(cli)
         if instruction := os.environ.get("_CDO_COMPLETE"):
             from click.shell_completion import shell_complete
 
@@ -151,7 +148,7 @@ def run(args: Sequence[str] | None = None) -> NoReturn:
         else:
             code = _explain(explain(error, str(error.filename or "The output")), words)
     except Exception as error:
-        _explain(
+        code = _explain(
             CdoError(
                 f"Internal error: {type(error).__name__}: {' '.join(str(error).split())[:500]}",
                 "Nothing recorded is lost. Run again with -v for the traceback, and please report it.",
@@ -177,8 +174,13 @@ def _misused(error: click.ClickException, words: Sequence[str]) -> UsageError:
 
 
 def _explain(error: CdoError, words: Sequence[str]) -> int:
-    """Print what happened and what to do; returns the exit code."""
+    """Print what happened and what to do; returns the exit code. What a stop was turned into counts as that."""
+    from cdo.signals import stopped
     from cdo.wording import visible
+
+    if stopped() and not isinstance(error, Interrupted):
+        _say("cdo: Stopped.")
+        return Interrupted.exit_code
 
     if {"-v", "--verbose"} & set(words):
         import traceback
