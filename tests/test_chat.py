@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import json
-import os
 import socket
 import time
 from collections.abc import Iterator
@@ -825,27 +823,6 @@ def test_a_deadline_from_outside_ends_any_hang(p: Provider, hang: Any, stream: b
     assert time.monotonic() - began < 60
     p.settle()
     assert p.requests[0].left
-
-
-@pytest.mark.slow
-def test_a_thousand_calls_leak_no_descriptor(p: Provider) -> None:
-    faults = [None, Trouble(status=500), Trouble(cut=200), Trouble(drop=True, how="rst"), Trouble(shape="malformed")]
-    p.script = lambda info: Answer("short") if info.number % 2 else faults[info.number // 2 % 5]
-
-    async def many(backend: Backend) -> None:
-        for _ in range(50):
-            await asyncio.gather(*(attempt(backend) for _ in range(20)))
-
-    def count() -> int:
-        gc.collect()
-        return len(os.listdir("/proc/self/fd"))
-
-    before = count()
-    using(ChatBackend(p.url), many)
-    limit = time.monotonic() + 30
-    while count() > before and time.monotonic() < limit:  # the provider, in this process, has ends to close too
-        time.sleep(0.01)
-    assert count() <= before
 
 
 def test_closing_twice_or_unused_is_fine(p: Provider) -> None:

@@ -113,7 +113,8 @@ class CommandBackend:
             assert child.stdout and child.stderr
             try:
                 try:
-                    pipes += [await out.read(child.stdout), await err.read(child.stderr)]
+                    pipes.append(await out.read(child.stdout))
+                    pipes.append(await err.read(child.stderr))
                     await _watch(child, out, err, on_text)
                 finally:
                     _kill(child)  # also what it left running, which would hold the pipes open
