@@ -14,10 +14,11 @@ from typing import Any
 
 from cdo import policy
 from cdo.agent_output import LOST
+from cdo.briefs import fit
 from cdo.budget import Budget
 from cdo.content import Library
 from cdo.context import estimate_tokens
-from cdo.conversation import Conversation, Toolbox, Work, fault_of, usage_of
+from cdo.conversation import MOST, MOST_WORDS, Conversation, Toolbox, Work, fault_of, kept_of, usage_of
 from cdo.models import ModelSpec
 from cdo.policy import Allowance, Gate, Tries
 from cdo.store import Session
@@ -292,15 +293,10 @@ class Attempts:
             **({"thread": work.call.thread} if work.call.thread else {}),
         }
         if response and not error:
-            record["response"] = {"text": response.text, "finish": response.finish.value}
-            if response.reasoning:
-                record["response"]["reasoning"] = response.reasoning
-            if response.tool_calls:
-                record["response"]["tool_calls"] = [asdict(wish) for wish in response.tool_calls]
-            if response.thread:
-                record["response"]["thread"] = asdict(response.thread)
+            record["response"] = kept_of(response)
         if error:
-            record["fault"] = {"kind": error.fault.value, "message": error.message, "text": error.text}
+            text, message = fit(error.text, MOST), fit(error.message, MOST_WORDS)
+            record["fault"] = {"kind": error.fault.value, "message": message, "text": text}
         if usage:
             record["usage"] = {
                 "input_tokens": usage.input_tokens,

@@ -6,11 +6,12 @@ Pure but for loading templates: nothing is sent or written here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 from cdo import briefs
 from cdo.artifacts import Artifact
+from cdo.blocks import MAX_REPLY_CHARS
 from cdo.content import Library
 from cdo.context import estimate_tokens
 from cdo.models import ModelSpec
@@ -20,6 +21,12 @@ from cdo.types import BackendError, Call, Fault, Finish, Message, Request, Respo
 CHARGED = frozenset(
     {Fault.TIMEOUT, Fault.TRUNCATED, Fault.MALFORMED, Fault.EMPTY, Fault.LENGTH, Fault.REFUSED, Fault.INVALID}
 )
+
+
+MOST = 4 * MAX_REPLY_CHARS  # characters that are recorded of a text: more than any format reads
+MOST_WORDS = 8192  # of what a provider says is wrong, and of a reply that is sent back because it is too long
+MOST_WISHES = 64  # uses of tools in one response, more than are ever granted, and characters of one:
+MOST_WISHED = 65_536
 
 
 class Toolbox(Protocol):
@@ -93,7 +100,8 @@ class Conversation:
 
     def reject(self, text: str, problems: Sequence[str]) -> None:
         """The next request shows the model its reply and what is wrong with it."""
-        self._rejected, self.problems = text, tuple(problems)
+        self._rejected = text if len(text) <= MAX_REPLY_CHARS else briefs.fit(text, MOST_WORDS)
+        self.problems = tuple(problems)
 
     def looked(self, text: str, wishes: Sequence[ToolCall], results: Sequence[str]) -> None:
         """The next request shows the model what its tools answered."""
@@ -173,6 +181,19 @@ class Conversation:
 
 def _size(messages: Sequence[Message]) -> int:
     return sum(len(message.text) for message in messages)
+
+
+def kept_of(response: Response) -> dict[str, Any]:
+    """What is recorded of a response, as JSON: of what is longer than anybody reads the beginning and the end."""
+    kept: dict[str, Any] = {"text": briefs.fit(response.text, MOST), "finish": response.finish.value}
+    if response.reasoning:
+        kept["reasoning"] = briefs.fit(response.reasoning, MOST)
+    if response.tool_calls:
+        wishes = response.tool_calls[:MOST_WISHES]
+        kept["tool_calls"] = [{key: text[:MOST_WISHED] for key, text in asdict(wish).items()} for wish in wishes]
+    if response.thread:
+        kept["thread"] = asdict(response.thread)
+    return kept
 
 
 def fault_of(response: Response, *, offered: bool) -> BackendError | None:

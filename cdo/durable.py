@@ -84,6 +84,12 @@ def read_file(directory: int, name: str, limit: int = 64 * 2**20) -> tuple[bytes
     return data, after
 
 
+def read_end(directory: int, name: str, size: int) -> bytes:
+    """The last `size` bytes of a regular file of an open directory, however long it is; raise `OSError`."""
+    with closing(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)) as fd:
+        return os.pread(fd, size, max(0, os.fstat(fd).st_size - size))
+
+
 def _read_once(directory: int, name: str, limit: int) -> tuple[bytes, os.stat_result, os.stat_result]:
     fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
     try:

@@ -18,7 +18,7 @@ from cdo.errors import SessionError, UsageError
 from cdo.history import SYNTHESIS, spent_by
 from cdo.plan import SPECIAL_ROLES, Change, Plan
 from cdo.proposal import unknown
-from cdo.sessions import group_file
+from cdo.sessions import group_files
 from cdo.settings import Settings
 from cdo.spent import Spent
 from cdo.types import Finding
@@ -211,8 +211,7 @@ def shared(archive: Archive, turn: int) -> Shared:
     records = _records(archive, files, turn)
     spent = sum(spent_by(records)[1].values(), Spent())
     if records:
-        name, data = group_file(1, records)
-        files[f"calls/{name}"] = data
+        files |= {f"calls/{name}": data for name, data in group_files(1, records)}
     return Shared(archive.name, turn, files, spent, _stale(archive, turn, records))
 
 

@@ -19,6 +19,7 @@ from cdo.durable import closing, explain, open_directory, read_file
 from cdo.errors import SessionError, UsageError
 
 PREFIX = "cdo-"
+GROUP_BYTES = 64 * 2**20  # of one group of records: more is neither written nor read
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _GROUP = re.compile(r"([0-9]{4,})\.jsonl")
 
@@ -93,7 +94,7 @@ def read_groups(session: int, name: str) -> tuple[list[dict[str, Any]], int]:
         groups = sorted((int(match[1]), match[0]) for match in map(_GROUP.fullmatch, os.listdir(calls)) if match)
         for _, entry in groups:
             try:
-                data, _ = read_file(calls, entry)
+                data, _ = read_file(calls, entry, GROUP_BYTES)
             except OSError as error:
                 raise explain(error, f"{name}/calls/{entry}") from None
             records += group_records(data, f"{name}/calls/{entry}")
@@ -113,6 +114,23 @@ def group_file(number: int, records: Sequence[Mapping[str, Any]]) -> tuple[str, 
     )
     head = json.dumps({"kind": "group", "records": len(records), "sha256": sha256(body).hexdigest()})
     return f"{number:04d}.jsonl", head.encode() + b"\n" + body
+
+
+def group_files(number: int, records: Sequence[Mapping[str, Any]]) -> list[tuple[str, bytes]]:
+    """As `group_file`, as many groups from `number` on as it takes for each to be one that can be read again.
+
+    Raises `SessionError` for a record that is too large for any.
+    """
+    found = [group_file(number, records)]
+    if len(found[0][1]) <= GROUP_BYTES:
+        return found
+    if len(records) < 2:
+        raise SessionError(
+            f"A record of {len(found[0][1]):,} bytes is too large to be kept.", "Please report what it came from."
+        )
+    half = len(records) // 2
+    found = group_files(number, records[:half])
+    return found + group_files(number + len(found), records[half:])
 
 
 def group_records(data: bytes, name: str) -> list[dict[str, Any]]:

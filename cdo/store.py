@@ -33,6 +33,7 @@ from cdo.durable import (
     open_directory,
     open_or_make,
     open_path,
+    read_end,
     read_file,
     signature,
     status_of,
@@ -41,7 +42,7 @@ from cdo.durable import (
 )
 from cdo.errors import SessionError
 from cdo.sessions import PREFIX, group_number, read_groups, subject
-from cdo.writer import Writer
+from cdo.writer import JOURNAL_BYTES, Writer
 
 # Replies of turns and rounds, FINAL.md, and the documents that a domain asks for (ADR.md, C4.md).
 _ARTIFACT = re.compile(r"([tr][0-9]+-[a-z0-9-]+|[A-Z][A-Z0-9]{1,15})\.md")
@@ -193,11 +194,18 @@ class Session:
         return group
 
     def _mend_journal(self) -> None:
-        """Drop a torn last line, and say so; damaged lines in the middle are named and left."""
-        try:
-            data, _ = read_file(self._fd, "journal.jsonl")
-        except FileNotFoundError:
+        """Drop a torn last line, and say so; damaged lines in the middle are named and left.
+
+        Of one that has grown so long that it could hardly be read only the newest lines are kept.
+        """
+        status = status_of("journal.jsonl", self._fd)
+        if status is None:
             return
+        if stat.S_ISREG(status.st_mode) and status.st_size > JOURNAL_BYTES // 2:
+            data = read_end(self._fd, "journal.jsonl", JOURNAL_BYTES // 4).partition(b"\n")[2]
+            write_file(self._fd, "journal.jsonl", data)
+            self.notes.append(f"journal.jsonl: it had {status.st_size:,} bytes; the last {len(data):,} are kept")
+        data, _ = read_file(self._fd, "journal.jsonl")
         whole, newline, tail = data.rpartition(b"\n")
         if tail:
             write_file(self._fd, "journal.jsonl", whole + newline)

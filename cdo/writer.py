@@ -19,7 +19,9 @@ from typing import Any
 
 from cdo.durable import closing, explain, open_or_make, write_file
 from cdo.errors import SessionError
-from cdo.sessions import group_file
+from cdo.sessions import group_files
+
+JOURNAL_BYTES = 64 * 2**20  # that are written; a later process drops the oldest half of them
 
 
 @dataclass
@@ -137,6 +139,8 @@ class Writer:
                 job()
             else:
                 self._append_journal("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
+        except SessionError as error:
+            self._failure = error
         except OSError as error:
             # A failed fsync leaves nothing that could be trusted to succeed later: the session ends here.
             self._failure = explain(error, self._path)
@@ -145,14 +149,16 @@ class Writer:
             self._failure = SessionError(f"{self._path} cannot be written: {error!r}.", "Please report this.")
 
     def _commit_group(self, records: list[dict[str, Any]]) -> None:
-        name, data = group_file(self._group + 1, records)
         with closing(open_or_make("calls", self._directory)) as calls:
-            write_file(calls, name, data)
-        self._group += 1
+            for name, data in group_files(self._group + 1, records):
+                write_file(calls, name, data)
+                self._group += 1
 
     def _append_journal(self, data: bytes) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
         with closing(os.open("journal.jsonl", flags, 0o644, dir_fd=self._directory)) as fd:
+            if os.fstat(fd).st_size + len(data) > JOURNAL_BYTES:
+                return  # it only informs, and what is longer nobody could read
             while data:
                 data = data[os.write(fd, data) :]
 

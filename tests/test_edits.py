@@ -18,6 +18,7 @@ import pytest
 
 from cdo import store
 from cdo.artifacts import from_file
+from cdo.durable import read_file
 from cdo.errors import SessionError
 from cdo.types import Batch, Program, Reply
 from tests.answers import agent_text
@@ -106,7 +107,7 @@ class Desk:
         self.now = 0.0
         self.waited = 0
         self._editors: list[tuple[float, int, Saving]] = []
-        real = store.read_file
+        real = read_file
 
         def read(directory: int, name: str, **more: Any) -> Any:
             self.pass_by(0.001)

@@ -49,6 +49,7 @@ from cdo.types import (
     ReplyFormat,
     Request,
     Response,
+    ToolCall,
     Usage,
 )
 from cdo.types import Fault as Kind
@@ -276,6 +277,24 @@ def test_three_malformed_replies_are_enough(tmp_path: Path) -> None:
         assert b.last.budget.totals.calls == 5
         b.session.flush()
         assert not (b.path / "t1-critic.md").exists()
+
+
+def test_a_reply_beyond_all_measure_is_neither_kept_nor_sent_back_whole(tmp_path: Path) -> None:
+    """A session must be one that can be opened: nothing that a model says makes a record too large for that."""
+    wish = ToolCall("w", "search", "x" * 2**20)
+    flood = Response("\0" * 5 * 2**20, usage=Usage(100, 10), reasoning="r" * 5 * 2**20, tool_calls=(wish,) * 999)
+    noise = fault(Kind.MALFORMED)
+    noise.text, noise.message = "n" * 5 * 2**20, "m" * 5 * 2**20
+    with bench(tmp_path, {"t1-critic": [flood, noise, GOOD], "t1-pragmatist": [flood] * 3}) as b:
+        replies = b.run(once(*VOICES, quorum=2))
+        assert [reply.missing for reply in replies] == [False, False, True]
+        second = b.model.named("t1-critic")[1]
+        assert sum(len(message.text) for message in second.messages) < 50_000
+        b.reopen()
+        assert sum(path.stat().st_size for path in (b.path / "calls").iterdir()) < 64 * 2**20
+        kept = next(record for record in b.records() if record["call"] == "t1-critic")["response"]
+        assert "left out" in kept["text"] and len(kept["text"]) <= len(kept["reasoning"]) + 9 < 1.1 * 2**20
+        assert len(kept["tool_calls"]) == 64 and len(kept["tool_calls"][0]["arguments"]) == 65_536
 
 
 def test_every_attempt_is_recorded_and_charged_before_it_is_judged(tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cdo import artifacts, store
+from cdo import artifacts, store, writer
+from cdo import sessions as module
 from cdo.artifacts import Artifact
 from cdo.durable import read_file, write_file
 from cdo.errors import SessionError, UsageError
@@ -1225,6 +1226,61 @@ def test_no_secret_reaches_any_file(tmp_path: Path) -> None:
     assert found.meta["deep"] and "a key that a model made up" in found.meta.values()
     assert "[redacted:GITHUB_TOKEN]" in (session.path / "t1-critic.md").read_text()
     assert "[redacted:OPENAI_API_KEY]" in (session.path / "journal.jsonl").read_text()
+
+
+# -- size --------------------------------------------------------------------------------------------
+
+
+def test_what_was_recorded_together_is_written_such_that_it_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "GROUP_BYTES", 2000)
+    session = new(tmp_path / "cdo-a")
+    session._later(lambda: time.sleep(0.05))  # so that the rest comes together
+    commit(session, *({"kind": "answer", "n": number, "text": "x" * 300} for number in range(40)))
+    commit(session, {"kind": "answer", "n": 40, "text": "x" * 1700})
+    session.close()
+    assert max(path.stat().st_size for path in (session.path / "calls").iterdir()) <= 2000
+    again = Session.open(session.path)
+    assert [record["n"] for record in again.records] == list(range(41))
+    refused(lambda: commit(again, {"kind": "answer", "text": "x" * 2000}), "too large to be kept")
+    again.close()
+    assert len(read_session(session.path)) == 41, "what could not be read again is not written"
+
+
+def test_a_journal_never_grows_beyond_what_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "JOURNAL_BYTES", 4000)
+    monkeypatch.setattr(store, "JOURNAL_BYTES", 4000)
+    session = new(tmp_path / "cdo-a")
+    for number in range(300):
+        session.journal({"event": "call", "n": number})
+        if number % 50 == 0:
+            session.flush()
+    session.close()
+    size = (session.path / "journal.jsonl").stat().st_size
+    assert 2000 < size <= 4000
+    again = Session.open(session.path)
+    (note,) = again.notes
+    assert note.startswith(f"journal.jsonl: it had {size:,} bytes; the last ")
+    again.journal({"event": "new"})
+    again.close()
+    lines = journal(session.path)
+    assert lines[-1] == {"event": "new"}
+    numbers = [line["n"] for line in lines[:-1]]
+    assert numbers == list(range(numbers[0], numbers[-1] + 1)) and len(numbers) > 20, "the newest, each whole"
+
+
+def test_a_journal_that_is_too_large_to_read_keeps_nobody_out(tmp_path: Path) -> None:
+    path = tmp_path / "cdo-a"
+    new(path).close()
+    with (path / "journal.jsonl").open("wb") as file:
+        file.truncate(70 * 2**20)
+        file.seek(0, os.SEEK_END)
+        file.write(b'\n{"event": "last"}\n{"torn')
+    session = Session.open(path)
+    assert len(session.notes) == 2 and "torn last line of 6 bytes" in session.notes[1]
+    session.close()
+    assert journal(path) == [{"event": "last"}]
 
 
 # -- looking without owning ----------------------------------------------------------------------------
