@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from cdo import git
 from cdo.errors import CdoError
 from cdo.wording import flat
 
@@ -62,13 +62,18 @@ class Bd:
 
     async def _probe(self) -> str:
         """The path of bd, if what is called so is bd: other programs bear that name too."""
-        program = shutil.which("bd")
-        if not program:
+        found = git.program("bd", self._root)
+        if not found:
             raise BeadsError("bd is not installed", f"Install beads and run `{INIT}` in the repository.")
-        code, out, _ = await self._run(program, "version")
+        code, out, _ = await self._run(found, "version")
         if code or not re.search(r"\d+\.\d+\.\d+", out):
-            raise BeadsError(f"{program} is not beads: `bd version` names no version", "Put beads first in PATH.")
-        return program
+            raise BeadsError(f"{found} is not beads: `bd version` names no version", "Put beads first in PATH.")
+        return found
+
+    @property
+    def _root(self) -> str:
+        """The repository: what it brings along is not run. Outside of any, a file, which nothing lies in."""
+        return str(git.root_of(self.cwd) or os.devnull)
 
     def _refused(self, command: str, out: str, err: str, code: int) -> BeadsError:
         why = complaint(out, err) or f"exit code {code}"
@@ -80,6 +85,7 @@ class Bd:
         """Exit code, stdout and stderr; whatever ends the waiting, nothing of the command is left."""
         env = {key: value for key, value in os.environ.items() if _PASSED.fullmatch(key)}
         env.pop("BD_ACTOR", None)  # the older name of BEADS_ACTOR
+        env["PATH"] = os.pathsep.join(git.places(self._root))  # bd starts git by it
         with _Drain() as out, _Drain() as err:
             try:
                 process = await asyncio.create_subprocess_exec(

@@ -53,7 +53,7 @@ class Git:
 
     def __init__(self, root: str) -> None:
         self._root = root
-        self._program = _program(root)
+        self._program = program("git", root)
 
     def ask(self, *args: str) -> list[str] | None:
         """What git prints, split at NUL bytes; None where it fails, is not there, or takes too long."""
@@ -233,15 +233,15 @@ def find(folder: Path, until: Callable[[], float] = lambda: float("inf")) -> Rep
     """
     folder = Path(os.path.realpath(folder))  # `work/..` is not in the repository of work
     there = next((place for place in (folder, *folder.parents) if place.is_dir()), Path("/"))
-    root = next((place for place in (there, *there.parents) if os.path.lexists(place / ".git")), None)
-    program = _program(str(root or there))
-    if program is None:
+    root = root_of(there)
+    found = program("git", str(root or there))
+    if found is None:
         if root is None:
             return None
         raise Refused("there is no git program on this machine")
     try:
         latest = time.monotonic() + SECONDS
-        words = [program, *_HARMLESS, "rev-parse", "--absolute-git-dir"]
+        words = [found, *_HARMLESS, "rev-parse", "--absolute-git-dir"]
         out = _answer(words, there, _environment(), b"", lambda: min(latest, until()), OUTPUT)
     except Refused as refused:
         if "(or any" not in str(refused):  # "not a git repository (or any of the parent directories)"
@@ -249,7 +249,7 @@ def find(folder: Path, until: Callable[[], float] = lambda: float("inf")) -> Rep
         if root is None:
             return None
         raise Refused(f"{root / '.git'} is damaged: git takes it for no repository") from None
-    return Repository(Path(os.fsdecode(out.removesuffix(b"\n"))), program)
+    return Repository(Path(os.fsdecode(out.removesuffix(b"\n"))), found)
 
 
 def blob_id(data: bytes, length: int) -> str:
@@ -261,13 +261,27 @@ def blob_id(data: bytes, length: int) -> str:
 # -- running it ------------------------------------------------------------------------------------
 
 
-def _program(root: str) -> str | None:
-    """The git of this machine: never one that lies in the repository itself."""
-    for place in os.environ.get("PATH", "").split(os.pathsep):
-        path = os.path.realpath(f"{place}/git")
-        if place.startswith("/") and not path.startswith(f"{root}/") and os.access(path, os.X_OK):
+def program(name: str, root: str) -> str | None:
+    """The absolute path of a program of this machine: never of one that lies, or is linked to, below `root`."""
+    for place in places(root):
+        path = f"{place}/{name}"
+        inside = os.path.realpath(path).startswith(f"{root}/")
+        if not inside and Path(path).is_file() and os.access(path, os.X_OK):
             return path
     return None
+
+
+def places(root: str) -> list[str]:
+    """Where programs are looked for: the places on PATH that are absolute, and neither at nor below `root`."""
+    every = os.environ.get("PATH", "").split(os.pathsep)
+    ways = {place: (f"{place}/", f"{os.path.realpath(place)}/") for place in every if place.startswith("/")}
+    return [place for place, way in ways.items() if not any(found.startswith(f"{root}/") for found in way)]
+
+
+def root_of(folder: Path) -> Path | None:
+    """The top of the work tree that a folder is in: where the nearest `.git` is, from it upwards; or None."""
+    folder = Path(os.path.realpath(folder))
+    return next((place for place in (folder, *folder.parents) if os.path.lexists(place / ".git")), None)
 
 
 def _environment() -> dict[str, str]:

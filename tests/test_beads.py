@@ -475,6 +475,33 @@ def test_no_bd(repository: Repository, tmp_path: Path, monkeypatch: pytest.Monke
     assert "`bd init -p PREFIX --non-interactive --skip-agents --skip-hooks`" in said
 
 
+def test_a_bd_in_the_repository_is_not_run(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = repository.path
+    (work / ".git").mkdir()
+    (work / "below").mkdir()
+    for folder in (work, work / "bin", work / "below"):
+        install(folder, text=f"#!/bin/sh\ntouch {tmp_path}/ran\necho bd version 1.2.3\n")
+    (tmp_path / "link").symlink_to(work / "bin")
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "bd").symlink_to(work / "bin" / "bd")
+    monkeypatch.chdir(work / "below")
+    planted = ("", ".", "..", "bin", "../bin", str(work), f"{work}/bin", f"{tmp_path}/link", f"{tmp_path}/linked")
+    monkeypatch.setenv("PATH", os.pathsep.join(planted))
+    repository.path = work / "below"
+    repository.follow()
+    (said,) = repository.said
+    assert "bd is not installed" in said and not (tmp_path / "ran").exists()
+    # One that is installed is found behind those, and is not given the places they lie in.
+    monkeypatch.setenv("PATH", os.pathsep.join([*planted, str(tmp_path / "bin"), "."]))
+    repository.path = work
+    repository.said.clear()
+    repository.follow()
+    assert repository.said == [] and not (tmp_path / "ran").exists()
+    assert len(repository.state["issues"]) == 3
+
+
 def test_no_database(repository: Repository) -> None:
     repository.path = repository.path.parent
     repository.follow()

@@ -216,6 +216,8 @@ def main() -> None:
         misuse("stdin must be closed")
     if os.getpgrp() != os.getpid() or os.environ.get("BD_JSON_ENVELOPE") != "1":
         misuse("a process group of its own and the envelope are asked for")
+    if not all(place.startswith("/") for place in os.environ["PATH"].split(os.pathsep)):
+        misuse(f"a place relative to here: {os.environ['PATH']}")
     if any("KEY" in name or "TOKEN" in name for name in os.environ):
         misuse(f"a key is passed on: {sorted(os.environ)}")
     if args.command == "version":
