@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import json
 import os
 import re
@@ -20,7 +21,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -277,6 +278,39 @@ def place(path: Path, **provider: Any) -> Iterator[tuple[Place, Provider]]:
 
 # -- what the machine can do -----------------------------------------------------------------------
 
+# What a machine may lack. Only `needs`, `needs_module`, `needs_strace` and `needs_mounts` skip tests for it, and none
+# does what CDO_TEST_REQUIRE names (.ci/run names all that is there): a test that is never run proves nothing.
+OPTIONAL = (
+    "bd", "chromium", "claude", "codex", "lock", "mounts", "opencode", "root", "strace", "user", "xllamacpp",
+)  # fmt: skip
+
+
+def required(names: str | None = None) -> frozenset[str]:
+    """The words of CDO_TEST_REQUIRE (or of `names`); ValueError for one that is not in `OPTIONAL`."""
+    words = frozenset((os.environ.get("CDO_TEST_REQUIRE", "") if names is None else names).replace(",", " ").split())
+    if unknown := words - set(OPTIONAL):
+        raise ValueError(f"CDO_TEST_REQUIRE: {', '.join(sorted(unknown))} is none of {', '.join(OPTIONAL)}")
+    return words
+
+
+def lacking(what: str, why: str) -> NoReturn:
+    """Skip the test for `why`: this machine lacks `what`; where that is required, fail."""
+    if what in required():
+        pytest.fail(f"{what} is required here: {why}")
+    pytest.skip(why)
+
+
+def needs(what: str, there: bool, why: str) -> pytest.MarkDecorator:
+    """Marks tests that are skipped for `why` unless `what` is `there`; where it is required, they run (and fail)."""
+    assert what in OPTIONAL
+    return pytest.mark.skipif(not there and what not in required(), reason=why)
+
+
+def needs_module(name: str) -> None:
+    """Skips the test where an optional module is not installed."""
+    if importlib.util.find_spec(name) is None:
+        lacking(name, f"{name} is not installed")
+
 
 @functools.cache
 def _works(*command: str) -> str:
@@ -291,9 +325,9 @@ def needs_strace() -> str:
     """The path of strace; skips the test where it is missing or may not trace."""
     path = shutil.which("strace")
     if path is None:
-        pytest.skip("strace is not installed")
+        lacking("strace", "strace is not installed")
     if why := _works(path, "-f", "-o", "/dev/null", "-e", "inject=fsync:error=EIO:when=99", "true"):
-        pytest.skip(f"strace cannot inject here: {why}")
+        lacking("strace", f"strace cannot inject here: {why}")
     return path
 
 
@@ -301,7 +335,7 @@ def needs_mounts() -> list[str]:
     """The words that run a shell script in a mount namespace of its own; skips where the kernel forbids it."""
     words = ["unshare", "-Urm", "sh", "-c"]
     if why := _works(*words, "mount -t tmpfs -o size=64k tmpfs /mnt"):
-        pytest.skip(f"no mounts in a user namespace: {why}")
+        lacking("mounts", f"no mounts in a user namespace: {why}")
     return words
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.harness import lacking
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 Colour = tuple[int, int, int]
@@ -30,7 +30,7 @@ def browser() -> str:
     """The path of the browser (`CDO_TEST_BROWSER` names one); skips the test where there is none."""
     found = _browser()
     if not found:
-        pytest.skip("no Chromium was found: tests/browser/install.sh installs it, CDO_TEST_BROWSER names one")
+        lacking("chromium", "no Chromium was found: tests/browser/install.sh installs it, CDO_TEST_BROWSER names one")
     return found
 
 

@@ -12,12 +12,13 @@ import pytest
 
 from cdo.beads import Task
 from cdo.types import Event
+from tests.harness import needs
 from tests.test_beads import PROBLEM, RESULT, WORK, Repository, take_in, turn
 
 BD = Path(os.environ.get("CDO_TEST_BD") or "~/.cache/cdo-tests/bin/bd").expanduser()
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not os.access(BD, os.X_OK), reason="bd is not there: tests/beads/install.sh"),
+    needs("bd", os.access(BD, os.X_OK), "bd is not there: tests/beads/install.sh"),
 ]
 
 

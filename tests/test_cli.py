@@ -25,7 +25,7 @@ from tests.answers import Answer, RequestInfo, agent_text, final_text, synthesis
 from tests.conftest import Desk, explained
 from tests.faults import Fault
 from tests.guard import sitecustomize as guard
-from tests.harness import KEY, ROOT, Done, wait_for
+from tests.harness import KEY, ROOT, Done, needs, wait_for
 from tests.provider import Provider
 
 KEYS = [
@@ -510,7 +510,7 @@ def test_a_session_that_cannot_be_used_exits_8(cdo: Desk, provider: Provider) ->
         explained(done, 8, group.name, "damaged")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
+@needs("user", os.geteuid() != 0, "nothing is read-only for root")
 def test_a_read_only_place_exits_8(cdo: Desk) -> None:
     (cdo.path / "tmp").mkdir(mode=0o555)
     explained(cdo("quick", "Why?"), 8, "permission is denied", "--out")

@@ -19,6 +19,7 @@ import pytest
 from cdo.backends.command import CommandBackend
 from cdo.content import PACKAGED, Library
 from cdo.types import BackendError, Fault, Message, Request, Response, Thread, Usage
+from tests import harness
 from tests.agents import LIBRARY, agent, backend, drive
 from tests.backends import answered, attempt, failed
 from tests.provider import Answer, Provider
@@ -32,7 +33,7 @@ HEARD = NASTY.replace("\0", "\ufffd").strip()
 
 def needs(program: str) -> pytest.MarkDecorator:
     """Skips where a program is not installed."""
-    return pytest.mark.skipif(not (BIN / program).exists(), reason=f"{program} is not installed")
+    return harness.needs(program, (BIN / program).exists(), f"{program} is not installed: tests/agents/install.sh")
 
 
 def around(home: Path, **more: str) -> dict[str, str]:

@@ -33,6 +33,7 @@ from cdo.types import Batch
 from cdo.vendors import Vendors
 from cdo.words import Invocation
 from tests.effort import at_most
+from tests.harness import needs
 
 LIBRARY = Library((("packaged", PACKAGED),))
 ROOT = Path(__file__).resolve().parents[1]
@@ -400,7 +401,7 @@ def test_the_users_folder_can_be_moved(monkeypatch: pytest.MonkeyPatch) -> None:
     assert user_folder().name == "cdo"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may look everywhere")
+@needs("user", os.geteuid() != 0, "root may look everywhere")
 def test_a_folder_that_may_not_be_looked_at_is_not_there(tmp_path: Path) -> None:
     put(tmp_path, "presets/think.yaml", "about: x")
     tmp_path.chmod(0)

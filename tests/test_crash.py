@@ -41,6 +41,7 @@ from tests.harness import (
     inject,
     journal_events,
     kill_group,
+    lacking,
     members,
     needs_mounts,
     needs_strace,
@@ -504,7 +505,7 @@ def test_a_folder_one_may_not_write_to(tmp_path: Path) -> None:
     elif subprocess.run(["unshare", "-U", "true"], capture_output=True).returncode == 0:
         prefix = ["unshare", "-U"]  # a root without its powers
     else:
-        pytest.skip("this user may write anywhere, and no user namespace takes that away")
+        lacking("mounts", "this user may write anywhere, and no user namespace takes that away")
     with Provider() as p:
         done = Place(tmp_path, p.url).cdo(*begin(2), prefix=prefix)
         one_sentence(done, "tmp cannot be used: permission is denied", "--out")

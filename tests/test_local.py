@@ -31,7 +31,7 @@ from cdo.errors import ConfigError, Interrupted, NoModel
 from cdo.types import BackendError, Fault, Finish, Message, Request, Response
 from tests.answers import agent_text
 from tests.embedded import stand_in as embedded
-from tests.harness import wait_for
+from tests.harness import needs_module, wait_for
 from tests.test_runner import VOICES, bench, once
 
 ROOT = Path(__file__).parents[1]
@@ -290,7 +290,7 @@ def test_a_load_that_hangs_and_one_that_is_cancelled(tmp_path: Path, monkeypatch
 
 
 def test_a_model_file_that_is_not_there(tmp_path: Path) -> None:
-    pytest.importorskip("xllamacpp")
+    needs_module("xllamacpp")
     with pytest.raises(ConfigError, match="There is no model file"):
         asyncio.run(LocalBackend(tmp_path / "none.gguf", ignore).complete(hello(), ignore))
 
@@ -406,7 +406,7 @@ def test_a_run_outlives_an_embedded_model_that_crashes_and_hangs(
 @pytest.fixture(scope="module")
 def model() -> Path:
     """The real model, fetched once where it is missing."""
-    pytest.importorskip("xllamacpp")
+    needs_module("xllamacpp")
     return local.pull(print)
 
 

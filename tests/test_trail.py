@@ -25,7 +25,7 @@ from cdo.strict_yaml import dump
 from cdo.trail import Trail
 from cdo.types import Event
 from tests.conftest import Desk
-from tests.harness import kill_group, members, wait_for
+from tests.harness import kill_group, lacking, members, wait_for
 from tests.provider import Provider
 from tests.repositories import KINDS, git, hostile, repository, state, subjects, turns
 
@@ -248,7 +248,7 @@ def _running(word: str, folder: str) -> list[int]:
 
 def test_a_repository_of_somebody_else_is_left_alone(cdo: Desk) -> None:
     if os.getuid() != 0:
-        pytest.skip("only root can give a folder away")
+        lacking("root", "only root can give a folder away")
     directory = repository(cdo.path)
     for path in (cdo.path, directory):
         os.chown(path, 12345, 12345)
