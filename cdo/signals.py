@@ -14,10 +14,8 @@ from typing import Any
 from cdo.errors import Interrupted
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_heard: ContextVar[bool] = ContextVar("heard", default=False)  # whether somebody listens in this task
-
-
 AGAIN = 0.05  # seconds after which a stop that was swallowed is told again
+_heard: ContextVar[bool] = ContextVar("heard", default=False)  # whether somebody listens in this task
 _told = False  # whether one was heard where nobody listens
 
 
@@ -45,6 +43,7 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
 
 
 def _swallowed(ignored: Any) -> None:
+    """What Python does with an exception that it cannot raise."""
     if issubclass(ignored.exc_type, KeyboardInterrupt):
         signal.setitimer(signal.ITIMER_REAL, AGAIN)
     else:
