@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import Awaitable, Callable
 from typing import Any
+
+import pytest
 
 from cdo.backends.chat import ChatBackend
 from cdo.types import Backend, BackendError, Message, Request, Response
@@ -47,6 +50,24 @@ def ask(
     extra = {} if stream else {"stream": False}
     backend = ChatBackend(p.url + "/v1", **{"extra": extra, **more})
     return using(backend, lambda backend: attempt(backend, asked, heard))  # type: ignore[no-any-return]
+
+
+def reach_by_litellm(p: Provider, patch: pytest.MonkeyPatch) -> None:
+    """Let litellm's paths to OpenAI, Anthropic and vLLM end at `p`, and wait until litellm is there."""
+    from cdo.backends import litellm
+
+    patch.setenv("ANTHROPIC_API_KEY", "sk-ant-test")
+    patch.setenv("ANTHROPIC_API_BASE", p.url)
+    patch.setenv("HOSTED_VLLM_API_KEY", "sk-vllm-test")
+    patch.setenv("HOSTED_VLLM_API_BASE", f"{p.url}/v1")
+    patch.setenv("OPENAI_API_KEY", "sk-openai-test")
+    patch.setenv("OPENAI_API_BASE", f"{p.url}/v1")
+    patch.delenv("OPENAI_BASE_URL", raising=False)
+    with warnings.catch_warnings():  # importing litellm is not ours to mend
+        warnings.simplefilter("ignore")
+        litellm.preload()
+        assert litellm._module is not None
+        litellm._module.result(60)
 
 
 def answered(outcome: Outcome) -> Response:

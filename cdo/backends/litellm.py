@@ -102,7 +102,9 @@ def _import(done: Future[Any]) -> None:
 
 
 def _send_once() -> None:
-    """Turn off the retries that litellm has no switch for: after a broken connection, and after a 422."""
+    """Turn off what litellm has no switch for: trying again after a broken connection and after a 422, and following
+    a redirection, which would take prompt and key to wherever it leads.
+    """
 
     async def no_second_connection(*_: Any, **__: Any) -> Any:
         raise sys.exc_info()[1] or ConnectionError("Connection reset")
@@ -114,10 +116,27 @@ def _send_once() -> None:
         from litellm.llms.custom_httpx.http_handler import AsyncHTTPHandler
 
         AsyncHTTPHandler.single_connection_post_request = no_second_connection  # type: ignore[method-assign]
+        AsyncHTTPHandler.create_client = _staying(AsyncHTTPHandler.create_client)  # type: ignore[method-assign]
     with contextlib.suppress(ImportError):
         from litellm.llms.openai import openai
 
         openai.drop_params_from_unprocessable_entity_error = no_fewer_parameters  # type: ignore[assignment, attr-defined]
+    with contextlib.suppress(ImportError, AttributeError):
+        from litellm.llms.openai.common_utils import BaseOpenAILLM
+
+        BaseOpenAILLM._get_async_http_client = staticmethod(_staying(BaseOpenAILLM._get_async_http_client))  # type: ignore[method-assign]
+
+
+def _staying(make: Callable[..., Any]) -> Callable[..., Any]:
+    """`make`, whose HTTP clients then follow no redirection."""
+
+    def made(*args: Any, **more: Any) -> Any:
+        client = make(*args, **more)
+        if client is not None:
+            client.follow_redirects = False
+        return client
+
+    return made
 
 
 def loaded() -> bool:
@@ -239,6 +258,8 @@ class LiteLLMBackend:
 def _fault(litellm: Any, error: Exception) -> BackendError:
     """The fault behind one of litellm's exceptions."""
     text = " ".join(str(error).split())
+    body = getattr(error, "body", None)  # what OpenAI's client leaves out of the text
+    detail = " ".join(str(body.get(key) or "") for key in ("code", "type")) if isinstance(body, dict) else ""
     status = getattr(error, "status_code", None)
     headers = getattr(error, "litellm_response_headers", None)
     if isinstance(error, litellm.ContextWindowExceededError):
@@ -247,14 +268,14 @@ def _fault(litellm: Any, error: Exception) -> BackendError:
         fault = Fault.REFUSED
     elif isinstance(error, OSError):
         fault = Fault.NETWORK
-    elif not isinstance(status, int) or status < 400 or (status == 500 and _UNREADABLE.search(text)):
+    elif not isinstance(status, int) or status < 300 or (status == 500 and _UNREADABLE.search(text)):
         fault = Fault.MALFORMED
     elif isinstance(error, litellm.Timeout) and not headers:
         fault = Fault.TIMEOUT
     elif not headers and (_CUT.search(text) or _BROKEN.search(text)):
         fault = Fault.TRUNCATED if _CUT.search(text) else Fault.NETWORK
     else:
-        fault = classify(429 if status == 500 and "rate_limit_error" in text else status, text)
+        fault = classify(429 if status == 500 and "rate_limit_error" in text else status, f"{text} {detail}")
     wait = retry_after({str(key): str(value) for key, value in dict(headers or {}).items()}, time.time())
     return BackendError(fault, _sentence(text)[:300], retry_after=wait)
 
