@@ -98,7 +98,7 @@ class Attempts:
             if used_up := next((fault for fault in tries.faults if not tries.retry(fault)), None):
                 return Reply(work.call.name, reason=": ".join((used_up.value, *talk.problems[:1])))
             try:
-                record = await self._attempt(work, seat, self._threaded(work, seat, talk.request(), anew=anew))
+                record = await self._attempt(work, seat, self._threaded(work, seat, talk.request(), anew=anew), tries)
             except BackendError as error:
                 if error.message.startswith(LOST) and not anew:
                     anew = True  # on another machine, say: the request holds everything, so begin a new one
@@ -116,7 +116,7 @@ class Attempts:
         """Whether to try once more after `error`; waits as long as policy and provider ask."""
         delay = max(tries.delay() if error.fault in policy.PASSING else 0.0, error.retry_after or 0.0)
         left = min(self.batch_deadline - time.monotonic(), self.budget.remaining_seconds())
-        if delay > min(policy.MAX_WAIT, left) or not tries.retry(error.fault) or not self.allowance.take():
+        if delay > min(tries.patience(), left) or not tries.retry(error.fault) or not self.allowance.take():
             return False
         self.observe(
             Event(
@@ -125,6 +125,7 @@ class Attempts:
                 {"fault": error.fault.value, "message": error.message, "wait": round(delay, 2)},
             )
         )
+        tries.waited += delay
         await asyncio.sleep(delay)
         return True
 
@@ -187,12 +188,12 @@ class Attempts:
                 return replace(request, keep=True, thread=Thread(**found))
         return replace(request, keep=True)
 
-    async def _attempt(self, work: Work, seat: Seat, request: Request) -> dict[str, Any]:
+    async def _attempt(self, work: Work, seat: Seat, request: Request, tries: Tries) -> dict[str, Any]:
         """Send one request and record what came back before anybody looks at it; raise `BackendError`."""
         estimate = sum(estimate_tokens(message.text) for message in request.messages)
         held = await self.budget.reserve(seat.spec, estimate, request.max_tokens, closes=work.call.closes)
         try:
-            probe = await self._enter(seat)
+            probe = await self._enter(seat, tries)
         except BaseException:
             await self.budget.release(held)
             raise
@@ -222,20 +223,23 @@ class Attempts:
             raise error
         return record
 
-    async def _enter(self, seat: Seat) -> bool:
+    async def _enter(self, seat: Seat, tries: Tries) -> bool:
         """Pass the provider's gate and take a place among the requests in flight; says whether it probes.
 
         Waits at the gate without a place, so that a provider that is down does not hold up others, and no longer
-        than anybody would be waited for.
+        than the call has patience.
         """
-        left = min(self.batch_deadline - time.monotonic(), self.budget.remaining_seconds(), policy.MAX_WAIT)
         while True:
+            began = time.monotonic()
+            left = min(self.batch_deadline - began, self.budget.remaining_seconds(), tries.patience())
             try:
                 async with asyncio.timeout(max(0.0, left)):
                     probe = await seat.gate.enter()
             except TimeoutError:
                 message = "the provider asks to wait longer than this run can"
                 raise BackendError(Fault.RATE_LIMITED, message) from None
+            finally:
+                tries.waited += time.monotonic() - began
             try:
                 await self._sending.acquire()
             except BaseException:

@@ -18,7 +18,7 @@ from cdo.types import BackendError, Fault
 
 MAX_ATTEMPTS = 4  # of one call, for passing faults
 MAX_REPLIES = 3  # replies that may be sent back as invalid, the first one included
-MAX_WAIT = 600.0  # seconds; a provider that asks for more is not waited for
+MAX_WAIT = 600.0  # seconds that one call waits in all: to try again, at the gate, and because a provider asks for it
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0
 
 PASSING = frozenset(
@@ -33,9 +33,14 @@ ANSWERED = CHANGED - {Fault.MALFORMED} | {Fault.REFUSED, Fault.REJECTED, Fault.D
 
 @dataclass
 class Tries:
-    """What one call has met so far in this process: how often each fault came."""
+    """What one call has met so far in this process: how often each fault came, and the seconds it has waited."""
 
     faults: dict[Fault, int] = field(default_factory=dict)
+    waited: float = 0.0
+
+    def patience(self) -> float:
+        """Seconds that the call may still wait."""
+        return max(0.0, MAX_WAIT - self.waited)
 
     def count(self, faults: frozenset[Fault]) -> int:
         return sum(number for fault, number in self.faults.items() if fault in faults)

@@ -524,6 +524,32 @@ def test_a_provider_that_asks_for_too_long_is_not_waited_for(tmp_path: Path) -> 
         assert len(b.model.requests) == 1
 
 
+def test_the_waits_of_one_call_together_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each wait alone would be short enough, and so would be the tries."""
+    monkeypatch.setattr(policy, "MAX_WAIT", 0.5)
+    with bench(tmp_path, {"agent": [fault(Kind.RATE_LIMITED, retry_after=0.2)] * 9}) as b:
+        with pytest.raises(ModelsFailed, match="rate-limited"):
+            b.run(once(voice()))
+        assert len(b.model.requests) <= 3
+        assert sum(event.data["wait"] for event in b.told("retry")) <= 0.5
+
+
+def test_waiting_at_the_gate_counts_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy, "MAX_WAIT", 0.5)
+
+    class Slow(Gate):
+        async def enter(self) -> bool:
+            await asyncio.sleep(0.3)
+            return await super().enter()
+
+    with bench(tmp_path, {"agent": [fault(Kind.TRUNCATED, retry_after=0.21)] * 9}) as b:
+        runner = b.runner()
+        runner.seats["m"] = replace(runner.seats["m"], gate=Slow())  # type: ignore[index]
+        with pytest.raises(ModelsFailed, match=r"truncated|rate-limited"):
+            asyncio.run(runner.drive(once(voice())))
+        assert len(b.model.requests) <= 1
+
+
 def test_a_storm_is_bounded_run_wide(tmp_path: Path) -> None:
     """32 voices, a provider that is down: attempts stay within twice the calls, and a dozen."""
     calls = tuple(voice(f"v{number}") for number in range(32))
