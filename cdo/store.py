@@ -162,14 +162,17 @@ class Session:
         except OSError as error:
             os.close(fd)
             raise explain(error, subject(path, error)) from None
-        except SessionError:
+        except BaseException:
             os.close(fd)
             raise
         session._writer.start(group)
         return session
 
     def _sweep(self) -> None:
-        """Remove temporary files that a killed owner left behind, in every folder that it can have written into."""
+        """Remove temporary files that a killed owner left behind, in every folder that it can have written into.
+
+        What it gave names to is made durable: this process goes by it from here on.
+        """
         folders = [""]
         for folder in folders:
             with contextlib.suppress(FileNotFoundError), self._place(folder) as place:
@@ -179,6 +182,7 @@ class Session:
                         os.unlink(name, dir_fd=place)
                     elif kind == stat.S_IFDIR and _FOLDERS.fullmatch(inner := f"{folder}/{name}".lstrip("/")):
                         folders.append(inner)
+                os.fsync(place)
 
     def _remember_given(self) -> None:
         """Know what the session was begun with: as it was born, or as a person may be changing it just now."""

@@ -303,10 +303,10 @@ def put_aside_and_killed(strace: str, edited: tuple[Place, Whole], path: Path, p
     return int(ended.code != 0)
 
 
-ASIDE = [("mkdirat", 2), ("/^rename", 6), ("fsync", 4)]
+ASIDE = [("mkdirat", 2), ("/^rename", 6), ("fsync", 6)]
 
 
-@pytest.mark.parametrize("point", [Point("mkdirat", 2), Point("/^rename", 4), Point("fsync", 3)])
+@pytest.mark.parametrize("point", [Point("mkdirat", 2), Point("/^rename", 4), Point("fsync", 5)])
 def test_a_kill_while_stale_files_are_put_aside(edited: tuple[Place, Whole], tmp_path: Path, point: Point) -> None:
     assert put_aside_and_killed(needs_strace(), edited, tmp_path / "w", point) == 1
 
@@ -534,7 +534,7 @@ def test_an_error_of_the_disk_ends_the_run_within_two_seconds(
 
 
 def test_an_error_of_the_disk_does_not_wait_for_a_provider_that_hangs(nine: Whole, tmp_path: Path) -> None:
-    words = inject(needs_strace(), "fsync", "error=EIO:when=1+")
+    words = inject(needs_strace(), "fsync", "error=EIO:when=3+")
     with Provider(script=sensitive, faults=[Fault(hang="headers", call="t1-critic")]) as p:
         place = nine.begun(tmp_path / "w", p.url)
         began = time.monotonic()
