@@ -17,6 +17,7 @@ from cdo import artifacts
 from cdo.artifacts import Artifact
 from cdo.durable import closing, explain, open_directory, read_file
 from cdo.errors import SessionError
+from cdo.secrets import redactor
 from cdo.sessions import PREFIX, group_number, group_records, read_session
 from cdo.types import Finding
 
@@ -30,6 +31,7 @@ class Archive(ABC):
     def __init__(self, name: str, place: str) -> None:
         self.name = name
         self.place = place
+        self._redact = redactor(os.environ)
         self._artifacts: dict[str, Artifact | None] = {}
 
     @abstractmethod
@@ -41,10 +43,13 @@ class Archive(ABC):
         """The content of a file, or None when there is none; raises `SessionError`."""
 
     def text(self, file: str) -> str | None:
-        """The text of a file, or None when there is none; raises `SessionError` where it is not UTF-8."""
+        """The text of a file, or None when there is none; raises `SessionError` where it is not UTF-8.
+
+        Values of secret variables that a person typed there get no further: they are taken out.
+        """
         data = self.data(file)
         try:
-            return None if data is None else data.decode("utf-8")
+            return None if data is None else self._redact(data.decode("utf-8"))
         except UnicodeDecodeError:
             raise SessionError(f"{self.place}/{file} is not UTF-8 text.", "Mend or remove it.") from None
 

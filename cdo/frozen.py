@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from cdo import __version__, strict_yaml
 from cdo.content import checked
 from cdo.errors import ContentError, SessionError, UsageError
 from cdo.plan import Plan
-from cdo.secrets import secret_values, spellings
+from cdo.secrets import redactor as redactor
 from cdo.sessions import locked, session_path, sessions
 from cdo.settings import Resolved, Settings
 from cdo.store import Session, Taken
@@ -48,22 +48,6 @@ class Frozen(BaseModel):
     settings: Settings
     sources: dict[str, str]
     forked: Forked | None = None
-
-
-def redactor(env: Mapping[str, str]) -> Callable[[str], str]:
-    """A function that takes the values of secret-looking variables out of a text, also as `spellings` has them."""
-    forms: dict[str, str] = {}
-    for name, value in secret_values(env).items():
-        forms |= dict.fromkeys(spellings(value), name)
-    found = sorted(forms.items(), key=lambda item: -len(item[0]))
-
-    def redact(text: str) -> str:
-        for form, name in found:
-            if form in text:
-                text = text.replace(form, f"[redacted:{name}]")
-        return text
-
-    return redact
 
 
 def create(plan: Plan, problem: str, context: str, resolved: Resolved, name: str | None) -> Session:

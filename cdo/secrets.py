@@ -151,7 +151,8 @@ def secret_values(env: Mapping[str, str] | None = None) -> dict[str, str]:
     return found
 
 
-def spellings(value: str) -> set[str]:
+@functools.lru_cache(256)
+def spellings(value: str) -> frozenset[str]:
     """A secret as a text may hold it: as it is, and as JSON, YAML, HTML, an address or base64 would have it.
 
     Of base64 it is what stays the same wherever in a longer text the secret stands.
@@ -163,11 +164,44 @@ def spellings(value: str) -> set[str]:
     found = {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], value.replace("'", "''")}
     odd = "surrogateescape"  # what is no UTF-8 in a variable
     found |= {quote(value, errors=odd), quote(value, safe="", errors=odd), quote_plus(value, errors=odd)}
-    escaped = html.escape(value)
-    found |= {escaped, html.escape(value, quote=False), escaped.replace("&#x27;", "&#39;").replace("&quot;", "&#34;")}
+    escaped = html.escape(value, quote=False)
+    for double in ('"', "&quot;", "&#34;"):
+        found |= {escaped.replace('"', double).replace("'", one) for one in ("'", "&#x27;", "&#39;", "&apos;")}
     data = value.encode(errors=odd)
     for before, mixed in ((0, 0), (1, 2), (2, 3)):  # bytes of something else in front, digits that hold part of them
         whole = (before + len(data)) * 8 // 6
         digits = base64.b64encode(bytes(before) + data).decode()[mixed:whole]
         found |= {digits, digits.translate(str.maketrans("+/", "-_"))}
-    return found
+    return frozenset(found)
+
+
+_CUT = 6  # characters of a secret by which it is known where a text was cut in its middle
+
+
+def redactor(env: Mapping[str, str]) -> Callable[[str], str]:
+    """A function that takes the values of secret-looking variables out of a text, also as `spellings` has them.
+
+    A part of one at the end of the text, or at its beginning, goes too: others may have cut it.
+    """
+    forms: dict[str, str] = {}
+    for name, value in secret_values(env).items():
+        forms |= dict.fromkeys(spellings(value), name)
+    found = sorted(forms.items(), key=lambda item: -len(item[0]))
+    most = len(found[0][0]) if found else 0
+
+    def redact(text: str) -> str:
+        for form, name in found:
+            if form in text:
+                text = text.replace(form, f"[redacted:{name}]")
+        head, tail = text[:most], text[-most:].rstrip("…")
+        for form, name in found:
+            if (at := tail.rfind(form[:_CUT])) >= 0 and form.startswith(tail[at:]):
+                text = f"{text[: text.rindex(tail[at:])]}[redacted:{name}]"
+                break
+        for form, name in found:
+            if (at := head.find(form[-_CUT:])) >= 0 and form.endswith(head[: at + _CUT]):
+                text = f"[redacted:{name}]{text[at + _CUT :]}"
+                break
+        return text
+
+    return redact
