@@ -8,14 +8,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from cdo import strict_yaml
 from cdo.errors import SessionError
 from cdo.final import add_to_section, final_section
-from cdo.markup import front_matter, line_breaks, split_front_matter, unwrap
+from cdo.markup import (
+    acts,
+    as_written,
+    front_matter,
+    inert,
+    line_breaks,
+    spelled,
+    split_front_matter,
+    unspelled,
+    unwrap,
+)
 
 # cdo's own keys, in the order in which files show them. A model cannot set them.
 OWN_KEYS = (
@@ -50,9 +60,14 @@ class Artifact:
         return self.own.get("sha256") != self.sha
 
     def text(self) -> str:
-        """The whole file."""
+        """The whole file, in which no viewer finds an image, a link or HTML of a model's."""
         own = {key: self.own[key] for key in OWN_KEYS if key in self.own and key != "sha256"}
-        return _document({**self.meta, **own, "sha256": self.sha}, self.body)
+        keys, sha = {**self.meta, **own}, {"sha256": self.sha}
+        text = _document({**keys, **sha}, self.body)
+        head = text[: len(text) - len(self.body.strip()) - 1]
+        if not acts(text) and "```" not in head and "~~~" not in head:
+            return text
+        return _document({**_each(keys, spelled), **sha}, inert(self.body))  # all of it, to be read back as one
 
     def as_found(self) -> str:
         """The whole file with the checksum it was found with: what a person changed still counts as changed."""
@@ -98,9 +113,26 @@ def from_file(text: str, name: str) -> Artifact:
         ) from None
     if not isinstance(keys, dict | None):
         raise SessionError(f"{name}: its front matter is not a mapping of keys.", "Mend it and resume.")
-    meta = keys or {}
+    found = _owned(keys or {}, body)
+    if "sha256" not in found.own or not found.edited:
+        return found  # a person's own, or nothing in it had to be made inert
+    return _owned(_each(keys or {}, unspelled), as_written(body))
+
+
+def _owned(keys: Mapping[str, Any], body: str) -> Artifact:
+    """An artifact from the keys and the body of its file."""
+    meta = dict(keys)
     own = {key: meta.pop(key) for key in OWN_KEYS if key in meta}
     return Artifact(meta, body.strip(), own)
+
+
+def _each(value: Any, change: Callable[[str], str]) -> Any:
+    """`value` with every text in it changed, those of keys too."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {change(key): _each(item, change) for key, item in value.items()}
+    return [_each(item, change) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _document(meta: Mapping[str, Any], body: str) -> str:

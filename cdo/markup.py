@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
 
 from frontmatter.default_handlers import YAMLHandler
 
 from cdo import strict_yaml
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
 
 MAX_FRONT_MATTER = 65_536  # bytes
 _FRONT_MATTER = YAMLHandler(re.compile(r"^---[ \t]*$", re.MULTILINE))
@@ -153,3 +157,104 @@ def closed(text: str) -> str:
     """`text` with its last code fence closed."""
     last = fences(text.split("\n"))[-1:]
     return text if not last or last[0].closed else f"{text}\n{last[0].mark}"
+
+
+# -- what a viewer would act on ----------------------------------------------------------------------
+
+# A link to a file beside this one may stay: it has no scheme, no host, and does not lead upwards.
+_AFAR = r"(?:\((?![\w-](?:[\w/#-]|\.(?!\.))*\))|:)"
+_TAG = re.compile(r"(\\*)<(?=[A-Za-z/!?])")
+_LINK = re.compile(rf"\](\\*)(?={_AFAR})")
+_ACTS = re.compile(rf"(?<!\\)(?:\\\\)*(?:<[A-Za-z/!?]|\]{_AFAR})")
+_PLAIN = re.compile(r"<(?=[A-Za-z/!?])|(?<=\])[(:]|`(?=``)|~(?=~~)|&(?=(?:amp;)*#(?:60|40|58|96|126);)")
+_SPELLED = re.compile(r"&amp;(?=(?:amp;)*#(?:60|40|58|96|126);)|&#(60|40|58|96|126);")
+
+
+def acts(text: str) -> bool:
+    """Whether there may be something in a Markdown text that a viewer would act on."""
+    return _ACTS.search(text) is not None
+
+
+def inert(text: str) -> str:
+    """Markdown in which nothing is an image, a link to afar with a text of its own, or HTML, whoever renders it.
+
+    Backslashes stand before what would begin one; code in it stays as it is, so that a viewer shows what was written.
+    An address that is written out stays one: it hides nothing.
+    """
+    return _changed(text, lambda prose: _LINK.sub(r"]\1\\", _TAG.sub(r"\1\1\\<", prose)))
+
+
+def as_written(text: str) -> str:
+    """The Markdown of which `inert` made `text`."""
+    return _changed(text, lambda prose: _LINK.sub(_fewer, _TAG.sub(_half, prose)))
+
+
+def spelled(text: str) -> str:
+    """A text of front matter such that who takes that for Markdown finds neither of these in it, nor a fence."""
+    return _PLAIN.sub(lambda match: "&amp;" if match[0] == "&" else f"&#{ord(match[0])};", text)
+
+
+def unspelled(text: str) -> str:
+    """The text of which `spelled` made `text`."""
+    return _SPELLED.sub(lambda match: chr(int(match[1])) if match[1] else "&", text)
+
+
+def _half(match: re.Match[str]) -> str:
+    count = len(match[1])
+    return "\\" * (count // 2) + "<" if count % 2 else match[0]
+
+
+def _fewer(match: re.Match[str]) -> str:
+    return f"]{match[1][1:]}"
+
+
+def _changed(text: str, change: Callable[[str], str]) -> str:
+    """`text` with its prose changed, and its code not: that is in the same places before a `change` and after it."""
+    parts, end = [], 0
+    for start, stop in _code(text):
+        parts += [change(text[end:start]), text[start:stop]]
+        end = stop
+    return "".join([*parts, change(text[end:])])
+
+
+def _code(text: str) -> Iterator[tuple[int, int]]:
+    """Where the code is that every reader of Markdown takes for code: fences, and spans where no table can be.
+
+    A span that goes over lines is none for this: HTML at the beginning of a line would end it.
+    """
+    if "`" not in text and "~~~" not in text:
+        return
+    starts = [0, *(match.end() for match in re.finditer("\n", text)), len(text)]
+    for token in _blocks().parse(text):
+        if token.map and token.type in ("fence", "inline"):
+            start, stop = (starts[min(line, len(starts) - 1)] for line in token.map)
+            if token.type == "fence":
+                yield start, stop
+            elif "|" not in text[start:stop]:
+                yield from ((start + left, start + right) for left, right in _spans(text[start:stop]))
+
+
+def _spans(text: str) -> Iterator[tuple[int, int]]:
+    """The code spans of one paragraph: from one run of backticks to the next one that is as long."""
+    runs: dict[int, list[int]] = {}
+    for match in re.finditer("`+", text):
+        runs.setdefault(len(match[0]), []).append(match.start())
+    end = 0
+    for match in re.finditer(r"\\.|`+", text, re.DOTALL):
+        # Within a span a backslash is only a backslash.
+        if match.start() < end or match[0][0] == "\\":
+            continue
+        same = runs.get(len(match[0]), [])
+        at = bisect_right(same, match.start())
+        if at < len(same):
+            end = same[at] + len(match[0])
+            if "\n" not in text[match.start() : end]:
+                yield match.start(), end
+
+
+@cache
+def _blocks() -> MarkdownIt:
+    """A parser of blocks alone, for which HTML and references are text: that is what `inert` makes of them."""
+    from markdown_it import MarkdownIt
+
+    return MarkdownIt("commonmark").disable(["html_block", "reference", "inline"])

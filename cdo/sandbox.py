@@ -155,7 +155,7 @@ def _meter(node: Any) -> nodes.Expr:
     return _through("_charged", node)
 
 
-def _through(name: str, node: nodes.Expr) -> nodes.Expr:
+def _through(name: str, node: Any) -> nodes.Expr:
     return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
 
 

@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdo import artifacts, strict_yaml
+from cdo import artifacts, markup, strict_yaml
 from cdo.artifacts import OWN_KEYS, Artifact, confidence_word, digest, final, from_file, from_reply
 from cdo.errors import SessionError
 from cdo.final import FinalFormat, final_section
 from cdo.protocol import AgentFormat, SynthesisFormat
 from cdo.types import InvalidReply
+from tests import viewers
 from tests.answers import agent_text, final_text, synthesis_text
+from tests.effort import at_most
 
 quick = settings(max_examples=150, deadline=None)
 
@@ -335,3 +337,123 @@ def test_own_keys_have_no_key_of_a_reply() -> None:
     assert not set(OWN_KEYS) & set(AgentData.model_fields)
     assert OWN_KEYS[-1] == "sha256"
     assert artifacts.MAX_ARTIFACT_BYTES >= 4 * 65_536
+
+
+# -- what a viewer makes of a file -----------------------------------------------------------------
+
+LEAKS = [
+    "![x](https://evil/?q=1)",
+    "![x][r]\n\n[r]: https://evil/a.png",
+    "[click](https://evil/ 'title')",
+    "[r]\n\n  [r]:\n  <https://evil/>",
+    "> - [r]: //evil/x",
+    "<https://evil/>",
+    "<img src=https://evil/a.png>",
+    "<IMG\nSRC=//evil/a.png>",
+    "<script src=//evil/></script>",
+    "<!-- gone",
+    "<?php",
+    "<![CDATA[ x",
+    "</div>",
+    "a\\<b>\\\\<b>\\\\\\<img src=//evil/>",
+    "a]\\(x) ]\\\\(y) [z]\\\\\\: //evil/",
+    "`a\n\n` <img src=//evil/> `",
+    "a ` b\n\nc ` <img src=//evil/> ` d",
+    "\\` <img src=//evil/> `",
+    "``\\` <img src=//evil/> ``` `` <b>",
+    "- a\n  ```\n<img src=//evil/>\n  ```",
+    "> ```\n<img src=//evil/>\n> ```",
+    "  ```\n  x\n```\n<img src=//evil/>\n```\n",
+    "```\n~~~\n```\n<img src=//evil/>\n~~~",
+    "~~~ `x`\n<b>\n~~~\n<img src=//evil/>",
+    "`````\n```\n`````\n<img src=//evil/>\n```",
+    "    <img src=//evil/>\n\nx\n    <img src=//evil/>",
+    "\t```\n<img src=//evil/>\n\t```",
+    "| ` | a ` b ` <img src=//evil/> ` |\n| - | - |\n| ` | a ` b ` <img src=//evil/> ` |",
+    "<div>\n```\n<img src=//evil/>\n```\n</div>",
+    "<pre>\n\n```\n</pre><img src=//evil/>\n```",
+    "[a]: //evil/\n```\n<b>\n```\n[a]",
+    "# <img src=//evil/> [x](//evil/)\n",
+    "x\n<img src=//evil/>\n===",
+    "*a <img src=//evil/>* __[x](//evil/)__",
+    "[![x](//evil/a)](//evil/b)",
+    "![x]\n(//evil/)",
+    "[^1]\n\n[^1]: <img src=//evil/>",
+    "1. ```\n   x\n2. <img src=//evil/>\n   ```",
+    "&lt;img src=//evil/&gt; &#60;img src=//evil/>",
+    "\ufeff<img src=//evil/>",
+    "![x](../../.ssh/id) ![x](/etc/passwd) [x](..) [x](a/../../b) [x](javascript:alert) ![x](a.png 'x')",
+    "`\n<!--`",
+    "&#60;img src=x> &amp;#60;b> &amp;amp;#40; ]&#58; x",
+]
+
+
+@pytest.mark.parametrize("body", LEAKS)
+def test_no_viewer_of_a_file_loads_or_hides_anything(body: str) -> None:
+    """In the text, in a heading, after other text, and in the front matter, whether or not it is known as that."""
+    for text in (body, f"# Why\n\nx\n\n{body}\n\nmore", f"- {body}", f"> {body}", f"x `{body}` <b>"):
+        artifact = from_reply(f"---\nposition: x\nconfidence: 0.5\n---\n\n{text}\n", OWN)
+        artifact = Artifact({**artifact.meta, "claims": [body, {"k": f"` {body}"}], body: 1}, artifact.body, OWN)
+        written = artifact.text()
+        assert viewers.acts(written) == viewers.acts(written.split("\n---\n", 1)[1]) == []
+        again = saved(artifact)
+        assert (again.reply, again.sha, again.edited, again.text()) == (artifact.reply, artifact.sha, False, written)
+
+
+PIECES = st.sampled_from(
+    [
+        "`", "``", "```", "~~~", "\n", "\n\n", "\\", "<b>", "<img src=x>", "](//e/)", "[a", "![", "]: //e/", "|",
+        "\n| - |\n",
+        " ", "    ", "\n- ", "\n> ", "\n1. ",
+        "a", "<!--", "-->", "<a", ">", "\n===\n", "\n---\n", "<https://e/>", "[a]", "\t",
+    ]
+)  # fmt: skip
+
+
+@settings(max_examples=600, deadline=None)
+@given(st.lists(PIECES, max_size=24).map("".join))
+def test_no_text_acts_in_a_viewer_and_every_text_comes_back(text: str) -> None:
+    body = text.strip()
+    artifact = Artifact({"position": text or "x"}, body, OWN)
+    assert viewers.acts(artifact.text().split("\n---\n", 1)[1]) == []
+    assert viewers.acts(artifact.text()) == []
+    assert markup.as_written(markup.inert(text)) == text
+    assert markup.unspelled(markup.spelled(text)) == text
+    assert (saved(artifact).reply, saved(artifact).edited) == (artifact.reply, False)
+
+
+def test_code_and_plain_text_are_left_as_they_were_written() -> None:
+    """A file that a person reads without a viewer is as legible as before, and code in it is still code."""
+    body = (
+        "See [the file](products/p4-x/v7.md). "
+        "Use `List<String>` and `a[0](x)`, 1 < 2 <3> at https://example.org/a?b=(c).\n\n"
+        "```mermaid\nflowchart LR\n  a[x](y) --> b[<b>z</b>]\n```\n\n- a\n\n  ~~~\n  d: dict[str]: <T>\n  ~~~"
+    )
+    artifact = Artifact({"position": "x"}, body, OWN)
+    assert body in artifact.text()
+    assert from_reply(body, OWN).text().endswith(f"{body}\n")
+
+
+def test_a_file_of_an_earlier_version_is_no_edit() -> None:
+    """They wrote what a model said as it was: a session that began then goes on without asking anything again."""
+    body = "See [x](//e/), \\<b> and ]\\(."
+    artifact = Artifact({"position": "a <b>"}, body, OWN)
+    head = strict_yaml.dump({"position": "a <b>", **OWN, "sha256": artifact.sha})
+    found = from_file(f"---\n{head}---\n\n{body}\n", "t1-critic.md")
+    assert (found.body, found.edited) == (body, False)
+
+
+def test_what_a_person_writes_into_a_file_is_read_as_it_is_meant() -> None:
+    artifact = Artifact({"position": "x"}, "See [a](//e/).", OWN)
+    edited = artifact.text().replace("See", "Look: [b](//f/),")
+    found = from_file(edited, "t1-critic.md")
+    assert found.edited
+    assert found.body == "Look: [b](//f/), [a](//e/)."
+
+
+@pytest.mark.parametrize(
+    "text", ["`" * 60_000 + "<b>", "` `` " * 30_000 + "<b>", "> " * 60_000 + "<b>", "\\`<b>" * 30_000]
+)
+def test_inert_text_takes_no_time(text: str) -> None:
+    with at_most(6):
+        assert markup.as_written(markup.inert(text)) == text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from cdo.cabal.filed import inert
 from cdo.cabal.layout import places, speaker, spoken
 from cdo.cabal.state import State
 from cdo.final import final_section
+from cdo.markup import inert as inert_markdown
 from cdo.wording import counted, flat, visible
 
 _LONG = 4000  # characters of one thing said
@@ -169,7 +169,7 @@ def _minority(product: Product, version: Version, *, accepted: bool) -> Iterator
 
 def _harmless(text: str) -> str:
     """Markdown of others in which nothing is HTML, an image, a link or an escape."""
-    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", visible(text)).replace("](", "]\\(").replace("![", "!\\[")
+    return inert_markdown(visible(text))
 
 
 # -- what is open ----------------------------------------------------------------------------------
