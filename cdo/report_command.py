@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdo.console import JSON, OUT, SESSION, VERBOSE, dumps, library_here, session_archive
+from cdo.console import JSON, OUT, SESSION, VERBOSE, dumps, library_here, print_text, session_archive
 from cdo.errors import SessionError, UsageError
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _deliver(text: str, target: Path | None) -> None:
         found = explain(error, target)
         known = error.errno in (errno.ELOOP, errno.ENOSPC)
         raise SessionError(found.message, found.hint if known else "Give a file elsewhere with -o.") from None
-    click.echo(str(target))
+    print_text(str(target))
 
 
 def _takes(target: Path) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdo.console import OUT, VERBOSE, out_folder
+from cdo.console import OUT, VERBOSE, out_folder, print_text
 from cdo.errors import SessionError
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def restore(name: str, out: str | None) -> None:
     """
     from cdo.sessions import session_path
     from cdo.store import Session, Taken
+    from cdo.wording import visible
 
     folder = out_folder(out)
     short = name.rpartition("/")[2]
@@ -40,12 +41,11 @@ def restore(name: str, out: str | None) -> None:
             f"Remove it first, or restore elsewhere with --out; `cdo fork {short}` begins another one from it.",
         ) from None
     restored.close()
-    click.echo(str(path))
+    print_text(str(path))
     command = "show" if "FINAL.md" in files else "resume"
     what = "looks at it" if command == "show" else "goes on with it"
-    click.echo(
-        f"Restored {len(files)} files from the {found.place}. `cdo {command} {restored.name}` {what}.", err=True
-    )
+    told = f"Restored {len(files)} files from the {found.place}. `cdo {command} {restored.name}` {what}."
+    click.echo(visible(told), err=True)
 
 
 def _archive(folder: Path, name: str) -> Archive:

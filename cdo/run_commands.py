@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdo.console import OUT, columns, complete_session, dumps
-from cdo.errors import CdoError, UsageError
+from cdo.console import OUT, columns, complete_session, dumps, print_text
+from cdo.errors import CdoError, NeedsHuman, UsageError
 from cdo.run_options import CONSENT, LIMITS, NO_GIT, OUTPUT, STRICT, flags, preview, trusted
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -
             raise
         invocation = grammar.parse([*words, "-"], vocabulary)
     from cdo import frozen, plan, seating, sessions, settings
+    from cdo.wording import visible
 
     # Before anything is made of it: a part of a secret would pass for a word of its own.
     problem = frozen.redactor(os.environ)(_problem(*grammar.problem_source(invocation.problem)))
@@ -111,7 +112,7 @@ def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -
         context, note = _recalled(resolved, library, problem, context)
         notes = (*notes, note)
         if options["dry_run"]:
-            click.echo(note, err=True)
+            click.echo(visible(note), err=True)
     shown = preview(plan_, specs, problem, context, library, options["session"] or "")
     if options["dry_run"]:
         return _dry_run(shown, options["as_json"])
@@ -158,6 +159,8 @@ def resume_command(session: str | None, **options: Any) -> None:
         if options["model"]:  # the plan stays as it is: only who is asked from now on changes
             names = tuple(islice(cycle(options["model"]), len(names)))
         adjusted = frozen.adjusted(kept, resolved)
+        if not (options["trust"] or options["yes"]):
+            _own(opened.path, kept.plan.root, adjusted.adr_dir)
         specs = seating.specs(names, library, adjusted, os.environ, trusted(options))
         plan = kept.plan.with_models(names, {spec.name: spec.vendor for spec in specs})
         problem = opened.read("00-input.md") or ""
@@ -297,6 +300,24 @@ def _context(options: Mapping[str, Any], resolved: Resolved, specs: Sequence[Mod
     return repository.survey(root, problem, budget, given)
 
 
+def _own(session: Path, root: str, adr_dir: str | None) -> None:
+    """Raise `NeedsHuman` where a session reads or writes elsewhere than around it and around here.
+
+    One that somebody else made, in a clone or on a branch, could so send files of this machine to a model.
+    """
+    from cdo import repository
+
+    here, there = (repository.root_of(place) or place.resolve() for place in (Path.cwd(), session.absolute()))
+    around = [place for place in (here, there) if place != Path("/")]
+    for what, folder in (("reads files of", root and session / root), ("files its decision in", adr_dir)):
+        place = Path(os.path.realpath(folder)) if folder else here
+        if not any(place == near or (what != "reads files of" and near in place.parents) for near in around):
+            raise NeedsHuman(
+                f"The session {session} {what} {place}, which is neither around it nor around here.",
+                "If you began it so, go on with --trust; if somebody else made it, look at its session.yaml first.",
+            )
+
+
 def _recalled(resolved: Resolved, library: Library, problem: str, context: str) -> tuple[str, str]:
     """The context with what earlier runs of the same folder decided on similar questions, and a note of which."""
     from cdo.recall import recalled
@@ -318,7 +339,7 @@ def _dry_run(preview: Preview, as_json: bool) -> None:
         click.echo(dumps(summary(preview.plan, preview.problem, preview.span, first)))
         return
     for row in lines(preview.first(), columns(sys.stdout)):
-        click.echo(row)
+        print_text(row)
     click.echo("Nothing was sent.")
 
 

@@ -454,6 +454,26 @@ def test_files_that_became_stale_exit_6_where_nobody_can_be_asked(cdo: Desk, pro
     assert (cdo.session() / "superseded/1/t1-critic.md").is_file()
 
 
+def test_a_session_that_reads_or_writes_elsewhere_is_resumed_after_a_yes(cdo: Desk, provider: Provider) -> None:
+    """Whoever made it wrote its session.yaml: it must not decide which files of this machine a model is shown."""
+    elsewhere = cdo.path.parent / "elsewhere"
+    elsewhere.mkdir()
+    cdo("quick", "-q", "--session", "a", "--max-calls", "1", "Why?").failed(5)
+    frozen, asked = cdo.session() / "session.yaml", len(provider.calls)
+    text = frozen.read_text()
+    assert "adr_dir: null" in text and "root: ''" in text
+    for changed in (
+        text.replace("root: ''", f"root: {elsewhere}"),
+        text.replace("root: ''", "root: ../../../elsewhere"),
+        text.replace("adr_dir: null", f"adr_dir: {elsewhere}"),
+    ):
+        frozen.write_text(changed)
+        done = cdo("resume", "a", "-q", "--max-calls", "9")
+        explained(done, 6, str(elsewhere), "neither around it nor around here", "--trust")
+    assert len(provider.calls) == asked
+    cdo("resume", "a", "-q", "--max-calls", "9", "--trust").ok()
+
+
 def test_models_that_fail_exit_7(cdo: Desk, provider: Provider) -> None:
     provider.faults = [Fault(status=404)]
     done = explained(cdo("quick", "--json", "--session", "b", "Why?"), 7, "models failed", "`cdo resume`")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -147,3 +148,50 @@ def test_ctrl_c_in_mid_turn_leaves_the_terminal_clean(tmp_path: Path) -> None:
             shown = child.before
         assert "Traceback" not in shown
         assert shown.count("\x1b[?25h") >= shown.count("\x1b[?25l")  # a hidden cursor is shown again
+
+
+# -- what is printed at all ------------------------------------------------------------------------
+
+SAFE = {"visible", "dumps", "flat"}  # what makes a text one that no terminal acts on
+PRINTS = {"echo", "secho", "prompt", "confirm", "print"}
+# What is printed otherwise, and why it may be.
+ELSEWHERE = {
+    ("cli", "text"): "sentence() made it visible",
+    ("console", "'  '.join(columns).rstrip()"): "cells are made visible above",
+    ("diff_command", "_painted(line)"): "lines() made it visible; colours are added",
+    ("driving", "dumps(result.json()) if options['as_json'] else summary(result)"): "summary() makes all visible",
+    ("library_commands", "line(parts, _short(flat(row['problem']), max(16, width - len(parts) - 2)))"): "parts are",
+    ("library_commands", "f'    {flat(hit.where, 40)}: {_marked(hit.passage)}'"): "_marked() makes it visible",
+    ("machine_commands", "kind(root, {}, 'cdo', '_CDO_COMPLETE').source()"): "a script of click's",
+    ("report_command", "text"): "a page or a document, which a person redirects",
+    ("report_command", "encodable(text).encode()"): "the same, into a file",
+    ("view", "self._frame(_ENDLESS)"): "rich draws what frame() made visible",
+    ("view", "Group(*texts)"): "the same",
+    ("watch_command", "''.join((row.lstrip(' ') for row in dumps(data).split('\\n')))"): "dumps() on one line",
+    ("watch_command", "summary(ended.model_copy(update={'path': str(self.folder)}))"): "summary() makes all visible",
+}
+
+
+def _is_safe(node: ast.expr) -> bool:
+    """Whether a printed expression is a literal, or text that went through what makes it harmless."""
+    if isinstance(node, ast.JoinedStr):
+        parts = [part.value for part in node.values if isinstance(part, ast.FormattedValue)]
+        return all(_is_safe(part) or (isinstance(part, ast.Name) and part.id == "number") for part in parts)
+    called = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in SAFE
+    return called or isinstance(node, ast.Constant)
+
+
+def test_whatever_is_printed_goes_through_one_gate() -> None:
+    """A name of a file, a branch or a model, and all that a model wrote: none of it acts on a terminal."""
+    package = Path(__file__).resolve().parents[1] / "cdo"
+    odd = set()
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(node, ast.Call) or not node.args:
+                continue
+            prints = ast.unparse(node.func).removeprefix("self._").rpartition(".")
+            if (
+                prints[2] in PRINTS if prints[0] in ("click", "console") else prints == ("", "", "print")
+            ) and not _is_safe(node.args[0]):
+                odd.add((path.stem, ast.unparse(node.args[0])))
+    assert odd == set(ELSEWHERE)
