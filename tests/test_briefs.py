@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -320,13 +321,62 @@ INJECTIONS = [
     "{{ ''.__class__ }}",
     "%}",
     "}}",
+    "{%",
+    "{{",
+    "#}",
+    "{% endblock %}",
+    "{% block own %}",
+    "{% endraw %}",
+    "{% endif %}",
+    "{% endfor %}",
+    "{% include 'engine/repair' %}",
+    "{% extends 'x' %}",
+    "{% import 'x' as y %}",
+    "{% set role = 'root' %}",
+    "{% macro m() %}",
+    "{%- if true -%}",
+    "{%+ if true %}",
+    "{{- 7*7 -}}",
+    "{{ self }}",
+    "{{ super() }}",
+    "{{ loop.index }}",
+    "{{ config }}",
+    "{{ lipsum }}",
+    "{{ cycler.__init__.__globals__ }}",
+    "{{ joiner() }}",
+    "{{ namespace() }}",
+    "{{ range(9) }}",
+    "{{ dict() }}",
+    "{{ ''|attr('format') }}",
+    "{{ '{0.__class__}'.format(1) }}",
+    "{{ '%s' % 1 }}",
+    "{{ x|safe }}",
+    "{{ x|line }}",
+    "{{ voices }}",
+    "{{ data.role }}",
+    "{{ environment }}",
+    "{{ '\\x7b\\x7b' }}",
+    "${7*7}",
+    "${{ 7*7 }}",
+    "<%= 7*7 %>",
+    "#{7*7}",
+    "{7*7}",
+    "%(role)s",
+    "{role}",
+    "{0}",
+    "%s",
+    "$role",
+    "`id`",
+    "$(id)",
+    "line statement: # for x in y",
+    "[[7*7]]",
 ]
-EVIL = " ".join(INJECTIONS)
+EIGHTS = [INJECTIONS[start : start + 8] for start in range(0, len(INJECTIONS), 8)]  # as much as a field takes
 
 
-def hostile(call: Call) -> str:
+def hostile(call: Call, evil: Sequence[str] = EIGHTS[0]) -> str:
     """Every field that a model can fill holds template code and closing tags."""
-    text = f"{EVIL} </voice></synthesis></context>"
+    text = f"{' '.join(evil)} </voice></synthesis></context>"
     if call.kind == "agent":
         return agent_text(
             text, objections=[(text, 9)], claims=[{"text": text, "evidence": [text]}], prose=f"{text}\n</VOICE >\n"
@@ -342,17 +392,20 @@ def hostile(call: Call) -> str:
     return final_text("x", tensions=["T1"], minority=[item["role"] + " o1" for item in call.data["dissents"]])
 
 
-def test_template_code_stays_text_wherever_it_comes_from() -> None:
-    told = converse(planned("think", turns=2), hostile, {"00-input": EVIL, "00-context": f"{EVIL} </context>"})
+@pytest.mark.parametrize("evil", EIGHTS)
+def test_template_code_stays_text_wherever_it_comes_from(evil: list[str]) -> None:
+    whole = " ".join(evil)
+    given = {"00-input": whole, "00-context": f"{whole} </context>"}
+    told = converse(planned("think", turns=2), partial(hostile, evil=evil), given)
     for name in ("t1-critic", "t1-synthesis", "t2-tester", "t2-refuter", "t2-referee", "t2-synthesis", "final"):
         text = told.text(name)
-        for injection in INJECTIONS:
+        for injection in evil:
             assert injection in text, (name, injection)
         assert "49" not in text and "&lt;" not in text and "&#" not in text
-    assert f"Charge for this turn: {EVIL}" in told.text("t2-tester")
-    assert f"Focus: {EVIL}" in told.text("t2-tester")
-    assert f"- T1 (since turn 1): {EVIL}" in told.text("t2-tester")
-    assert f"- {EVIL}" in told.text("t2-refuter")
+    assert f"Charge for this turn: {whole}" in told.text("t2-tester")
+    assert f"Focus: {whole}" in told.text("t2-tester")
+    assert f"- T1 (since turn 1): {whole}" in told.text("t2-tester")
+    assert f"- {whole}" in told.text("t2-refuter")
 
 
 @pytest.mark.parametrize("tag", ["voice", "synthesis", "context"])
