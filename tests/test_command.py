@@ -429,6 +429,64 @@ def test_what_an_agent_leaves_running_does_not_hold_up_its_answer(tmp_path: Path
     settle(lambda: not alive(child), 30.0)
 
 
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="environments are not shown here")
+def test_nothing_is_left_of_an_agent_that_began_a_daemon(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "codex", ("daemon", 60), ("out", codex()))
+    other = Bench(tmp_path / "other", "codex", ("daemon", 60), ("sleep", 60))
+
+    async def main() -> tuple[bool, Any]:
+        beside = asyncio.create_task(attempt(other.backend, request()))
+        async with asyncio.timeout(60):
+            while not other.program.children():  # noqa: ASYNC110 (there is no event)
+                await asyncio.sleep(0.01)
+        found = await attempt(bench.backend, request())
+        kept = alive(other.program.children()[0])
+        beside.cancel()
+        await asyncio.wait({beside})
+        return kept, found
+
+    kept, found = asyncio.run(main())
+    assert isinstance(found, Response) and found.text == "fine"
+    assert kept, "another call's goes on as long as that call"
+    for pid in (*bench.program.children(), *other.program.children()):
+        settle(lambda pid=pid: not alive(pid), 30.0)  # type: ignore[misc]
+
+
+HOOK = "#!/bin/sh\necho CANARY >> {}\n"
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_nothing_of_the_repository_one_is_in_reaches_an_agent(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo, canary = tmp_path / "repo", tmp_path / "canary"
+    hook = {"hooks": [{"type": "command", "command": f"echo CANARY >> {canary}"}]}
+    settings = json.dumps({"hooks": {"SessionStart": [hook], "UserPromptSubmit": [hook]}, "env": {"CANARY": "1"}})
+    server = json.dumps({"mcpServers": {"canary": {"command": "sh", "args": ["-c", f"echo CANARY >> {canary}"]}}})
+    texts = {
+        "AGENTS.md": "CANARY", "CLAUDE.md": "CANARY", "GEMINI.md": "CANARY", ".mcp.json": server,
+        ".claude/settings.json": settings, ".claude/settings.local.json": settings, ".claude/agents/cdo.md": "CANARY",
+        ".codex/config.toml": "notify = ['CANARY']", ".codex/hooks.json": settings, ".gemini/settings.json": settings,
+        ".opencode/plugin/canary.js": "CANARY", ".env": "CANARY=1", ".git/hooks/post-checkout": HOOK.format(canary),
+        "opencode.json": server, "node_modules/.bin/node": HOOK.format(canary), PROGRAMS[name]: HOOK.format(canary),
+    }  # fmt: skip
+    for path, text in texts.items():
+        (repo / path).parent.mkdir(parents=True, exist_ok=True)
+        (repo / path).write_text(text)
+        (repo / path).chmod(0o755)
+    monkeypatch.chdir(repo)
+    around = {"PWD": str(repo), "OLDPWD": str(repo), "GIT_DIR": str(repo / ".git"), "INIT_CWD": str(repo)}
+    bench = Bench(tmp_path, name, ("exit", 3), env=around)
+    bench.ask()
+    (seen,) = bench.program.seen
+    assert "CANARY" not in json.dumps(seen)
+    own = Path(seen["cwd"])
+    assert own == bench.folder / "work" and repo not in (own, *own.parents)
+    env = {key: value for key, value in seen["env"].items() if key != "PWD"}  # the shell's, of where it is
+    assert str(repo) not in json.dumps({**seen, "env": env}) and seen["env"].get("PWD", str(own)) == str(own)
+    assert not canary.exists()
+
+
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGQUIT, signal.SIGABRT])
 @pytest.mark.parametrize("steps", [[("child", 60)], [("deaf", 0), ("group", signal.SIGTERM), ("child", 60)]])
 def test_agents_die_with_the_process_that_called_them(

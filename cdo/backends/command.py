@@ -1,8 +1,9 @@
 """A command-line agent as a model: one process for each request, read to its end, and nothing of it left behind.
 
 What the agent is called with and how its output is read is content (`cdo.agents`); here the process is run. It is
-the leader of a session of its own, so that it has no terminal and can be ended with all that it started. A guard in
-its group ends them when this process dies, in whatever way: nothing goes on that nobody will read and somebody pays.
+the leader of a session of its own, so that it has no terminal and can be ended with all that it started; what left
+that session is known by a mark in its environment, where the system shows those (Linux). A guard in its group ends
+the group when this process dies, in whatever way: nothing goes on that nobody will read and somebody pays.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ MAX_LINE = 4096  # bytes of a line in which words are looked for
 LOOK = 0.02  # seconds between two looks at whether the process has ended
 SIGN = 1.0  # seconds between two signs of life
 DRAIN = 0.5  # seconds that the pipes may take to end when the processes have
+MARK = "CDO_CALL"  # the variable by which processes are known to belong to a call
+ROUNDS = 3  # of looking for them: one that is being ended may just have started another
 STALE = 3600.0  # seconds after which files of a call that nobody holds are removed
 
 # Becomes the agent: `sh -c GUARDED FD PROGRAM ARGUMENT…` with the prompt on FD. Before that it leaves the guard
@@ -106,10 +109,11 @@ class CommandBackend:
         out, err = _Sink(MAX_OUT, again), _Sink(MAX_ERR, again, tail=True)
         pipes: list[asyncio.BaseTransport | IO[bytes]] = []
         with _lifeline() as lifeline:
+            mark = os.urandom(16).hex()
             with tempfile.TemporaryFile() as prompt:  # a file needs no one to feed it, and has an end
                 prompt.write(launch.stdin.encode("utf-8"))
                 prompt.seek(0)
-                child = self._start(launch, work, prompt, lifeline)
+                child = self._start(launch, work, prompt, lifeline, mark)
             assert child.stdout and child.stderr
             try:
                 try:
@@ -117,7 +121,7 @@ class CommandBackend:
                     pipes.append(await err.read(child.stderr))
                     await _watch(child, out, err, on_text)
                 finally:
-                    _kill(child)  # also what it left running, which would hold the pipes open
+                    _kill(child, mark)  # also what it left running, which would hold the pipes open
                 await asyncio.wait({out.closed, err.closed}, timeout=DRAIN)
             finally:
                 for pipe in (*pipes, child.stdout, child.stderr):
@@ -126,7 +130,9 @@ class CommandBackend:
             raise BackendError(Fault.MALFORMED, f"the agent printed more than {MAX_OUT >> 20} MB")
         return Ended(out.text(), err.text(), child.returncode, out.again or err.again)
 
-    def _start(self, launch: Launch, work: Path, prompt: IO[bytes], lifeline: int) -> subprocess.Popen[bytes]:
+    def _start(
+        self, launch: Launch, work: Path, prompt: IO[bytes], lifeline: int, mark: str
+    ) -> subprocess.Popen[bytes]:
         if not shutil.which(self._program):
             raise BackendError(Fault.REJECTED, f"{self._program} cannot be started: there is no such program")
         try:
@@ -137,7 +143,7 @@ class CommandBackend:
                 stderr=subprocess.PIPE,
                 pass_fds=(prompt.fileno(),),
                 cwd=work,
-                env=dict(launch.env),
+                env={**launch.env, MARK: mark},
                 bufsize=0,
                 start_new_session=True,
             )
@@ -258,8 +264,37 @@ async def _watch(child: subprocess.Popen[bytes], out: _Sink, err: _Sink, on_text
         await asyncio.sleep(LOOK)
 
 
-def _kill(child: subprocess.Popen[bytes]) -> None:
-    """End a process and all of its group, at once; wait for it."""
+def _kill(child: subprocess.Popen[bytes], mark: str) -> None:
+    """End a process, all of its group and whatever else has `mark` in its environment, at once; wait for it."""
     with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS says the latter of a group of zombies
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
+    for _ in range(ROUNDS):
+        if not [pid for pid in _processes() if _end(pid, f"{MARK}={mark}".encode())]:
+            break
+
+
+def _processes() -> list[int]:
+    """All processes there are, where the system lists them."""
+    with contextlib.suppress(OSError):
+        return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+    return []
+
+
+def _end(pid: int, entry: bytes) -> bool:
+    """End a process that began with `entry` in its environment; says whether it is one."""
+    try:
+        if entry not in Path(f"/proc/{pid}/environ").read_bytes():
+            return False
+        handle = os.pidfd_open(pid)
+    except OSError:  # it has ended, or is somebody else's
+        return False
+    try:
+        # Looked at again, now that no other process can get its number.
+        if entry in Path(f"/proc/{pid}/environ").read_bytes():
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return True

@@ -1,8 +1,8 @@
 """Stands in for a command-line agent: does the steps of `plan.json` beside the program that called it.
 
 A step is [what, with]: out, err (print), big (print so many bytes), close (stdout), fill (stderr, so many bytes),
-sleep (seconds), child (leave one running that holds the pipes), deaf (no signal but KILL ends it), exit (code),
-signal (end by it), group (send it to its whole group).
+sleep (seconds), child (leave one running that holds the pipes), daemon (leave one that left the session), deaf (no
+signal but KILL ends it), exit (code), signal (end by it), group (send it to its whole group).
 """
 
 import contextlib
@@ -67,6 +67,17 @@ def step(place: Path, what: str, value: Any) -> None:
     elif what == "child":
         child = subprocess.Popen([sys.executable, "-I", "-S", "-c", f"import time; time.sleep({value})"])
         keep(place / f"child-{child.pid}", str(child.pid))
+    elif what == "daemon":
+        if os.fork() == 0:  # what daemons do: a session of their own, and init as their parent
+            os.setsid()
+            for stream in range(3):
+                os.close(stream)
+            if os.fork() == 0:
+                keep(place / f"child-{os.getpid()}", str(os.getpid()))
+                time.sleep(value)
+            os._exit(0)
+        while not list(place.glob("child-*")):
+            time.sleep(0.01)
     elif what == "group":
         os.killpg(0, value)
     elif what == "exit":
