@@ -22,7 +22,9 @@ from cdo.content import PACKAGED, Library
 from cdo.errors import ConfigError, NoModel
 from cdo.models import DEFAULT_WINDOW, ModelSpec, available, choose, resolve, vendors
 from cdo.schemas import Price
+from cdo.seating import seats
 from cdo.secrets import secret_values
+from cdo.settings import Settings
 from cdo.types import Message, Request, Response, Thread, Usage
 from cdo.vendors import Vendors, maker
 from tests.backends import attempt, request
@@ -691,3 +693,10 @@ def test_the_search_for_secrets_takes_linear_time() -> None:
 def test_a_provider_that_nobody_knows_is_refused() -> None:
     with pytest.raises(ConfigError, match="nobody"):
         spec("nobody/knows", KEYS)
+
+
+def test_seats_of_one_provider_wait_at_one_door() -> None:
+    names = ["openai/gpt-4.1", "openai/gpt-4.1-mini", "openrouter/a/b", "hosted_vllm/x", "hosted_vllm/y"]
+    made = seats([spec(name, KEYS) for name in names], Settings(), LIBRARY, print)
+    doors = [id(made[name].gate) for name in names]
+    assert doors[0] == doors[1] and doors[3] == doors[4] and len(set(doors)) == 3

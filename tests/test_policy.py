@@ -325,6 +325,19 @@ def test_the_gate_waits_longer_after_each_probe_up_to_a_bound(monkeypatch: pytes
         assert 0.59 * most <= wait <= most + 1e-6
 
 
+def test_runs_that_wait_for_one_provider_do_not_come_at_one_instant(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> list[float]:
+        waits = []
+        for _ in range(20):
+            gate, began = await closed(), asyncio.get_running_loop().time()
+            await gate.enter()
+            waits.append(asyncio.get_running_loop().time() - began)
+        return waits
+
+    waits = clock.run(main(), monkeypatch)
+    assert len(set(waits)) > 10 and max(waits) - min(waits) > 0.05 * policy.FIRST_DELAY
+
+
 def test_probing_goes_round(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> list[int]:
         gate, order = await closed(), list[int]()

@@ -1313,3 +1313,37 @@ def test_a_huge_file_is_refused(tmp_path: Path, directory: int) -> None:
     (tmp_path / "big").write_bytes(b"x" * 2000)
     with pytest.raises(OSError, match="larger than 1000 bytes"):
         read_file(directory, "big", limit=1000)
+
+
+def test_what_is_moved_is_durable_in_both_folders(tmp_path: Path) -> None:
+    session = new(tmp_path / "cdo-a")
+    (session.path / "inbox").mkdir()
+    (session.path / "inbox" / "letter.md").write_text("hello")
+    with Recorder(session.path) as log:
+        session.move("inbox/letter.md", "taken", "it was read")
+    session.close()
+    after = log[log.index(("rename", "inbox/letter.md", "taken/letter.md")) :]
+    assert {("fsync", "taken"), ("fsync", "inbox")} <= set(after)
+    durable(log)
+
+
+def test_a_pipe_planted_for_the_journal_while_a_session_is_open_stops_nothing(tmp_path: Path) -> None:
+    session = new(tmp_path / "cdo-a")
+    pipe = session.path / "journal.jsonl"
+    pipe.unlink(missing_ok=True)
+    os.mkfifo(pipe)
+
+    def use() -> None:
+        with contextlib.suppress(SessionError):
+            session.journal({"event": "run"})
+            commit(session, {"kind": "x"})
+        with contextlib.suppress(SessionError):
+            session.close()
+
+    thread = threading.Thread(target=use, daemon=True)
+    thread.start()
+    thread.join(10)
+    stuck = thread.is_alive()
+    os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))  # whoever waits for a reader goes on
+    thread.join()
+    assert not stuck
