@@ -13,19 +13,23 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cdo.backends import litellm
 from cdo.backends.chat import ChatBackend
 from cdo.backends.litellm import LiteLLMBackend
+from cdo.errors import CdoError
 from cdo.types import Backend, BackendError
+from cdo.types import Fault as Trouble
 from tests import agents
 from tests.answers import RequestInfo
 from tests.backends import request
 from tests.faults import Fault
 from tests.provider import Provider
 from tests.test_command import claude
+from tests.test_runner import VOICES, bench, hang, once, until
 
 # litellm's own warnings are not ours to mend
 pytestmark = pytest.mark.filterwarnings("ignore:::pydantic", "ignore:::litellm", "ignore:Sending a large body")
@@ -245,3 +249,57 @@ def test_a_hundred_calls_leave_nothing_behind(adapter: Adapter) -> None:
 def test_a_thousand_calls_leave_nothing_behind(adapter: Adapter, tmp_path: Path) -> None:
     leaks_nothing(adapter, 1000)
     assert not list(tmp_path.glob("folder/call-*"))
+
+
+# -- runs ----------------------------------------------------------------------------------------------------
+
+
+def hold_a_run(folder: Path, number: int) -> str:
+    """One run in a session of its own: it goes well, asks again, fails or is given up; returns how it ended."""
+    said: dict[str, list[Any]] = {
+        "well": [],
+        "again": ["No form at all.", BackendError(Trouble.MALFORMED, "nonsense")],
+        "failed": [BackendError(Trouble.DENIED, "no")] * 3,
+        "given up": [hang],
+    }
+    how = list(said)[number % 4]
+    with bench(folder / str(number), {"agent": said[how]}) as b:
+        program = once(*VOICES, quorum=3)
+        if how != "given up":
+            try:
+                b.run(program)
+            except CdoError:
+                return "failed"
+            return how
+
+        async def given_up() -> None:
+            run = asyncio.create_task(b.runner().drive(program))
+            await until(lambda: len(b.model.requests) == 3)
+            run.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await run
+            assert len(asyncio.all_tasks()) == 1
+
+        asyncio.run(given_up())
+        return how
+
+
+def runs_leave_nothing(folder: Path, number: int) -> None:
+    """After a few runs to get warm, so many more leave the process with what it held."""
+    for at in range(8):
+        hold_a_run(folder / "warm", at)
+    before, memory = held(), resident()
+    ends = Counter(hold_a_run(folder / "many", at) for at in range(number))
+    assert min(ends[how] for how in ("well", "again", "failed", "given up")) == number // 4, ends
+    assert held() <= before
+    assert resident() - memory <= 10
+    assert not list(folder.rglob(".*"))
+
+
+def test_forty_runs_in_one_process_leave_nothing_behind(tmp_path: Path) -> None:
+    runs_leave_nothing(tmp_path, 40)
+
+
+@pytest.mark.slow
+def test_a_thousand_runs_in_one_process_leave_nothing_behind(tmp_path: Path) -> None:
+    runs_leave_nothing(tmp_path, 1000)
