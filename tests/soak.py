@@ -100,6 +100,7 @@ class Run:
         self.result.end = self._until_it_ends("a", (*self.plan.scene.words[:-1], *began, self.plan.scene.words[-1]))
         if self.plan.fork and self.result.end.startswith("FINAL.md"):
             self._until_it_ends("b", ("fork", "a", "--turn", "1", "--session", "b", "--note", "We stay on premises."))
+            self.result.counts["forks"] += 1
             again = {info.call for info in self.provider.calls if info.headers["X-Cdo-Session"] == "b"}
             self._holds(not [call for call in again if call.startswith("t1-")], f"a fork asked again: {again}")
         self.clean()
@@ -131,7 +132,8 @@ class Run:
         deaths = list(self.plan.deaths) if session == "a" else []
         stated = 0
         while stated < TRIES:
-            ended = self._process(self._next(session, begin), deaths.pop(0) if deaths else None)
+            ended = self._process(self._next(session, begin), deaths[0] if deaths else None)
+            deaths = deaths[ended.killed :]  # one that came too late is for the next process
             if ended.code in self.plan.scene.codes:
                 self._final(session)
                 return "FINAL.md"
@@ -360,7 +362,10 @@ def soak(plans: Iterable[Plan], folder: Path, at_once: int, tell: Callable[[Resu
 
 def table(results: Sequence[Result]) -> str:
     """What happened, as Markdown: a row a scene, and the sums."""
-    names = ("processes", "requests", "faulty", "SIGKILL", "SIGINT", "SIGTERM", "lost in flight", "stated failures")
+    names = (
+        *("processes", "requests", "faulty", "SIGKILL", "SIGINT", "SIGTERM"),
+        *("lost in flight", "stated failures", "readers", "forks"),
+    )
     rows: list[tuple[str, ...]] = [("runs of", "runs", "in FINAL.md", *names, "broken")]
     scenes = {result.plan.scene.name: None for result in results}
     for name in (*scenes, ""):
