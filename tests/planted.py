@@ -30,9 +30,10 @@ ROOT = Path(__file__).resolve().parents[1]
 LIST = ROOT / "tests" / "planted.toml"
 TABLE = ROOT / "tests" / "planted.md"
 LEFT_OUT = (".git", ".venv", ".hypothesis", "tmp", "dist", "build", "*_cache", "*.egg-info")
-PATIENCE = 120.0  # seconds that a test may take with a defect; one that hangs has not caught it
+PATIENCE = 300.0  # seconds that a test may take with a defect; one that hangs has not caught it
 AT_ONCE = 2  # copies of the repository in which tests run side by side
 # No others are loaded, which halves the time that a test takes.
+QUIET = {"PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
 PLUGINS = ("-p", "no:cacheprovider", "-p", "xdist.plugin", "-p", "_hypothesis_pytestplugin")
 
 
@@ -103,7 +104,7 @@ def tested(root: Path, tests: Iterable[str], patience: float = PATIENCE) -> tupl
     process = subprocess.Popen(
         [sys.executable, "-m", "pytest", *options, *names],
         cwd=root,
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env={**os.environ, **QUIET},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
