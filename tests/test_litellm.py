@@ -145,9 +145,10 @@ def test_tool_calls_come_whole(p: Provider, model: str, text: str) -> None:
     assert shown == [("c1", "look", {"at": "日本", "deep": [1, 2]}), ("c2", "stop", {})]
 
 
-def test_tool_calls_whose_arguments_are_no_json_are_kept_as_they_are(p: Provider) -> None:
+@pytest.mark.parametrize("model", [VLLM, OPENAI])
+def test_tool_calls_whose_arguments_are_no_json_are_kept_as_they_are(p: Provider, model: str) -> None:
     p.script = lambda _: Answer("", tool_calls=(ToolCall("c1", "look", '{"at": '),))
-    assert answered(ask(VLLM)).tool_calls == (ToolCall("c1", "look", '{"at": '),)
+    assert answered(ask(model)).tool_calls == (ToolCall("c1", "look", '{"at": '),)
 
 
 @each_client

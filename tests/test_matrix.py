@@ -314,6 +314,15 @@ def test_a_run_with_an_agent(tmp_path: Path, row: str, p: Provider) -> None:
     assert len(way.program.seen) == TRIES[kind]
 
 
+@pytest.mark.parametrize("said", OVERFLOW_BODIES, ids=lambda said: said.provider)
+def test_after_an_overflow_in_any_words_the_prompt_is_shortened_once(tmp_path: Path, p: Provider, said: Any) -> None:
+    p.faults = [Trouble(status=said.status, body=said.body)]
+    why, faults = run(tmp_path, HTTP["streamed"](p), PATIENT)
+    assert "overflow" in why and faults == ["overflow"] * 2
+    first, second = (len(seen.prompt) for seen in p.requests)
+    assert second < first
+
+
 # -- waiting, several at once ----------------------------------------------------------------------
 
 

@@ -218,6 +218,48 @@ def test_nobody_comes_before_the_provider_asked_to(wait: float, monkeypatch: pyt
     assert all(answers)
 
 
+@dataclass
+class Moody(Outage):
+    """A provider that turns away as many requests as there are `waits`, and asks each for another one."""
+
+    waits: list[float] = field(default_factory=list)
+
+    async def send(self) -> None:
+        self.sent.append(self.now())
+        wait = self.waits.pop(0) if self.waits else None
+        await asyncio.sleep(self.latency)
+        if wait is not None:
+            self.asked.append((self.now(), self.now() + wait))
+            raise BackendError(Fault.RATE_LIMITED, "slower", retry_after=wait)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "waits", [[2.0, 9.0, 107.0, 1.0], [107.0, 9.0, 2.0, 1.0], [1.0, 1.0, 1.0, 1.0, 30.0, 2.0], [9.0, 0.0, 0.0, 9.0]]
+)
+def test_the_longest_wait_that_was_asked_for_counts(
+    waits: list[float], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random.seed(seed)
+    provider = Moody(0.0, waits=list(waits))
+    assert all(clock.run(provider.calls(4), monkeypatch))
+    assert len(provider.asked) == len(waits) and len(provider.sent) == len(waits) + 4
+    for moment, until in provider.asked:
+        assert not [sent for sent in provider.sent if moment < sent < until - 1e-6]
+
+
+def test_providers_that_fail_at_once_are_not_looked_at_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> list[float]:
+        waits = []
+        for _ in range(50):
+            gate, began = await closed(), asyncio.get_running_loop().time()
+            assert await gate.enter()
+            waits.append(asyncio.get_running_loop().time() - began)
+        return waits
+
+    assert len({round(wait, 6) for wait in clock.run(main(), monkeypatch)}) > 40
+
+
 def test_a_provider_that_asks_for_hours_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     outage = Outage(1e9, wait=86_400.0)
 
