@@ -7,7 +7,6 @@ them in the fast one.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import os
 import random
@@ -25,8 +24,6 @@ from pathlib import Path
 
 import pytest
 
-from cdo.errors import SessionError
-from cdo.store import Session
 from tests.answers import Answer, RequestInfo, agent_text
 from tests.harness import (
     QUESTION,
@@ -544,153 +541,3 @@ def test_an_error_of_the_disk_does_not_wait_for_a_provider_that_hangs(nine: Whol
             done = finish(process)
         one_sentence(done, "input/output error")
         assert done.seconds < soon
-
-
-# -- power loss ------------------------------------------------------------------------------------------------------
-
-
-class Tape:
-    """Records what a session does to its directory, as operations that a power loss can undo."""
-
-    def __init__(self, root: Path) -> None:
-        self.root, self.ops, self.acknowledged = root, list[tuple[object, ...]](), list[tuple[int, int]]()
-        self._files: dict[int, tuple[str, str]] = {}
-        self._real = {name: getattr(os, name) for name in ("open", "write", "fsync", "rename", "unlink", "mkdir")}
-
-    def _folder(self, fd: int | None) -> str:
-        assert fd is not None
-        return os.path.relpath(Path(f"/proc/self/fd/{fd}").readlink(), self.root)
-
-    def __enter__(self) -> Tape:
-        real = self._real
-
-        def opened(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-            fd: int = real["open"](path, flags, mode, dir_fd=dir_fd)
-            if flags & os.O_CREAT and path != "journal.jsonl":
-                self._files[fd] = (self._folder(dir_fd), path)
-                self.ops.append(("create", *self._files[fd]))
-            else:
-                self._files.pop(fd, None)
-            return fd
-
-        def write(fd: int, data: bytes) -> int:
-            size: int = real["write"](fd, data)
-            if fd in self._files and not Path(f"/proc/self/fd/{fd}").readlink().name.endswith(".jsonl"):
-                self.ops.append(("write", *self._files[fd], bytes(data[:size])))
-            return size
-
-        def fsync(fd: int) -> None:
-            real["fsync"](fd)
-            path = Path(f"/proc/self/fd/{fd}").readlink()
-            self.ops.append(("syncdir", self._folder(fd)) if path.is_dir() else ("sync", *self._files[fd]))
-
-        def rename(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
-            real["rename"](source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
-            self.ops.append(("rename", self._folder(src_dir_fd), source, self._folder(dst_dir_fd), target))
-
-        for name, function in {"open": opened, "write": write, "fsync": fsync, "rename": rename}.items():
-            setattr(os, name, function)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for name, function in self._real.items():
-            setattr(os, name, function)
-
-
-def after_power_loss(ops: Sequence[tuple[object, ...]], lost: Callable[[], bool]) -> dict[tuple[str, str], bytes]:
-    """What is on disk when the power fails after `ops`: `lost` decides about each change that was never synced."""
-    data: dict[int, list[tuple[bytes, bool]]] = {}
-    names: dict[tuple[str, str], int] = {}
-    pending: list[tuple[str, Callable[[], None]]] = []
-    live: dict[tuple[str, str], int] = {}
-    number = 0
-    for op in ops:
-        kind = op[0]
-        if kind == "create":
-            key = (str(op[1]), str(op[2]))
-            number += 1
-            data[number], live[key] = [], number
-            pending.append((key[0], functools.partial(names.__setitem__, key, number)))
-        elif kind == "write":
-            assert isinstance(op[3], bytes)
-            data[live[str(op[1]), str(op[2])]].append((op[3], False))
-        elif kind == "sync":
-            file = live[str(op[1]), str(op[2])]
-            data[file] = [(piece, True) for piece, _ in data[file]]
-        elif kind == "rename":
-            old, new = (str(op[1]), str(op[2])), (str(op[3]), str(op[4]))
-            live[new] = live.pop(old)
-
-            def move(old: tuple[str, str] = old, new: tuple[str, str] = new, file: int = live[new]) -> None:
-                names.pop(old, None)
-                names[new] = file
-
-            pending.append((new[0], move))
-        elif kind == "syncdir":
-            for _, change in [item for item in pending if item[0] == op[1]]:
-                change()
-            pending = [item for item in pending if item[0] != op[1]]
-    for _, change in pending:
-        if not lost():
-            change()
-    content = {}
-    for key, file in names.items():
-        pieces = [piece for piece, synced in data[file] if synced or not lost()]
-        whole = b"".join(pieces)
-        torn = any(not synced for _, synced in data[file])
-        content[key] = whole[: len(whole) // 2] if torn and lost() else whole
-    return content
-
-
-def test_after_a_modelled_power_loss_everything_acknowledged_is_there(tmp_path: Path) -> None:
-    """Any of the unsynced changes lost, any unsynced file torn: what was promised is there, and it opens."""
-    path = tmp_path / "real" / "cdo-a"
-    session = Session.create(path, {"session.yaml": "cdo: x\n", "00-input.md": "Why?\n"})
-    promised: list[tuple[int, set[int]]] = []
-    with Tape(path) as tape:
-
-        async def main() -> None:
-            from cdo.artifacts import from_reply
-
-            done: set[int] = set()
-
-            async def one(number: int) -> None:
-                await session.commit({"kind": "answer", "n": number})
-                done.add(number)
-                promised.append((len(tape.ops), set(done)))
-
-            for turn in range(3):
-                await asyncio.gather(*(one(turn * 3 + seat) for seat in range(3)))
-                for seat in range(3):
-                    session.put(f"t{turn + 1}-v{seat}", from_reply(agent_text(f"v{seat}"), {"kind": "agent"}))
-                session.flush()
-                promised.append((len(tape.ops), set(done)))
-            session.supersede(["t3-v0"])
-
-        asyncio.run(main())
-        session.close()
-    chance = random.Random(3)
-    states = 0
-    for cut in range(len(tape.ops) + 1):
-        known = max((done for at, done in promised if at <= cut), key=len, default=set())
-        for chances in (1.0, 0.5):
-            content = after_power_loss(tape.ops[:cut], lambda odds=chances: chance.random() < odds)  # type: ignore[misc]
-            place = tmp_path / f"s{states}" / "cdo-a"
-            (place / "calls").mkdir(parents=True)
-            (place / "session.yaml").write_text("cdo: x\n")
-            for (folder, name), text in content.items():
-                (place / folder).mkdir(parents=True, exist_ok=True)
-                (place / folder / name).write_bytes(text)
-            try:
-                again = Session.open(place)
-            except SessionError as error:
-                pytest.fail(f"cut at {cut} of {len(tape.ops)}: {error}")
-            found = {record["n"] for record in again.records}
-            assert known <= found, f"cut at {cut}: {known - found} were promised and are lost"
-            for name in again.artifact_names():
-                artifact = again.artifact(name)
-                assert artifact and not artifact.edited, f"cut at {cut}: half of {name}"
-            again.close()
-            shutil.rmtree(place.parent)
-            states += 1
-    assert states > 130

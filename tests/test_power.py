@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import tempfile
@@ -17,7 +18,7 @@ from cdo.durable import file_new
 from cdo.sessions import sessions
 from cdo.store import Session
 from tests.power import Killed, Tape, Tree, lay_out
-from tests.test_store import FILES, voice
+from tests.test_store import FILES, python, voice
 
 PLACE = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # states are laid out by the thousand
 Check = Callable[[int, Path], None]  # whether all holds that was promised when so many operations were done
@@ -244,3 +245,83 @@ def test_a_filed_record_is_whole_and_others_stay(root: Path) -> None:
         assert ("0003-newer.md" in found) >= (cut == len(tape.ops))
 
     assert hold(tape, root, check) >= 40
+
+
+# -- kill -9 at every operation ----------------------------------------------------------------------------
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from cdo.durable import file_new
+from cdo.store import Session
+from cdo.trust import Trust
+from tests.test_store import FILES, python, voice
+out, what = Path(sys.argv[1]), sys.argv[2]
+def begin(place):
+    session = Session.create(place / "cdo-a", {**FILES, "notes.md": "old"})
+    session.put("t1-critic", voice("t1-critic"))
+    session.put("FINAL", voice("FINAL"))
+    session.flush()
+    Trust(place / "trusted.json", {}).pin("skill", [("/one", "1" * 64)])
+    return session
+def act(session, place):
+    if what == "put_now":
+        session.put_now("notes.md", "new")
+        session.put_now("team/messages/m1.md", "new")
+    elif what == "flush":
+        session.note({"kind": "answer", "n": 1})
+        session.put("t2-critic", voice("t2-critic"))
+        session.journal({"event": "x"})
+        session.flush()
+    elif what == "supersede":
+        session.supersede(["t1-critic", "FINAL"])
+    elif what == "file_new":
+        file_new(place / "adr", "0001-x.md", "new")
+    elif what == "trust":
+        Trust(place / "trusted.json", {}).pin("skill", [("/two", "2" * 64)])
+for number in range(1, 60):
+    if (child := os.fork()) == 0:
+        session, left = begin(out / str(number)), number
+        def counted(real):
+            def call(*a, **k):
+                global left
+                left -= 1
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return real(*a, **k)
+            return call
+        for name in ("open", "write", "fsync", "rename", "unlink", "mkdir", "link", "replace"):
+            setattr(os, name, counted(getattr(os, name)))
+        act(session, out / str(number))
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    print("killed" if os.WIFSIGNALED(status) else f"done {os.WEXITSTATUS(status)}", flush=True)
+    if not os.WIFSIGNALED(status):
+        break
+"""
+
+
+ACTS = [("put_now", 12), ("flush", 12), ("supersede", 8), ("file_new", 6), ("trust", 3)]
+
+
+@pytest.mark.parametrize(("what", "least"), ACTS)
+def test_a_kill_at_every_operation_leaves_the_old_or_the_new(root: Path, what: str, least: int) -> None:
+    with python(KILLED, str(root), what) as process:
+        out, _ = process.communicate(timeout=120)
+    *kills, last = out.splitlines()
+    assert last == "done 0" and set(kills) == {"killed"} and len(kills) >= least, out
+    for place in root.iterdir():
+        with opened(place / "cdo-a") as session:
+            assert session.read("notes.md") in ("old", "new")
+            assert session.read("team/messages/m1.md") in (None, "new")
+            assert session.records in ([], [{"kind": "answer", "n": 1}])
+            assert not any("damaged" in note for note in session.notes)
+            there = set(session.artifact_names()) | {path.stem for path in session.path.glob("superseded/*/*.md")}
+            assert {"t1-critic", "FINAL"} <= there, "a file is lost"
+            for name in session.artifact_names():
+                artifact = session.artifact(name)
+                assert artifact and not artifact.edited and artifact.meta["position"] == name
+        assert not list(place.glob("cdo-a/**/.*")), "nothing half is left"
+        assert [path.read_text() for path in place.glob("adr/[!.]*.md")] in ([], ["new"])
+        pins = {pin["path"]: pin["sha256"] for pin in json.loads((place / "trusted.json").read_text())["trusted"]}
+        assert pins in ({"/one": "1" * 64}, {"/one": "1" * 64, "/two": "2" * 64})

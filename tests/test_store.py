@@ -602,48 +602,6 @@ def test_a_rival_born_in_between_wins(tmp_path: Path, monkeypatch: pytest.Monkey
     assert os.listdir(tmp_path) == ["cdo-a"]
 
 
-RACER = """
-import sys
-from pathlib import Path
-from cdo.errors import SessionError
-from cdo.store import Session
-print("ready", flush=True)
-for line in sys.stdin:
-    try:
-        session = Session.create(Path(line.strip()), {"00-input.md": sys.argv[1], "session.yaml": "cdo: x"})
-        print("won", flush=True)
-        session.close()
-    except SessionError as error:
-        print(error.message, flush=True)
-"""
-
-
-def test_of_two_processes_that_race_for_a_name_exactly_one_wins(tmp_path: Path) -> None:
-    racers = [python(RACER, name, stdin=subprocess.PIPE) for name in ("one", "two")]
-    pipes = [(racer.stdin, racer.stdout) for racer in racers]
-    wins = {"one": 0, "two": 0}
-    try:
-        for _, out in pipes:
-            assert out and out.readline() == "ready\n"
-        for number in range(30):
-            path = tmp_path / f"cdo-{number}"
-            for inlet, _ in pipes if number % 2 else pipes[::-1]:
-                assert inlet
-                inlet.write(f"{path}\n")
-                inlet.flush()
-            said = [out.readline().strip() for _, out in pipes if out]
-            assert sorted(line == "won" for line in said) == [False, True], said
-            assert any("There is a session" in line for line in said)
-            winner = ("one", "two")[said.index("won")]
-            assert (path / "00-input.md").read_text() == winner
-            wins[winner] += 1
-    finally:
-        for racer in racers:
-            racer.communicate(timeout=60)
-    assert sum(wins.values()) == 30
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
-
-
 # -- the lock ----------------------------------------------------------------------------------------
 
 
@@ -657,30 +615,6 @@ def test_there_is_one_owner(tmp_path: Path) -> None:
     again = Session.open(path)
     refused(lambda: Session.open(path), "is in use by another cdo process")
     again.close()
-
-
-HOLDER = """
-import sys, time
-from pathlib import Path
-from cdo.store import Session
-session = Session.open(Path(sys.argv[1]))
-print("held", flush=True)
-time.sleep(60)
-"""
-
-
-def test_kill_9_frees_the_lock_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "cdo-a"
-    new(path).close()
-    with python(HOLDER, str(path)) as holder:
-        assert holder.stdout and holder.stdout.readline() == "held\n"
-        assert locked(path)
-        holder.send_signal(signal.SIGKILL)
-        began = time.monotonic()
-        while locked(path):
-            assert time.monotonic() - began < 10  # the holder would keep it for a minute
-            time.sleep(0.001)
-        Session.open(path).close()
 
 
 def test_somebody_who_only_looks_does_not_keep_an_owner_out(tmp_path: Path) -> None:
