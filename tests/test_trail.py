@@ -653,15 +653,33 @@ def test_a_turn_with_a_file_that_is_left_out_is_committed_once(work: Path, finis
     assert turns(work) == ["begin", "turn 1"] and TOKEN.encode() not in objects(work)
     assert "[redacted:a GitHub token]" in git(work, "log", "-1", "--format=%B", "cdo/a")
     tip = git(work, "rev-parse", "cdo/a")
+    assert len(replayed(work, run.session.path)) == 1
+    assert git(work, "rev-parse", "cdo/a") == tip
+
+
+def test_a_file_that_got_a_secret_later_makes_no_commit_of_its_turn(work: Path, finished: Desk) -> None:
+    run = run_in(work, finished)
+    run.turn(1)
+    assert run.close() == []
+    tip = git(work, "rev-parse", "cdo/a")
+    lay(run.session.path, {"t1-synthesis.md": f"And at {TOKEN}."})
+    for _ in range(2):
+        (note,) = replayed(work, run.session.path)
+        assert "t1-synthesis.md is left out" in note
+    assert git(work, "rev-parse", "cdo/a") == tip
+
+
+def replayed(work: Path, path: Path) -> list[str]:
+    """What is said of git where a later process finds the first turn recorded."""
     told: list[str] = []
-    session = Session.open(run.session.path)
+    session = Session.open(path)
     trail = Trail(session, told.append, work)
     directive = {"confidence": 0.6, "agreement": 0.5, "focus": "", "exit_ready": False, "tensions": []}
     trail(Event("reply", "t1-synthesis", {"directive": directive, "how": "recorded"}))
     trail._patience = 20.0
     trail.close()
     session.close()
-    assert git(work, "rev-parse", "cdo/a") == tip and len(told) == 1
+    return told
 
 
 def test_a_plan_with_a_secret_keeps_the_run_off_any_branch(work: Path, finished: Desk) -> None:
