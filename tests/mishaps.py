@@ -158,7 +158,7 @@ def planned(seed: int, number: int, faulty: float) -> Plan:
         seed,
         number,
         faulty,
-        chance.choice([0.0, 0.05, 0.15]),
+        chance.choice([0.0, 0.1, 0.3]),
         scene,
         git=chance.random() < 0.35,
         fork=chance.random() < 0.2 and scene.name in ("think", "deep", "adaptive"),
@@ -220,6 +220,7 @@ log = os.open(place + "/starts", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 os.write(log, b"%d\\n" % os.getpid())
 number = os.fstat(log).st_size
 plan = json.load(open(place + "/plan.json"))
+time.sleep(plan["latency"])
 luck = zlib.crc32(b"%d/%d/" % (plan["seed"], number) + prompt)
 said = {{"text": plan["text"], "used": {{"in": 10, "out": 5}}, "id": "thread-%d" % number}}
 if luck % 1000 < plan["faulty"] * 1000:
@@ -228,10 +229,10 @@ if luck % 1000 < plan["faulty"] * 1000:
     if trouble == 1: sys.exit(0)
     if trouble == 2: print("{{nonsense"); sys.exit(0)
     if trouble == 3: print("429 Too Many Requests", file=sys.stderr); sys.exit(1)
-    if trouble == 4: time.sleep(60)
+    if trouble == 4: time.sleep(300)
     if trouble == 5: os.kill(os.getpid(), 9)
     if trouble == 6: print(json.dumps(said)[:80]); sys.exit(0)
-    subprocess.Popen([sys.executable, "-IS", "-c", "import time; time.sleep(60)"])
+    subprocess.Popen([sys.executable, "-IS", "-c", "import time; time.sleep(300)"])
 print(json.dumps(said))
 """
 AGENT_FILE = AGENT

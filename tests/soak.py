@@ -38,6 +38,7 @@ from tests.provider import Provider
 
 GRACE = 60.0  # seconds beyond its own deadline after which a process hangs, however slow the machine is
 TRIES = 3  # times that a run may state a failure before its provider becomes well
+LIFTED = ("--max-calls", "9999", "--budget", "99")
 SIGNALLED = (-9, -2, -15)  # how a process ends by a signal that cdo could not take
 Asked = tuple[str, str, int]  # session, call, attempt
 
@@ -99,7 +100,9 @@ class Run:
         began = ("--session", "a", *self.plan.caps)
         self.result.end = self._until_it_ends("a", (*self.plan.scene.words[:-1], *began, self.plan.scene.words[-1]))
         if self.plan.fork and self.result.end.startswith("FINAL.md"):
-            self._until_it_ends("b", ("fork", "a", "--turn", "1", "--session", "b", "--note", "We stay on premises."))
+            self._lift = LIFTED
+            fork = ("fork", "a", "--turn", "1", "--session", "b", "--note", "We stay on premises.")
+            self._until_it_ends("b", (*fork, *LIFTED))
             self.result.counts["forks"] += 1
             again = {info.call for info in self.provider.calls if info.headers["X-Cdo-Session"] == "b"}
             self._holds(not [call for call in again if call.startswith("t1-")], f"a fork asked again: {again}")
@@ -122,7 +125,7 @@ class Run:
             self._agent(self.plan.faulty)
 
     def _agent(self, faulty: float) -> None:
-        told = {"seed": self.plan.seed, "faulty": faulty, "text": AGENT_TEXT}
+        told = {"seed": self.plan.seed, "faulty": faulty, "latency": self.plan.latency, "text": AGENT_TEXT}
         (self.place.path / "bin/plan.json").write_text(json.dumps(told))
 
     # -- its processes -----------------------------------------------------------------------------------
@@ -137,9 +140,13 @@ class Run:
             if ended.code in self.plan.scene.codes:
                 self._final(session)
                 return "FINAL.md"
-            if ended.code == 5:
+            if ended.code == 5 and "The time limit" in ended.err:  # of this process; the next one has its own
+                self.result.counts["time limits"] += 1
+            elif ended.code == 5:
                 self._holds(bool(self.plan.caps), f"a cap that nobody set: {ended.err}")
-                self._lift = ("--max-calls", "9999", "--budget", "99")
+                again = self._process(self._next(session, begin), None)
+                self._holds(again.code in (5, 7), f"a cap that was reached lets it go on: {again.code}")
+                self._lift = LIFTED
                 self.result.counts["caps reached"] += 1
             elif ended.code == 6:
                 self._holds(self.plan.scene.pauses, f"it waits for nobody: {ended.err}")
@@ -261,9 +268,18 @@ class Run:
         lost = len(asked) - len(self._recorded & set(asked))
         self.result.counts["lost in flight"] = lost
         self._holds(lost <= self.plan.scene.widest * self._deaths, f"{lost} calls lost by {self._deaths} deaths")
-        if ended.code == 5 and "--max-calls" in self.plan.caps:
-            cap = int(self.plan.caps[1])
-            self._holds(len(asked) <= cap + lost, f"{len(asked)} requests under a cap of {cap}")
+        if ended.code == 5:
+            self._under_the_cap(len(asked), lost)
+
+    def _under_the_cap(self, asked: int, lost: int) -> None:
+        """What was asked stays under a cap on calls, but for what was lost; what is recorded under one on money."""
+        what, cap = self.plan.caps
+        records = read_session(self.place.session())
+        spent = sum(record.get("cost") or 0.0 for record in records if record["kind"] == "exchange")
+        if what == "--max-calls":
+            self._holds(asked <= int(cap) + lost, f"{asked} requests under a cap of {cap}, of which {lost} were lost")
+        else:
+            self._holds(spent <= float(cap), f"${spent:.4f} spent under a budget of ${cap}")
 
     def _final(self, session: str) -> None:
         path = self.place.session(session)
