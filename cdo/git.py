@@ -228,8 +228,8 @@ class Repository:
 def find(folder: Path, until: Callable[[], float] = lambda: float("inf")) -> Repository | None:
     """The repository that a folder, or the nearest one above it that exists, is in; None where it is in none.
 
-    git is ended when the monotonic clock reaches `until`. Raises `Refused` where there is one that cannot be used:
-    damaged, another user's, or no git on this machine.
+    git is asked until the monotonic clock reaches `until()`, and for a few seconds at most. Raises `Refused` where
+    there is one that cannot be used: damaged, another user's, or no git on this machine; `TooSlow` after that time.
     """
     folder = Path(os.path.realpath(folder))  # `work/..` is not in the repository of work
     there = next((place for place in (folder, *folder.parents) if place.is_dir()), Path("/"))
@@ -240,9 +240,9 @@ def find(folder: Path, until: Callable[[], float] = lambda: float("inf")) -> Rep
             return None
         raise Refused("there is no git program on this machine")
     try:
-        latest = time.monotonic() + SECONDS
+        limit = time.monotonic() + SECONDS
         words = [found, *_HARMLESS, "rev-parse", "--absolute-git-dir"]
-        out = _answer(words, there, _environment(), b"", lambda: min(latest, until()), OUTPUT)
+        out = _answer(words, there, _environment(), b"", lambda: min(limit, until()), OUTPUT)
     except Refused as refused:
         if "(or any" not in str(refused):  # "not a git repository (or any of the parent directories)"
             raise

@@ -64,9 +64,9 @@ class _Keeper:
 
     def __init__(self, session: Session, told: Told, folder: Path, redact: Callable[[str], str]) -> None:
         self.repository: Repository | None = None
-        self.until = float("inf")  # when git has to have ended, by the monotonic clock
         self.branch = self.foreign = ""  # `foreign`: a commit on the branch that is not cdo's
         self.held: dict[str, str] = {}  # files that were kept off the branch, and what each seems to hold
+        self.until = float("inf")  # on the monotonic clock: when git is to have ended
         self._redact = redact
         self._session = session
         self._told = told
@@ -96,16 +96,24 @@ class _Keeper:
             return
         self._commit(job.event, job.message, changes)
 
+    def end(self, until: float) -> None:
+        """Have whatever git is doing, and is asked from now on, end by then."""
+        self.until = until
+        if self.repository:
+            self.repository.until = until
+
+    def _find(self, folder: Path) -> Repository | None:
+        return git.find(folder, lambda: self.until)
+
     @property
     def _ref(self) -> str:
         return f"{HEADS}{self.branch}"
 
     def _start(self) -> None:
         """Find the repository and the session's branch there; begin it, or see what was changed since."""
-        repository = git.find(self._session.path, lambda: self.until) or git.find(self._folder, lambda: self.until)
+        repository = self.repository = self._find(self._session.path) or self._find(self._folder)
         if repository is None:
             raise _Nowhere
-        self.repository = repository
         repository.until = self.until
         if repository.has(f"{HEADS}cdo"):
             raise Refused("'refs/heads/cdo' exists, so that no branch can be called cdo/…")
@@ -373,20 +381,15 @@ class Trail:
         until = min(until, time.monotonic() + self._patience)
         for job in (self._ending, None):
             self._jobs.put(job)
-        self._bound(until)
+        self._keeper.end(until)
         self._thread.join(max(0.0, until - time.monotonic()))
         if self._thread.is_alive():
             self._off = True
-            self._bound(0.0)
+            self._keeper.end(0.0)
             self._thread.join(1.0)
             self._complain("git did not end in time")
         self._tell_held()
         self._tell()
-
-    def _bound(self, until: float) -> None:
-        self._keeper.until = until
-        if self._keeper.repository:
-            self._keeper.repository.until = until
 
     def _tell(self) -> None:
         while self._notes:

@@ -166,6 +166,17 @@ def ended(process: str) -> bool:
         return True
 
 
+def test_looking_for_a_repository_ends_when_it_has_to(repo: Repository) -> None:
+    folder = repo.directory.parent
+    with pytest.raises(TooSlow):
+        find(folder, lambda: 0.0)
+    (repo.directory / "config").unlink()
+    os.mkfifo(repo.directory / "config")  # git waits for somebody to write into it
+    limits = iter([float("inf")] * 3)
+    with pytest.raises(TooSlow):
+        find(folder, lambda: next(limits, 0.0))
+
+
 def test_questions_about_a_work_tree_stop_at_the_first_that_fails(tmp_path: Path) -> None:
     (tmp_path / "repo").mkdir()
     repository(tmp_path / "repo")

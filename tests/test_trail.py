@@ -20,6 +20,7 @@ from cdo import __version__, branches
 from cdo import git as cdo_git
 from cdo.commit_messages import Told
 from cdo.frozen import Forked, begun, read_frozen
+from cdo.git import TooSlow
 from cdo.store import Session
 from cdo.strict_yaml import dump
 from cdo.trail import Trail
@@ -389,6 +390,7 @@ def objects(folder: Path) -> bytes:
     return git(folder, "cat-file", "--batch", data=f"{ids}\n".encode()).encode("utf-8", "surrogateescape")
 
 
+@pytest.mark.slow
 def test_a_secret_that_a_person_typed_reaches_no_object(cdo: Desk, provider: Provider) -> None:
     repository(cdo.path)
     desk = cdo.having(DEPLOY_TOKEN=VALUE)
@@ -565,6 +567,128 @@ def test_what_waits_for_a_lock_is_committed_when_it_is_gone(work: Path, finished
     assert len(run.close()) == 1
     assert turns(work) == ["begin", "turn 1", "turn 2"]
     assert "t2-critic.md" not in files(work, "cdo/a~1")
+
+
+LOCKS = ("index.lock", "HEAD.lock", "config.lock", "shallow.lock", "packed-refs.lock", "refs/heads/main.lock",
+         "gc.pid", "objects/maintenance.lock", "refs/heads/cdo/b.lock")  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["plain", "detached", "worktree"])
+def test_locks_of_others_hold_up_nothing_and_stay(tmp_path: Path, finished: Desk, kind: str) -> None:
+    work = tmp_path / "repo"
+    work.mkdir()
+    directory = repository(work, kind)
+    (work / "tmp").mkdir(exist_ok=True)
+    git(work, "pack-refs", "--all")
+    own = Path(git(work, "rev-parse", "--absolute-git-dir"))
+    for place in {directory, own}:
+        for name in LOCKS:
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (place / name).write_text(f"{os.getpid()} somewhere\n")
+    before = state(work, directory) | state(work, own)
+    run = run_in(work, finished)
+    run.turn(1)
+    assert run.close() == []
+    assert turns(work) == ["begin", "turn 1"]
+    assert state(work, directory) | state(work, own) == before
+
+
+def test_while_objects_are_packed_away_and_pruned_every_commit_stays_whole(work: Path, finished: Desk) -> None:
+    run = run_in(work, finished)
+    for number in range(1, 5):
+        run.turn(number)
+        git(work, "gc", "-q", "--prune=now", check=False)
+    assert run.close() == []
+    assert turns(work) == ["begin", *(f"turn {number}" for number in range(1, 5))]
+    git(work, "fsck", "--strict", "--no-dangling")
+
+
+@pytest.mark.parametrize("kind", ["plain", "worktree"])
+def test_runs_that_commit_at_once_lose_nothing(tmp_path: Path, finished: Desk, kind: str) -> None:
+    work = tmp_path / "repo"
+    work.mkdir()
+    directory = repository(work, kind)
+    (work / "tmp").mkdir(exist_ok=True)
+    before = state(work, directory)
+    runs = {name: run_in(work, finished, name) for name in ("a", "b", "c")}
+    for number in range(1, 4):
+        for run in runs.values():
+            run.turn(number)
+    for name, run in runs.items():
+        assert run.close() == []
+        assert turns(work, f"cdo/{name}") == ["begin", "turn 1", "turn 2", "turn 3"]
+    assert state(work, directory) == before
+    git(work, "fsck", "--strict", "--no-dangling")
+
+
+def test_a_git_that_goes_away_in_the_middle_costs_the_branch_alone(
+    work: Path, finished: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "bin" / "git"
+    program.parent.mkdir()
+    program.symlink_to(str(shutil.which("git")))
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    run = run_in(work, finished)
+    run.turn(1)
+    wait_for(lambda: run.trail._keeper._event == "turn")
+    program.unlink()
+    run.turn(2)
+    (note,) = run.close()
+    assert "git cannot be started: No such file or directory" in note and "--no-git leaves it out" in note
+    assert turns(work) == ["begin", "turn 1"]
+    monkeypatch.undo()
+    session = Session.open(run.session.path)
+    trail = Trail(session, run.said.append, work)
+    trail(Event("stopped", "", {"status": "Interrupted", "why": "x"}))
+    trail._patience = 20.0
+    trail.close()
+    session.close()
+    assert turns(work)[-1] == "stopped" and "t2-critic.md" in files(work)
+
+
+def test_a_disk_that_is_full_in_git_costs_the_branch_alone(work: Path, finished: Desk, tmp_path: Path) -> None:
+    # A bound on the size of what git writes: like on a full disk its write ends half-way, with an error.
+    program = tmp_path / "git"
+    program.write_text(f"#!/bin/sh\ntrap '' XFSZ\nulimit -f 8\nexec {shutil.which('git')} \"$@\"\n")
+    program.chmod(0o755)
+    run = run_in(work, finished)
+    run.turn(1)
+    wait_for(lambda: run.trail._keeper._event == "turn")
+    before = state(work, work / ".git")
+    repository = run.trail._keeper.repository
+    assert repository
+    repository._program, usual = str(program), repository._program
+    noise = os.urandom(100_000).hex()
+    run.turn(2, **{"t2-maker.md": noise})
+    wait_for(lambda: run.trail._notes)
+    assert turns(work) == ["begin", "turn 1"] and state(work, work / ".git") == before
+    git(work, "fsck", "--strict", "--no-dangling")
+    repository._program = usual  # there is room again
+    run.turn(3)
+    (note,) = run.close()
+    assert "File too large" in note and "--no-git leaves it out" in note
+    assert turns(work) == ["begin", "turn 1", "turn 2", "turn 3"]
+    assert git(work, "show", "cdo/a~1:t2-maker.md") == noise
+    git(work, "fsck", "--strict", "--no-dangling")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["config", "packed-refs", "objects/info/alternates", "info/attributes", "HEAD"])
+def test_a_pipe_where_git_expects_a_file_holds_up_nothing_for_long(work: Path, finished: Desk, name: str) -> None:
+    place = work / ".git" / name
+    place.unlink(missing_ok=True)
+    os.mkfifo(place)
+    run = run_in(work, finished)
+    run.turn(1)
+    run.trail.close()
+    run.session.close()
+    assert (run.session.path / "t1-synthesis.md").exists()
+    assert len(run.said) == (name != "info/attributes"), run.said
+    wait_for(lambda: not _running("git", str(work)))
+    run.trail._keeper.end(0.0)
+    with pytest.raises(TooSlow):  # the very first question is bounded by the end of the run, too
+        run.trail._keeper._find(work)
+    assert stat.S_ISFIFO(place.lstat().st_mode)
 
 
 def test_a_fork_begins_at_its_sources_commit(work: Path, finished: Desk) -> None:
