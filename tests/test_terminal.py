@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
+import json
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -148,6 +151,51 @@ def test_ctrl_c_in_mid_turn_leaves_the_terminal_clean(tmp_path: Path) -> None:
             shown = child.before
         assert "Traceback" not in shown
         assert shown.count("\x1b[?25h") >= shown.count("\x1b[?25l")  # a hidden cursor is shown again
+
+
+# -- what models write, at a terminal ----------------------------------------------------------------
+
+_ACTS = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*|\x1b."
+    r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e]"
+)
+_BOMB = (
+    "\x1b]0;owned\x07 \x1b[2J\x1b[6n \x9b31m \x1bP$q\x1b\\ \x1b]8;;https://evil.example\x07x \x1bc \x08\x08 \r \x00 "
+    "\u202e \u200b \x1b[?1049h \x85 \x7f"
+)
+
+
+def _bombed(info: RequestInfo) -> Answer | None:
+    """As `severe`, with what a terminal would obey wherever a text may stand, written out in the data blocks."""
+    bomb = json.dumps(_BOMB)[1:-1]
+    if info.call == "t1-critic":
+        objection = {**OBJECTION, "text": "the way back is lost BOMB"}
+        said = agent_text("Do not do it. BOMB", objections=[objection], prose="Do not.").replace("BOMB", bomb)
+        return Answer(f"{said}\n{_BOMB}\n")
+    if info.kind == "synthesis":
+        mine = synthesis_text(width=2, roles=["critic", "pragmatist"], tensions=["speed BOMB"], gaps=["load BOMB"])
+        return Answer(f"{mine.replace('BOMB', bomb)}\n")
+    return None
+
+
+def _seen(path: Path, script: Any, command: Sequence[str]) -> set[str]:
+    """What a run, its question and its answer sent to the terminal beside plain text: how each sequence ends."""
+    path.mkdir()
+    with Provider(script=script) as provider, terminal(Place(path, provider.url), *command) as child:
+        child.logfile_read = io.StringIO()
+        child.expect("Your choice")
+        child.sendline("1")
+        assert ended(child) == 0
+        text = child.logfile_read.getvalue()
+    assert "severity 9" in text
+    assert ("␛" in text) == (script is _bombed)  # what is not shown would prove nothing
+    return {found[-1] if found.startswith("\x1b[") else found for found in _ACTS.findall(text)}
+
+
+def test_nothing_that_a_model_writes_acts_on_a_terminal(tmp_path: Path) -> None:
+    """At a real one, with its live view and a question: it gets the same kinds of sequences as from plain words."""
+    command = [*RUN[:-1], "-v", RUN[-1]]
+    assert _seen(tmp_path / "b", _bombed, command) <= _seen(tmp_path / "a", severe, command)
 
 
 # -- what is printed at all ------------------------------------------------------------------------
