@@ -85,6 +85,7 @@ class Runner:
     _visited: set[str] = field(default_factory=set)
     _checked: dict[str, tuple[Finding, ...]] = field(default_factory=dict)
     _begun: dict[str, str] = field(default_factory=dict)
+    _gone: dict[str, str] = field(default_factory=dict)
     _attempts: Attempts = field(init=False)
     _people: People = field(init=False)
 
@@ -232,9 +233,14 @@ class Runner:
         names = [f"{stem}.md" for stem in stems]
         while True:
             before = await self.session.settle(names)
+            self._gone.clear()
             works = [self._prepare(call) for call in calls]
             if self.session.signatures(names) == before:
-                return works
+                break
+        for name, text in self._gone.items():
+            self.session.write_again(f"{name}.md", text)
+            self.observe(Event("note", "", {"text": f"{name}.md was gone; it is written again as it was"}))
+        return works
 
     def _prepare(self, call: Call) -> Work:
         texts, inputs = {}, {}
@@ -295,10 +301,10 @@ class Runner:
             return self._skill(name)
         artifact = self._deferred(name) or self.session.artifact(name)
         if artifact is None:
-            artifact = self.session.artifact_again(name)
+            artifact = self.session.last_seen(name)
             if artifact is None:
                 return "", ""
-            self._tell_again(name)
+            self._gone[name] = artifact.as_found()
         if not artifact.reply.strip():
             raise SessionError(
                 f"{self.session.path / name}.md is empty.",
@@ -310,13 +316,9 @@ class Runner:
         """What a file says that the run was begun with; one that has vanished since is written again."""
         text = self.session.read(f"{name}.md")
         if text is None and (text := self._begun.get(name)) is not None:
-            self.session.write_again(f"{name}.md", text)
-            self._tell_again(name)
+            self._gone[name] = text
         self._begun[name] = text or ""
         return text or ""
-
-    def _tell_again(self, name: str) -> None:
-        self.observe(Event("note", "", {"text": f"{name}.md was gone; it is written again as it was"}))
 
     def _deferred(self, name: str) -> Artifact | None:
         """The reply that a file will hold which the shell writes at the end."""

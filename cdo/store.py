@@ -260,11 +260,9 @@ class Session:
         self._known[name] = (artifact, signature(status))
         return artifact
 
-    def artifact_again(self, name: str) -> Artifact | None:
-        """The artifact as this process last saw it, written again: its file is gone. None where it saw none."""
+    def last_seen(self, name: str) -> Artifact | None:
+        """The artifact as this process last saw it, though its file may be gone; None where it saw none."""
         known = self._known.get(name)
-        if known:
-            self.write_again(f"{name}.md", known[0].as_found())
         return known[0] if known else None
 
     def write_again(self, name: str, text: str) -> None:
