@@ -275,13 +275,17 @@ class Session:
         self._later(job)
 
     def signatures(self, names: Iterable[str]) -> list[tuple[int, ...]]:
-        """What of each file of the session's own folder differs once a person changes it; () for cdo's own files."""
+        """What of each file of the session's own folder differs once a person changes or removes it."""
         return [self._signature(name) for name in names]
 
     def _signature(self, name: str) -> tuple[int, ...]:
         status, known = status_of(name, self._fd), self._known.get(name.removesuffix(".md"))
-        held = signature(status) if status else ()
-        return () if known and known[1] in (None, held) and not known[0].edited else held
+        if known and known[1] is None:
+            return ()  # cdo's own, soon to be written
+        if status is None:
+            return (0,)
+        held = signature(status)
+        return () if known and known[1] == held and not known[0].edited else held
 
     async def settle(self, names: Collection[str]) -> list[tuple[int, ...]]:
         """Wait until what a person is saving has been left alone for a moment; returns the signatures then.
