@@ -12,6 +12,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import stat
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from cdo.errors import SessionError
 
+FOLDERS = re.compile(r"[a-z][a-z0-9-]*(/[a-z0-9][a-z0-9-]*){0,9}")  # of cdo's own files in a session
 _PATIENCE = 0.3  # seconds a lock is waited for: `cdo list` and `show` hold it for a moment to look
 _JUST_NOW = 20_000_000  # nanoseconds since a change after which a save may still be under way
 _synced: set[tuple[int, int]] = set()  # folders (device, inode) whose names this process knows to be durable
@@ -167,6 +169,25 @@ def open_or_make(name: str, parent: int) -> int:
 def closing(fd: int) -> Iterator[int]:
     """Close `fd` at the end."""
     try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def open_below(directory: int, folder: str, *, make: bool = False) -> Iterator[int]:
+    """A folder of cdo's own below an open one, ten levels deep at most; "" is that one itself.
+
+    Raises `FileNotFoundError` where it is missing and not to be made, `ValueError` for a name that is not cdo's own.
+    """
+    if folder and not FOLDERS.fullmatch(folder):
+        raise ValueError(f"{folder!r} is not a folder of a session")
+    fd = os.dup(directory)
+    try:
+        for part in filter(None, folder.split("/")):
+            inner = open_or_make(part, fd) if make else open_directory(part, fd)
+            os.close(fd)
+            fd = inner
         yield fd
     finally:
         os.close(fd)

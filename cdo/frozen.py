@@ -12,13 +12,14 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from cdo import __version__, strict_yaml
+from cdo.births import Taken
 from cdo.content import checked
 from cdo.errors import ContentError, SessionError, UsageError
 from cdo.plan import Plan
 from cdo.secrets import redactor as redactor
 from cdo.sessions import locked, session_path, sessions
 from cdo.settings import Resolved, Settings
-from cdo.store import Session, Taken
+from cdo.store import Session
 
 # Settings that a resume may change: they bound the run, they do not shape it.
 ADJUSTABLE = (

@@ -24,8 +24,9 @@ def restore(name: str, out: str | None) -> None:
     NAME is as `cdo list --git` shows it; the folder of origin/NAME is called NAME. What is restored can be shown and
     resumed; nothing is paid twice.
     """
+    from cdo.births import Taken
     from cdo.sessions import session_path
-    from cdo.store import Session, Taken
+    from cdo.store import Session
     from cdo.wording import visible
 
     folder = out_folder(out)

@@ -232,10 +232,10 @@ class Runner:
         stems = dict.fromkeys(stem for call in calls for stem in (call.artifact, *call.reads) if "/" not in stem)
         names = [f"{stem}.md" for stem in stems]
         while True:
-            before = await self.session.settle(names)
+            before = await self.session.edits.settle(names)
             self._gone.clear()
             works = [self._prepare(call) for call in calls]
-            if self.session.signatures(names) == before:
+            if self.session.edits.signatures(names) == before:
                 break
         for name, text in self._gone.items():
             self.session.write_again(f"{name}.md", text)
@@ -301,7 +301,7 @@ class Runner:
             return self._skill(name)
         artifact = self._deferred(name) or self.session.artifact(name)
         if artifact is None:
-            artifact = self.session.last_seen(name)
+            artifact = self.session.edits.last_seen(name)
             if artifact is None:
                 return "", ""
             self._gone[name] = artifact.as_found()

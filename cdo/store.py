@@ -4,32 +4,33 @@ Two kinds of files matter. `calls/NNNN.jsonl` hold the recorded exchanges, one f
 committed together: they are what a resume replays. Artifacts (`t1-critic.md`, …) are readable projections of them,
 unless a person edited them: then they win. `journal.jsonl` tells what happened and decides nothing.
 
-`durable` has what makes a file safe, `writer` the thread that writes, `sessions` what can be read without owning one.
+`durable` has what makes a file safe, `births` how a session begins, `edits` what a person does to its files, `writer` the
+thread that writes, `sessions` what can be read without owning one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
-import fcntl
 import json
 import os
 import re
 import stat
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from cdo import artifacts
 from cdo.artifacts import Artifact
+from cdo.births import born
 from cdo.durable import (
+    FOLDERS,
     closing,
     encodable,
     explain,
     kind_of,
+    open_below,
     open_directory,
     open_or_make,
     open_path,
@@ -40,30 +41,19 @@ from cdo.durable import (
     take_lock,
     write_file,
 )
+from cdo.edits import ARTIFACT, Edits
 from cdo.errors import SessionError
 from cdo.sessions import PREFIX, group_number, read_groups, subject
 from cdo.writer import JOURNAL_BYTES, Writer
 
-# Replies of turns and rounds, FINAL.md, and the documents that a domain asks for (ADR.md, C4.md).
-_ARTIFACT = re.compile(r"([tr][0-9]+-[a-z0-9-]+|[A-Z][A-Z0-9]{1,15})\.md")
 _PROJECTIONS = ("TREE.md", "CHAT.md")  # written again and again: no reply stands behind them
-_FOLDERS = re.compile(r"[a-z][a-z0-9-]*(/[a-z0-9][a-z0-9-]*){0,9}")  # of cdo's own files in a session
 _TEMPORARY = re.compile(r"\..+\.[0-9]+\.tmp")
-_BIRTH = re.compile(r"\.cdo-.+\.[0-9a-f]{8}\.tmp")
-_STALE = 60.0  # seconds after which an unlocked half-made session is nobody's
 _LETTER = 65_536  # bytes; a longer file in a folder for people's messages is not one
 _EDIT = 1_048_576  # bytes of a file that a person may change
-_QUIET = 0.5  # seconds without a change after which what a person saved counts
-_RESTLESS = 30.0  # seconds after which a file that keeps changing is not waited for any longer
-_GIVEN = re.compile(r"00-[a-z0-9-]+\.md")  # what a run was begun with
-
-
-class Taken(SessionError):
-    """There is a session of this name already."""
 
 
 class Session:
-    """An open session directory, owned by this process until `close`."""
+    """An open session directory, owned by this process until `close`; `edits` tells what a person does in it."""
 
     def __init__(self, path: Path, directory: int, redact: Callable[[str], str]) -> None:
         self.path = path
@@ -73,56 +63,17 @@ class Session:
         self._fd = directory
         self._redact: Callable[[str], str] = lambda text: encodable(redact(text))
         self._texts: set[str] = set()
-        self._written: dict[str, tuple[int, ...]] = {}  # as this process last wrote or found them
-        self._known: dict[str, tuple[Artifact, tuple[int, ...] | None]] = {}
+        self.edits = Edits(path, directory, self.read)
         self._writer = Writer(path, directory)
 
     # -- opening ------------------------------------------------------------------------------
 
     @classmethod
     def create(cls, path: Path, files: Mapping[str, str | bytes], redact: Callable[[str], str] = str) -> Session:
-        """Make a new session at `path` with its first `files`; it appears at once and whole.
-
-        A file's name may have a folder in front (`calls/0001.jsonl`). Texts are redacted; bytes were before, and are
-        taken as they are. Raises `Taken` when it exists already, `SessionError` when it cannot be made.
-        """
-        birth = f".{path.name}.{os.urandom(4).hex()}.tmp"
-        written: dict[str, tuple[int, ...]] = {}
-        out = fd = -1
-        try:
-            out = open_path(path.parent, make=True)
-            _sweep_births(out)
-            if (there := kind_of(path.name, out)) is not None:
-                raise OSError(errno.ELOOP if there == stat.S_IFLNK else errno.EEXIST, "it exists", path.name)
-            os.mkdir(birth, dir_fd=out)
-            try:
-                fd = open_directory(birth, out)
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.mkdir("calls", dir_fd=fd)
-                for name, content in files.items():
-                    data = content if isinstance(content, bytes) else encodable(redact(content)).encode()
-                    folder, _, file = name.rpartition("/")
-                    with _place(fd, folder, make=True) as place:
-                        written[name] = signature(write_file(place, file, data))
-                # A directory is never renamed over one that holds something: of two that race one wins.
-                os.rename(birth, path.name, src_dir_fd=out, dst_dir_fd=out)
-            except BaseException:
-                _remove_birth(birth, out)
-                raise
-            os.fsync(out)
-        except OSError as error:
-            if fd >= 0:
-                os.close(fd)
-            if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
-                raise Taken(
-                    f"There is a session {path} already.", f"`cdo resume {path.name}` goes on with it."
-                ) from None
-            raise explain(error, path if error.filename == path.name else path.parent) from None
-        finally:
-            if out >= 0:
-                os.close(out)
+        """Make a new session at `path` with its first `files`, as `births.born` does, and own it."""
+        fd, written = born(path, files, redact)
         session = cls(path, fd, redact)
-        session._written = written
+        session.edits.written |= written
         try:
             group = session._load_records() if any(map(group_number, files)) else 0
         except SessionError:
@@ -156,7 +107,7 @@ class Session:
                     f"{path} is in use by another cdo process.", "Wait for it to end, or stop it, then resume."
                 )
             session._sweep()
-            session._remember_given()
+            session.edits.opened()
             group = session._load_records()
             session._mend_journal()
         except OSError as error:
@@ -180,16 +131,9 @@ class Session:
                     kind = kind_of(name, place)
                     if _TEMPORARY.fullmatch(name) and kind != stat.S_IFDIR:
                         os.unlink(name, dir_fd=place)
-                    elif kind == stat.S_IFDIR and _FOLDERS.fullmatch(inner := f"{folder}/{name}".lstrip("/")):
+                    elif kind == stat.S_IFDIR and FOLDERS.fullmatch(inner := f"{folder}/{name}".lstrip("/")):
                         folders.append(inner)
                 os.fsync(place)
-
-    def _remember_given(self) -> None:
-        """Know what the session was begun with: as it was born, or as a person may be changing it just now."""
-        born = os.stat("session.yaml", dir_fd=self._fd, follow_symlinks=False).st_ctime_ns
-        for name in filter(_GIVEN.fullmatch, os.listdir(self._fd)):
-            if status := status_of(name, self._fd):
-                self._written[name] = signature(status) if status.st_ctime_ns <= born else ()
 
     def _load_records(self) -> int:
         """Read what is recorded; returns the number of the last group."""
@@ -239,98 +183,20 @@ class Session:
 
     def artifact(self, name: str) -> Artifact | None:
         """The artifact `name` (without .md) as it is now: a person's edit on disk is seen at once."""
-        known = self._known.get(name)
-        try:
-            status = os.stat(f"{name}.md", dir_fd=self._fd, follow_symlinks=False)
-        except FileNotFoundError:
-            return known[0] if known and known[1] is None else None  # not written yet
-        if known and known[1] is None:
-            return known[0]
-        if known and known[1] == signature(status):
-            return known[0]
-        text = self.read(f"{name}.md")
-        for _ in range(100):
-            if text:
-                break
-            time.sleep(0.005)  # empty or gone for a moment: somebody may be saving it in place
-            text = self.read(f"{name}.md")
-        if text is None:
-            return None
-        artifact = artifacts.from_file(text, f"{self.path.name}/{name}.md")
-        self._known[name] = (artifact, signature(status))
-        return artifact
-
-    def last_seen(self, name: str) -> Artifact | None:
-        """The artifact as this process last saw it, though its file may be gone; None where it saw none."""
-        known = self._known.get(name)
-        return known[0] if known else None
+        return self.edits.artifact(name)
 
     def write_again(self, name: str, text: str) -> None:
         """Write a file of the session's own folder that is gone, soon; where somebody makes one by then, it stays."""
 
         def job() -> None:
             with contextlib.suppress(FileExistsError):
-                self._written[name] = signature(write_file(self._fd, name, text.encode(), new=True))
+                self.edits.written[name] = signature(write_file(self._fd, name, text.encode(), new=True))
 
         self._later(job)
 
-    def signatures(self, names: Iterable[str]) -> list[tuple[int, ...]]:
-        """What of each file of the session's own folder differs once a person changes or removes it."""
-        return [self._signature(name) for name in names]
-
-    def _signature(self, name: str) -> tuple[int, ...]:
-        status, known = status_of(name, self._fd), self._known.get(name.removesuffix(".md"))
-        if known and known[1] is None:
-            return ()  # cdo's own, soon to be written
-        if status is None:
-            return (0,)
-        held = signature(status)
-        return () if known and known[1] == held and not known[0].edited else held
-
-    async def settle(self, names: Collection[str]) -> list[tuple[int, ...]]:
-        """Wait until what a person is saving has been left alone for a moment; returns the signatures then.
-
-        `names` are files of the session's own folder. As cdo wrote them they are not waited for, nor what was not
-        there before; what has vanished may be about to come back. Raises `SessionError` where one keeps changing.
-        """
-        seen: dict[str, tuple[tuple[int, ...], float]] = {}
-        limit = time.monotonic() + _RESTLESS
-        while restless := [name for name in names if not self._rests(name, seen)]:
-            if time.monotonic() > limit:
-                raise SessionError(
-                    f"{self.path / restless[0]} has been changing for {_RESTLESS:g} seconds.",
-                    "When whatever writes it has ended, `cdo resume`.",
-                )
-            await asyncio.sleep(0.02)
-        return self.signatures(names)
-
-    def _rests(self, name: str, seen: dict[str, tuple[tuple[int, ...], float]]) -> bool:
-        """Whether a file is as cdo wrote it or not there as before, or has not changed for a moment."""
-        status, known = status_of(name, self._fd), self._known.get(name.removesuffix(".md"))
-        if known and known[1] is None:
-            return True  # cdo itself is about to write it
-        now, held = time.monotonic(), signature(status) if status and status.st_size else ()
-        if not held and name not in self._written and known is None:
-            return status is None  # it never was
-        if held and (held == self._written.get(name) or self._untouched(name)):
-            return True
-        if seen.setdefault(name, (held, now))[0] != held:
-            seen[name] = held, now
-        # A clock that was set back must not make anybody wait: what is seen to rest does so, too.
-        old = status is not None and bool(held) and time.time_ns() - status.st_ctime_ns >= _QUIET * 1e9
-        return old or now - seen[name][1] >= _QUIET
-
-    def _untouched(self, name: str) -> bool:
-        """Whether a file is an artifact that cdo wrote, whole: its checksum says so."""
-        try:
-            artifact = self.artifact(name.removesuffix(".md")) if _ARTIFACT.fullmatch(name) else None
-        except SessionError:  # half a file, or a mistake in one: whoever reads it says so
-            return False
-        return artifact is not None and not artifact.edited
-
     def artifact_names(self) -> list[str]:
         """The names of all artifacts (not 00-*): those of turns or rounds in order, then FINAL."""
-        names = (name for name in os.listdir(self._fd) if _ARTIFACT.fullmatch(name) and name not in _PROJECTIONS)
+        names = (name for name in os.listdir(self._fd) if ARTIFACT.fullmatch(name) and name not in _PROJECTIONS)
         return sorted((name[:-3] for name in names), key=_turn_order)
 
     # -- writing ------------------------------------------------------------------------------
@@ -363,16 +229,10 @@ class Session:
             self._clean(dict(artifact.meta)), self._redact(artifact.body), self._clean(dict(artifact.own))
         )
         text = clean.text()
-        known = (artifacts.from_file(text, name), None)
-
-        def job() -> None:
-            status = write_file(self._fd, f"{name}.md", text.encode())
-            if self._known.get(name) is known:  # and not one that was put after it
-                self._known[name] = (known[0], signature(status))
-
-        self._later(job)
-        self._known[name] = known
-        return known[0]
+        known = artifacts.from_file(text, name)
+        done = self.edits.put(name, known)
+        self._later(lambda: done(write_file(self._fd, f"{name}.md", text.encode())))
+        return known
 
     def put_text(self, name: str, text: str) -> None:
         """Write any other file of the session soon; `name` may lie in a folder, which is made."""
@@ -381,7 +241,7 @@ class Session:
 
         def job() -> None:
             with self._place(folder, make=True) as place:
-                self._written[name] = signature(write_file(place, file, data))
+                self.edits.written[name] = signature(write_file(place, file, data))
 
         self._later(job)
 
@@ -408,7 +268,7 @@ class Session:
         except OSError as error:
             raise explain(error, self.path / folder) from None
         found = []
-        for name in filter(_FOLDERS.fullmatch, inner):
+        for name in filter(FOLDERS.fullmatch, inner):
             below = f"{folder}/{name}"
             letters = self.taken(below, _EDIT, written=written)
             found += [(f"{below}/{file}", text, problem) for file, text, problem in letters]
@@ -429,7 +289,7 @@ class Session:
                     status = status_of(name, place)
                     if status is None or not stat.S_ISREG(status.st_mode):
                         continue
-                    if not written and self._written.get(f"{folder}/{name}") == signature(status):
+                    if not written and self.edits.written.get(f"{folder}/{name}") == signature(status):
                         continue
                     data = read_file(place, name)[0]
                     text, problem = _letter(data, most)
@@ -462,7 +322,7 @@ class Session:
             raise explain(error, self.path / name) from None
 
     def _place(self, folder: str, *, make: bool = False) -> contextlib.AbstractContextManager[int]:
-        return _place(self._fd, folder, make=make)
+        return open_below(self._fd, folder, make=make)
 
     def supersede(self, names: Iterable[str]) -> Path:
         """Move artifacts to the next `superseded/N/`, where they are kept; returns that folder."""
@@ -476,7 +336,7 @@ class Session:
                     for name in names:
                         with contextlib.suppress(FileNotFoundError):
                             os.rename(f"{name}.md", f"{name}.md", src_dir_fd=self._fd, dst_dir_fd=target)
-                        self._known.pop(name, None)
+                        self.edits.forget(name)
                     os.fsync(target)
             os.fsync(self._fd)
         except OSError as error:
@@ -514,22 +374,6 @@ class Session:
         return value
 
 
-@contextlib.contextmanager
-def _place(session: int, folder: str, *, make: bool = False) -> Iterator[int]:
-    """A folder of an open session, ten levels deep at most, open; raises `FileNotFoundError` where it is missing."""
-    if folder and not _FOLDERS.fullmatch(folder):
-        raise ValueError(f"{folder!r} is not a folder of a session")
-    fd = os.dup(session)
-    try:
-        for part in filter(None, folder.split("/")):
-            inner = open_or_make(part, fd) if make else open_directory(part, fd)
-            os.close(fd)
-            fd = inner
-        yield fd
-    finally:
-        os.close(fd)
-
-
 def _letter(data: bytes, most: int) -> tuple[str, str]:
     """What a person's file says, and what keeps it from being read."""
     if len(data) > most:
@@ -553,21 +397,3 @@ def _is_json(line: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _sweep_births(out: int) -> None:
-    """Remove half-made sessions whose maker was killed: old, and locked by nobody."""
-    for name in os.listdir(out):
-        if not _BIRTH.fullmatch(name):
-            continue
-        with contextlib.suppress(OSError), closing(open_directory(name, out)) as birth:
-            if time.time() - os.fstat(birth).st_mtime > _STALE:
-                fcntl.flock(birth, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _remove_birth(name, out)
-
-
-def _remove_birth(name: str, out: int) -> None:
-    """Remove the half-made directory of a session that was never born."""
-    import shutil
-
-    shutil.rmtree(name, ignore_errors=True, dir_fd=out)

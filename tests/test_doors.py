@@ -12,9 +12,10 @@ from pathlib import Path
 import click
 import pytest
 
+from cdo.births import Taken
 from cdo.errors import CdoError, UsageError
 from cdo.sessions import session_path
-from cdo.store import Session, Taken
+from cdo.store import Session
 from tests.harness import ROOT
 from tests.test_store import BAD
 from tests.watched import CHANGES, FILES, PROCESSES, SOCKETS, Seen, of, watched

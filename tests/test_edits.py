@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from cdo import store
+from cdo import edits, store
 from cdo.artifacts import from_file
 from cdo.durable import read_file
 from cdo.errors import SessionError
@@ -117,8 +117,8 @@ class Desk:
 
         # What the files themselves say of time is the machine's, which this clock knows nothing of.
         clock = SimpleNamespace(monotonic=lambda: self.now, time_ns=lambda: 0, sleep=self.pass_by)
-        patch.setattr(store, "time", clock)
-        patch.setattr(store, "asyncio", SimpleNamespace(sleep=self._sleep, wrap_future=asyncio.wrap_future))
+        patch.setattr(edits, "time", clock)
+        patch.setattr(edits, "asyncio", SimpleNamespace(sleep=self._sleep))
         patch.setattr(store, "read_file", read)
 
     async def _sleep(self, seconds: float) -> None:
@@ -164,7 +164,7 @@ def test_a_save_under_way_is_waited_for(tmp_path: Path, desk: Desk, way: Callabl
         else:
             assert f"begin new\n{LONG}end new\n" in asked, "half a save was read, or none"
             assert OLD not in asked
-            assert desk.waited >= store._QUIET / 0.02
+            assert desk.waited >= edits.QUIET / 0.02
         assert file.read_text() == text
         assert not b.told("note")
 
@@ -211,7 +211,7 @@ def test_what_a_person_makes_in_the_last_moment_stays(tmp_path: Path) -> None:
         file.unlink()
         gate = threading.Event()
         b.session._later(lambda: void(gate.wait(60)))
-        again = b.session.last_seen("t1-critic")
+        again = b.session.edits.last_seen("t1-critic")
         assert again and not again.edited
         b.session.write_again("t1-critic.md", again.as_found())
         file.write_text("mine\n")
@@ -297,8 +297,8 @@ def test_a_clock_that_was_set_back_makes_nobody_wait_long(tmp_path: Path, monkey
 def test_a_file_that_keeps_changing_ends_the_run_with_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "_RESTLESS", 0.3)
-    monkeypatch.setattr(store, "_QUIET", 60.0)
+    monkeypatch.setattr(edits, "RESTLESS", 0.3)
+    monkeypatch.setattr(edits, "QUIET", 60.0)
     with bench(tmp_path) as b:
         file = b.path / "t1-critic.md"
         with pytest.raises(SessionError, match=r"t1-critic\.md has been changing for 0\.3 seconds"):

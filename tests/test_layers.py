@@ -35,6 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cabal.acceptance", "cabal.bulletin", "cabal.fitting", "cabal.crew"),
     ("cabal.bounded", "cabal.filed", "cabal.references"),
     ("plots", "board", "blocks", "cabal.events", "markup", "diagrams", "skills", "trust", "vendors", "writer"),
+    ("births",),
     ("cabal.items", "cabal.reviewing"),
     ("cabal.replies", "cabal.layout"),
     ("cabal.discourse",),
@@ -48,7 +49,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cabal.reducer",),
     ("cabal.formats", "cabal.packs"),
     ("artifacts", "convergence", "documents", "proposal", "repository", "tools", "citations", "agents"),
-    ("evidence", "archive", "drawing"),
+    ("evidence", "archive", "drawing", "edits"),
     ("cabal.certificate",),
     (
         "standing",
@@ -107,7 +108,7 @@ PROGRAMS = (
     "cabal.state", "cabal.transaction", "cabal.tree", "cabal.writing",
 )  # fmt: skip
 HEAVY = ("litellm", "rich", "git", "watchfiles", "aiohttp", "xllamacpp")
-SESSION = ("durable", "writer", "store")  # what writes into sessions
+SESSION = ("durable", "births", "writer", "store")  # what writes into sessions
 # And files outside of them: what is trusted, installed skills, the index of past runs, what git leaves when it fails,
 # a replay's own copy, the embedded model's cache, an agent's own home.
 WRITERS = (*SESSION, "trust", "skill_commands", "catalogue", "git", "rehearsal", "backends.local", "backends.command")

@@ -24,7 +24,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cdo import artifacts, store, writer
+from cdo import artifacts, births, store, writer
 from cdo import sessions as module
 from cdo.artifacts import Artifact
 from cdo.durable import read_file, write_file
@@ -573,7 +573,7 @@ def test_birth_is_all_or_nothing_under_kill_9_at_every_operation(tmp_path: Path)
 
 def test_a_birth_that_is_under_way_is_not_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.rename
-    monkeypatch.setattr(store, "_STALE", -1.0)
+    monkeypatch.setattr(births, "_STALE", -1.0)
 
     def slow(source: Any, target: Any, **more: Any) -> None:
         if target == "cdo-slow":
