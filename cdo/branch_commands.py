@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdo.console import OUT, SESSION, dumps, print_text, session_archive
+from cdo.console import OUT, SESSION, ask_whose, dumps, print_text, session_archive
 from cdo.errors import CdoError, UsageError
 from cdo.run_options import CONSENT, LIMITS, NO_GIT, OUTPUT, STRICT, flags, preview, trusted
 from cdo.wording import flat, visible
@@ -58,6 +58,7 @@ def fork(session: str | None, **options: Any) -> None:
     as it is.
     """
     from cdo import forking, frozen, settings
+    from cdo.archive import Folder
     from cdo.content import Library
 
     library = Library.at(Path.cwd())
@@ -71,6 +72,8 @@ def fork(session: str | None, **options: Any) -> None:
     specs = _specs(plan, adjusted, library, options)
     if options["model"]:
         plan = forking.of_vendors(plan, {spec.name: spec.vendor for spec in specs})
+    if isinstance(archive, Folder) and not (options["trust"] or options["yes"]):
+        ask_whose(archive.path, plan.root, adjusted.adr_dir)
     plan = plan.model_copy(update={"root": _root(archive, plan, resolved)})
     shared = forking.shared(archive, turn)
     if not options["yes"]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from cdo.errors import CdoError, SessionError, UsageError
+from cdo.errors import CdoError, NeedsHuman, SessionError, UsageError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -41,6 +41,25 @@ def out_folder(out: str | None) -> Path:
     from cdo import settings
 
     return Path(settings.resolve({"out": out} if out else {}, library_here()).sure("out").values.out)
+
+
+def ask_whose(session: Path, root: str, adr_dir: str | None) -> None:
+    """Raise `NeedsHuman` where a session reads or writes elsewhere than around it and around here.
+
+    One that somebody else made, in a clone or on a branch, could so send files of this machine to a model. Whoever
+    gives --trust or --yes is not asked.
+    """
+    from cdo import repository
+
+    here, there = (repository.root_of(place) or place.resolve() for place in (Path.cwd(), session.absolute()))
+    around = [place for place in (here, there) if place != Path("/")]
+    for what, folder in (("reads files of", root and session / root), ("files its decision in", adr_dir)):
+        place = Path(os.path.realpath(folder)) if folder else here
+        if not any(place == near or (what != "reads files of" and near in place.parents) for near in around):
+            raise NeedsHuman(
+                f"The session {session} {what} {place}, which is neither around it nor around here.",
+                "If you began it so, go on with --trust; if somebody else made it, look at its session.yaml first.",
+            )
 
 
 def session_folder(name: str | None, out: str | None) -> Path:

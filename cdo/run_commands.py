@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdo.console import OUT, columns, complete_session, dumps, print_text
-from cdo.errors import CdoError, NeedsHuman, UsageError
+from cdo.console import OUT, ask_whose, columns, complete_session, dumps, print_text
+from cdo.errors import CdoError, UsageError
 from cdo.run_options import CONSENT, LIMITS, NO_GIT, OUTPUT, STRICT, flags, preview, trusted
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def resume_command(session: str | None, **options: Any) -> None:
             names = tuple(islice(cycle(options["model"]), len(names)))
         adjusted = frozen.adjusted(kept, resolved)
         if not (options["trust"] or options["yes"]):
-            _own(opened.path, kept.plan.root, adjusted.adr_dir)
+            ask_whose(opened.path, kept.plan.root, adjusted.adr_dir)
         specs = seating.specs(names, library, adjusted, os.environ, trusted(options))
         plan = kept.plan.with_models(names, {spec.name: spec.vendor for spec in specs})
         problem = opened.read("00-input.md") or ""
@@ -298,24 +298,6 @@ def _context(options: Mapping[str, Any], resolved: Resolved, specs: Sequence[Mod
     if root is None:
         return (given or Context((), (), 0)).markdown()
     return repository.survey(root, problem, budget, given)
-
-
-def _own(session: Path, root: str, adr_dir: str | None) -> None:
-    """Raise `NeedsHuman` where a session reads or writes elsewhere than around it and around here.
-
-    One that somebody else made, in a clone or on a branch, could so send files of this machine to a model.
-    """
-    from cdo import repository
-
-    here, there = (repository.root_of(place) or place.resolve() for place in (Path.cwd(), session.absolute()))
-    around = [place for place in (here, there) if place != Path("/")]
-    for what, folder in (("reads files of", root and session / root), ("files its decision in", adr_dir)):
-        place = Path(os.path.realpath(folder)) if folder else here
-        if not any(place == near or (what != "reads files of" and near in place.parents) for near in around):
-            raise NeedsHuman(
-                f"The session {session} {what} {place}, which is neither around it nor around here.",
-                "If you began it so, go on with --trust; if somebody else made it, look at its session.yaml first.",
-            )
 
 
 def _recalled(resolved: Resolved, library: Library, problem: str, context: str) -> tuple[str, str]:

@@ -4,8 +4,8 @@ Two kinds of files matter. `calls/NNNN.jsonl` hold the recorded exchanges, one f
 committed together: they are what a resume replays. Artifacts (`t1-critic.md`, …) are readable projections of them,
 unless a person edited them: then they win. `journal.jsonl` tells what happened and decides nothing.
 
-`durable` has what makes a file safe, `births` how a session begins, `edits` what a person does to its files, `writer` the
-thread that writes, `sessions` what can be read without owning one.
+`durable` has what makes a file safe, `births` how a session begins, `edits` what a person does to its files,
+`writer` the thread that writes, `sessions` what can be read without owning one.
 """
 
 from __future__ import annotations

@@ -454,7 +454,7 @@ def test_files_that_became_stale_exit_6_where_nobody_can_be_asked(cdo: Desk, pro
     assert (cdo.session() / "superseded/1/t1-critic.md").is_file()
 
 
-def test_a_session_that_reads_or_writes_elsewhere_is_resumed_after_a_yes(cdo: Desk, provider: Provider) -> None:
+def test_a_session_that_reads_or_writes_elsewhere_goes_on_after_a_yes(cdo: Desk, provider: Provider) -> None:
     """Whoever made it wrote its session.yaml: it must not decide which files of this machine a model is shown."""
     elsewhere = cdo.path.parent / "elsewhere"
     elsewhere.mkdir()
@@ -470,6 +470,8 @@ def test_a_session_that_reads_or_writes_elsewhere_is_resumed_after_a_yes(cdo: De
         frozen.write_text(changed)
         done = cdo("resume", "a", "-q", "--max-calls", "9")
         explained(done, 6, str(elsewhere), "neither around it nor around here", "--trust")
+        forked = cdo("fork", "a", "--turn", "0", "--no-run")
+        explained(forked, 6, str(elsewhere), "neither around it nor around here", "--trust")
     assert len(provider.calls) == asked
     cdo("resume", "a", "-q", "--max-calls", "9", "--trust").ok()
 
