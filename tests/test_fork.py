@@ -183,7 +183,7 @@ def test_a_run_in_progress_can_be_forked(cdo: Desk, provider: Provider) -> None:
     process.communicate()
 
 
-@pytest.mark.parametrize("wait", [0.0, 0.002, 0.01, 0.03])
+@pytest.mark.parametrize("wait", [0.002, 0.03, *(pytest.param(wait, marks=pytest.mark.slow) for wait in (0.0, 0.01))])
 def test_a_fork_that_is_killed_leaves_all_of_a_session_or_none(ran: Desk, provider: Provider, wait: float) -> None:
     import time
 

@@ -192,7 +192,7 @@ def test_a_letter_before_the_next_turn_is_told_with_it(letters: Path, paused_tea
     assert "before_turn: 2" in message
 
 
-@pytest.mark.parametrize("calls", [2, 5, 9])
+@pytest.mark.parametrize("calls", [5, *(pytest.param(calls, marks=pytest.mark.slow) for calls in (2, 9))])
 def test_a_team_that_was_killed_is_the_same_team_after_a_resume(
     cdo: Desk, provider: Provider, calls: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

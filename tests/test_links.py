@@ -47,7 +47,9 @@ def plant(session: Path, name: str, victim: Path) -> bool:
     return True
 
 
-@pytest.mark.parametrize("mode", ["think", "team", "mission"])
+@pytest.mark.parametrize(
+    "mode", ["think", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("team", "mission"))]
+)
 def test_a_link_in_place_of_anything_that_a_run_writes(
     tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

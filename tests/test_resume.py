@@ -653,6 +653,7 @@ CANARIES = {
 }
 
 
+@pytest.mark.slow  # thirty of them are looked for in test_secrets
 def test_no_secret_of_the_environment_reaches_a_file_or_the_terminal(empty: Place, p: Provider) -> None:
     every = " | ".join(CANARIES.values())
 
