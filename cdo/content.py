@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cdo.errors import ContentError
-from cdo.ignore import read_regular
+from cdo.opening import read_regular
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cdo.errors import UsageError
-from cdo.ignore import Descent, rules_above
+from cdo.ignore import rules_above
+from cdo.opening import Descent
 from cdo.secrets import secret_name
 from cdo.tree import (
     BINARY,

@@ -210,7 +210,7 @@ def _leads_out(folder: Path, base: Path) -> bool:
 
 def _state(file: Path, data: bytes) -> str:
     """Whether a file is "missing", holds the "same", or "differs"."""
-    from cdo.ignore import read_regular
+    from cdo.opening import read_regular
 
     try:
         return "same" if read_regular(file, len(data) + 1) == data else "differs"

@@ -19,8 +19,8 @@ from typing import Any, Literal
 from cdo import strict_yaml
 from cdo.content import line, user_folder
 from cdo.errors import ConfigError, SessionError, UsageError
-from cdo.ignore import read_regular
 from cdo.markup import line_breaks, split_front_matter
+from cdo.opening import read_regular
 from cdo.skills import SkillCard, slug
 from cdo.trust import Trust
 from cdo.wording import counted, flat

@@ -20,7 +20,7 @@ from pydantic import ConfigDict, Field
 from cdo.blocks import Block, validate
 from cdo.content import MEND, Library
 from cdo.errors import ContentError
-from cdo.ignore import Descent
+from cdo.opening import Descent
 from cdo.schemas import Schema
 from cdo.tree import (
     IGNORED,

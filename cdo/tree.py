@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cdo.ignore import Descent, Rules, present, rules_above
+from cdo.ignore import Rules, rules_above
+from cdo.opening import Descent, present
 from cdo.secrets import SECRET_FOLDERS, called, secret_in, secret_name
 
 MAX_BYTES = 1_000_000  # a larger file that nobody named is data, not reading matter

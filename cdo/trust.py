@@ -20,7 +20,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 
 from cdo.errors import ConfigError
-from cdo.ignore import read_regular
+from cdo.opening import read_regular
 from cdo.schemas import Schema
 
 MAX_BYTES = 4_000_000

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from cdo import context, ignore, tree
+from cdo import context, opening, tree
 from cdo.context import Context, estimate_tokens, gather
 from cdo.errors import UsageError
 from cdo.secrets import secret_in
@@ -196,7 +196,7 @@ def test_special_files_are_never_waited_for(tmp_path: Path, kind: str, monkeypat
         if kind != "device":
             assert why(gather([Path("d")], tmp_path, PLENTY)) == {"d/special.md": "not a regular file"}
         with pytest.raises(OSError):  # even if it took the place of a file just now
-            ignore.read_regular(special, 10)
+            opening.read_regular(special, 10)
 
 
 @contextmanager

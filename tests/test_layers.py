@@ -29,9 +29,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     ("cabal.facts",),
     ("cabal.state",),
-    ("durable", "gauge", "gbnf", "ignore", "sandbox", "secrets", "signals", "wording"),  # what needs no other part
-    ("hypertext", "spent", "strict_yaml", "words", "policy", "tree", "ranking", "sessions", "git", "queries"),
-    ("schemas", "bd"),
+    ("durable", "gauge", "gbnf", "opening", "sandbox", "secrets", "signals", "wording"),  # what needs no other part
+    ("hypertext", "ignore", "spent", "strict_yaml", "words", "policy", "ranking", "sessions", "git", "queries"),
+    ("schemas", "bd", "tree"),
     ("cabal.acceptance", "cabal.bulletin", "cabal.fitting", "cabal.crew"),
     ("cabal.bounded", "cabal.filed", "cabal.references"),
     ("plots", "board", "blocks", "cabal.events", "markup", "diagrams", "skills", "trust", "vendors", "writer"),
