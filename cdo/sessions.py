@@ -83,13 +83,13 @@ def read_session(path: Path) -> list[dict[str, Any]]:
         raise explain(error, subject(path, error)) from None
 
 
-def read_groups(session: int, name: str) -> tuple[list[dict[str, Any]], int]:
-    """All records of an open session directory in order, and the number of its last group."""
+def read_groups(session: int, name: str) -> tuple[list[dict[str, Any]], list[int]]:
+    """All records of an open session directory in order, and the numbers of its groups."""
     records: list[dict[str, Any]] = []
     try:
         calls = open_directory("calls", session)
     except FileNotFoundError:
-        return records, 0
+        return records, []
     with closing(calls):
         groups = sorted((int(match[1]), match[0]) for match in map(_GROUP.fullmatch, os.listdir(calls)) if match)
         for _, entry in groups:
@@ -98,7 +98,7 @@ def read_groups(session: int, name: str) -> tuple[list[dict[str, Any]], int]:
             except OSError as error:
                 raise explain(error, f"{name}/calls/{entry}") from None
             records += group_records(data, f"{name}/calls/{entry}")
-    return records, groups[-1][0] if groups else 0
+    return records, [number for number, _ in groups]
 
 
 def group_number(file: str) -> int:

@@ -136,10 +136,14 @@ class Session:
                 os.fsync(place)
 
     def _load_records(self) -> int:
-        """Read what is recorded; returns the number of the last group."""
-        self.records, group = read_groups(self._fd, self.path.name)
+        """Read what is recorded, and name what is missing of it; returns the number of the last group."""
+        self.records, groups = read_groups(self._fd, self.path.name)
         self._texts = {record["sha256"] for record in self.records if record["kind"] == "text"}
-        return group
+        last = max(groups, default=0)
+        if gone := [f"{number:04d}.jsonl" for number in range(1, last) if number not in groups]:
+            others = f" and {len(gone) - 1} more" if gone[1:] else ""
+            self.notes.append(f"calls/{gone[0]}{others}: not there; answers that it held may be asked for again")
+        return last
 
     def _mend_journal(self) -> None:
         """Drop a torn last line, and say so; damaged lines in the middle are named and left.

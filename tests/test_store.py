@@ -850,7 +850,25 @@ def test_a_damaged_group_is_named(tmp_path: Path) -> None:
         file.write_bytes(junk)
         refused(lambda: Session.open(path), "cdo-a/calls/0002.jsonl is damaged")
     file.write_bytes(whole)
-    Session.open(path).close()
+    again = Session.open(path)
+    again.close()
+    assert again.notes == []
+
+
+def test_a_group_that_is_missing_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "cdo-a"
+    session = new(path)
+    for number in range(1, 5):
+        commit(session, {"kind": "answer", "n": number})
+    session.close()
+    (path / "calls" / "0002.jsonl").unlink()
+    (path / "calls" / "0003.jsonl").unlink()
+    again = Session.open(path)
+    assert again.notes == ["calls/0002.jsonl and 1 more: not there; answers that it held may be asked for again"]
+    assert [record["n"] for record in again.records] == [1, 4]
+    commit(again, {"kind": "answer", "n": 5})
+    again.close()
+    assert (path / "calls" / "0005.jsonl").exists()
 
 
 def journal(path: Path) -> list[Any]:
