@@ -301,5 +301,6 @@ def test_forty_runs_in_one_process_leave_nothing_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_thousand_runs_in_one_process_leave_nothing_behind(tmp_path: Path) -> None:
     runs_leave_nothing(tmp_path, 1000)

@@ -98,6 +98,7 @@ def test_what_no_longer_applies_is_named(little: Path, defect: Defect, problem: 
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_all_of_them_are_caught(record_property: Callable[[str, object], None]) -> None:
     results = survey(EVERY)
     record_property("defects", len(results))

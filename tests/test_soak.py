@@ -40,6 +40,7 @@ def test_a_few_runs_that_die_under_faults_end_as_promised(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_two_hundred_runs_that_die_under_faults_end_as_promised(tmp_path: Path) -> None:
     results = soak([planned(0, number, 0.2) for number in range(200)], tmp_path, 4, lambda _: None)
     undisturbed(results)
