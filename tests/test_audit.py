@@ -418,6 +418,7 @@ def test_another_model_that_decides_otherwise_changes_it(run: Desk, p: Provider)
     assert "A stages it, B drops it" in text and text.count("| changed |") == 2
 
 
+@pytest.mark.slow
 def test_two_models_sit_in_turn_and_judge_each_other(run: Desk, p: Provider) -> None:
     p.script = decides("gpt-4.1-nano")
     done = run("audit", "a", "-m", MINI, "-m", NANO, "--json").ok().json
@@ -451,6 +452,7 @@ def test_a_reader_who_prefers_what_comes_first_leaves_it_unclear(run: Desk, p: P
     assert run("audit", "a", "-m", MINI, "--json", "--orders", "1").ok().json["status"] == "unclear"
 
 
+@pytest.mark.slow
 def test_an_order_that_nobody_sums_up_is_told_and_does_not_count(run: Desk, p: Provider) -> None:
     p.faults = [Fault(status=400, call="t2-synthesis")]
     done = run("audit", "a", "-m", MINI, "--strict", "--json").failed(3).json
@@ -498,6 +500,7 @@ def test_a_dry_run_sends_and_makes_nothing(run: Desk, p: Provider) -> None:
     assert p.calls == [] and run.sessions() == [run.session()]
 
 
+@pytest.mark.slow
 def test_the_default_is_a_model_of_another_vendor(run: Desk, p: Provider) -> None:
     env = {"ANTHROPIC_API_KEY": "x-test-key-654321", "ANTHROPIC_API_BASE": p.url}
     plan = run("audit", "a", "--dry-run", "--json", env=env).ok().json
@@ -566,6 +569,7 @@ def test_the_options_of_a_run_are_those_of_an_audit(run: Desk, p: Provider) -> N
     run("audit", "a", "-m", MINI, "--timeout", "1", "--session", "s").failed(5, "time limit")
 
 
+@pytest.mark.slow
 def test_a_projects_agent_sits_in_the_chair_only_with_trust(run: Desk, p: Provider) -> None:
     run.write(".cdo/dispatch/agents/mine.yaml", AGENT)
     path = run.write("../bin/mine-agent", "#!/bin/sh\n")
@@ -616,6 +620,7 @@ def test_another_version_of_cdo_is_said(run: Desk, p: Provider) -> None:
     assert f"a was made by cdo 0.0.1; the audit asks in the words of {__version__}." in notes
 
 
+@pytest.mark.slow
 def test_a_missing_voice_and_a_mended_answer_can_be_audited(run: Desk, p: Provider) -> None:
     def script(info: RequestInfo) -> Answer | None:
         if info.kind == "synthesis":

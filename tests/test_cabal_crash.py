@@ -429,7 +429,7 @@ def costs_are_counted_once(place: Place) -> None:
 
 @pytest.mark.parametrize(
     "call",
-    ["t1-critic", *(pytest.param(call, marks=pytest.mark.slow) for call in ("t1-synthesis", "final", "r1-inspect"))],
+    [pytest.param(call, marks=pytest.mark.slow) for call in ("t1-critic", "t1-synthesis", "final", "r1-inspect")],
 )
 def test_a_mission_killed_in_a_deliberation_goes_on_in_it(call: str, decided: Mission, tmp_path: Path) -> None:
     with decided.provider() as p:

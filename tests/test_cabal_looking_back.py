@@ -199,6 +199,7 @@ def test_what_cdo_wrote_before_it_was_killed_is_nobodys_edit(todo: Desk, provide
     assert subjects(todo.path)[:5] == ROUNDS and len(subjects(todo.path)) == 6
 
 
+@pytest.mark.slow
 def test_a_raised_cap_makes_new_commits_of_what_is_new(todo: Desk) -> None:
     todo(*TEAM, "-q", "--max-calls", "6", REQUEST).failed(3)
     first = subjects(todo.path)
@@ -213,6 +214,7 @@ def test_a_raised_cap_makes_new_commits_of_what_is_new(todo: Desk) -> None:
 # -- questions -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_mission_that_waits_says_so_everywhere(todo: Desk, provider: Provider) -> None:
     provider.script = told({"r1-plan": question("Cookies?", "yes", "no"), "r1-plan-2": todo_script_of("r1-plan")})
     todo(*TEAM, REQUEST).failed(6, "Cookies?")

@@ -619,6 +619,7 @@ def grown(state: State, number: int) -> State:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_large_mission_is_a_small_page() -> None:
     told = large()
     session = kept(told)

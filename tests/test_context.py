@@ -578,6 +578,7 @@ def test_the_same_tree_gives_the_same_bytes(tmp_path: Path) -> None:
     assert one == two and "over the budget" in one
 
 
+@pytest.mark.slow
 def test_five_thousand_files_take_less_than_two_seconds(tmp_path: Path) -> None:
     write(tmp_path, {f"p{n % 40}/q{n % 400}/m{n}.py": f"value = {n}\n" * 300 for n in range(5000)})
     write(tmp_path, {".gitignore": "\n".join(f"*.x{n}\ndir{n}/" for n in range(50))})

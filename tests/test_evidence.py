@@ -168,6 +168,7 @@ def test_a_voice_that_cites_nothing_leaves_no_word_about_citations(checkout: Des
     assert "citations" not in (checkout.session() / "FINAL.md").read_text().lower()
 
 
+@pytest.mark.slow
 def test_tools_work_through_litellm_too(checkout: Desk, provider: Provider) -> None:
     """The Messages protocol carries uses and results of tools as blocks of content."""
 

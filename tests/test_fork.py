@@ -377,6 +377,7 @@ def test_a_run_at_its_cap_has_one_more_turn_or_as_many_as_asked(ran: Desk, provi
     explained(ran("fork", "a", "--turns", "3", "--no-run"), 2, "at least 4 turns")
 
 
+@pytest.mark.slow
 def test_a_conflict_is_not_asked_about_again_after_the_shared_turn(cdo: Desk, provider: Provider) -> None:
     provider.script = lambda info: (
         Answer(sensitive(info).text.replace("severity: 4", "severity: 9"))  # type: ignore[union-attr]
@@ -470,6 +471,7 @@ def test_a_team_with_its_person_repeats_nothing_and_is_asked_about_the_changed_p
     assert not any("Chile" in text for text in found.values())
 
 
+@pytest.mark.slow
 def test_debug_is_forked_within_its_phases(cdo: Desk, provider: Provider) -> None:
     provider.script = case
     cdo("debug", *A, "Gateway crashes").ok()
@@ -497,6 +499,7 @@ def test_a_parliament_keeps_its_seats_and_sits_again(cdo: Desk, provider: Provid
     assert "Focus: the day after" in prompts(provider)["t4-critic"]
 
 
+@pytest.mark.slow
 def test_tools_and_checked_citations_are_shared(cdo: Desk, provider: Provider) -> None:
     cdo.write("gateway.py", "pool = Pool(8)\n")
 

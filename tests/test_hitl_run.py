@@ -74,8 +74,8 @@ def test_done_ends_with_the_result(paused: Desk, provider: Provider) -> None:
         ("voices: [critic\nwidth: 2\n", "line 2"),
         ("voices:\n  - role: critic\n  - role: ../etc\n", "line 3, column 11"),
         ("decision: done\n", "before the first turn there is nothing"),
-        ("rounds: 3\n", "`rounds` is not a key"),
-        ("", "is empty"),
+        pytest.param("rounds: 3\n", "`rounds` is not a key", marks=pytest.mark.slow),
+        pytest.param("", "is empty", marks=pytest.mark.slow),
     ],
 )
 def test_a_broken_plan_is_explained_and_nothing_is_lost(
@@ -192,7 +192,8 @@ def test_a_letter_before_the_next_turn_is_told_with_it(letters: Path, paused_tea
     assert "before_turn: 2" in message
 
 
-@pytest.mark.parametrize("calls", [5, *(pytest.param(calls, marks=pytest.mark.slow) for calls in (2, 9))])
+@pytest.mark.parametrize("calls", [2, 5, 9])
+@pytest.mark.slow
 def test_a_team_that_was_killed_is_the_same_team_after_a_resume(
     cdo: Desk, provider: Provider, calls: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -215,6 +215,7 @@ def _command(place: Path) -> Adapter:
     )
 
 
+@pytest.mark.slow
 def test_an_agent_that_is_given_up_at_any_step_leaves_nothing_behind(tmp_path: Path) -> None:
     adapter = _command(tmp_path)
 
@@ -239,7 +240,7 @@ def test_an_agent_that_is_given_up_at_any_step_leaves_nothing_behind(tmp_path: P
 CHEAP = ("chat streamed", "chat whole", "litellm anthropic/claude-x", "litellm openai/x", "command")
 
 
-@pytest.mark.parametrize("name", CHEAP)
+@pytest.mark.parametrize("name", [CHEAP[0], *(pytest.param(name, marks=pytest.mark.slow) for name in CHEAP[1:])])
 def test_a_hundred_calls_leave_nothing_behind(adapter: Adapter) -> None:
     leaks_nothing(adapter, 100)
 

@@ -207,6 +207,7 @@ def test_list_has_a_head_and_keeps_to_the_width_of_a_terminal(library: Desk) -> 
     assert "\x1b" not in "".join(wide)
 
 
+@pytest.mark.slow
 def test_a_narrow_terminal_goes_without_columns_and_no_row_wraps(bare: Desk, finished: Desk) -> None:
     out = bare.path / "tmp"
     out.mkdir()

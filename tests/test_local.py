@@ -380,6 +380,7 @@ def test_a_child_that_gave_signs_of_life_is_kept_when_a_call_is_given_up(
     running(path, use)
 
 
+@pytest.mark.slow
 def test_a_run_outlives_an_embedded_model_that_crashes_and_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -296,6 +296,7 @@ def test_a_reply_that_is_no_reply_is_asked_for_three_times(tmp_path: Path, p: Pr
 
 
 @pytest.mark.parametrize("kind", [Fault.TRUNCATED, Fault.OVERFLOW, Fault.LENGTH, Fault.REFUSED])
+@pytest.mark.slow
 def test_a_run_with_the_embedded_model(
     tmp_path: Path, p: Provider, kind: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:

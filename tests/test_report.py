@@ -265,6 +265,7 @@ def test_what_was_weighed_is_no_longer_told(told: Desk, tmp_path: Path) -> None:
     assert f"A person edited {stories.EDITED};" in section(page_of(desk.session()), "files")
 
 
+@pytest.mark.slow
 def test_an_audit_leads_with_its_verdict_and_keeps_what_it_says(told: Desk, tmp_path: Path) -> None:
     with Provider(script=stories.told) as running:
         desk = replace(told, path=Path(shutil.copytree(told.path, tmp_path / "w" / "work")), url=running.url)

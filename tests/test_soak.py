@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGINT, SIGKILL, SIGTERM
@@ -41,11 +41,15 @@ def test_a_few_runs_that_die_under_faults_end_as_promised(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_two_hundred_runs_that_die_under_faults_end_as_promised(tmp_path: Path) -> None:
+def test_two_hundred_runs_that_die_under_faults_end_as_promised(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     results = soak([planned(0, number, 0.2) for number in range(200)], tmp_path, 4, lambda _: None)
     undisturbed(results)
     sums = {what: sum(result.counts[what] for result in results) for what in ("SIGKILL", "SIGINT", "SIGTERM")}
     assert min(sums.values()) >= 30, sums
+    record_property("runs", len(results))
+    record_property("signals", sum(sums.values()))
     faulty, requests = (sum(result.counts[what] for result in results) for what in ("faulty", "requests"))
     assert faulty / requests > 0.15
 

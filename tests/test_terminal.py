@@ -68,7 +68,9 @@ def place(tmp_path: Path) -> Iterator[tuple[Place, Provider]]:
 RUN: Sequence[str] = ("think", "-m", "openai/gpt-4.1", "--width", "2", "--turns", "2", "--session", "a", QUESTION)
 
 
-@pytest.mark.parametrize(("answer", "status", "turns"), [("1", "max_turns", 2), ("2", "stopped", 1)])
+@pytest.mark.parametrize(
+    ("answer", "status", "turns"), [("1", "max_turns", 2), pytest.param("2", "stopped", 1, marks=pytest.mark.slow)]
+)
 def test_a_conflict_asks_and_follows_the_answer(
     place: tuple[Place, Provider], answer: str, status: str, turns: int
 ) -> None:

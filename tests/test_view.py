@@ -791,6 +791,7 @@ def test_in_a_terminal() -> None:
     assert "\x1b[2J" not in seen.raw
 
 
+@pytest.mark.slow
 def test_no_color_is_honoured() -> None:
     assert not COLOUR.search(terminal(env={"NO_COLOR": "1"}).raw)
     assert COLOUR.search(terminal(env={"NO_COLOR": ""}).raw)
