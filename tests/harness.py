@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -310,6 +310,13 @@ def needs_module(name: str) -> None:
     """Skips the test where an optional module is not installed."""
     if importlib.util.find_spec(name) is None:
         lacking(name, f"{name} is not installed")
+
+
+def sampled(values: Iterable[Any], fast: Collection[Any]) -> list[Any]:
+    """Parameters of a test, of which only the `fast` ones are in the fast part of the tests."""
+    values = list(values)
+    assert all(value in values for value in fast)
+    return [value if value in fast else pytest.param(value, marks=pytest.mark.slow) for value in values]
 
 
 @functools.cache

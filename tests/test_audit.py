@@ -393,6 +393,7 @@ def test_a_decision_that_another_chair_shares_survives(run: Desk, p: Provider) -
     assert "The same: 9 files" in run("replay", "a-audit", "--strict").ok().out
 
 
+@pytest.mark.slow
 def test_nobody_is_told_who_wrote_what(run: Desk, p: Provider) -> None:
     run("audit", "a", "-m", MINI).ok()
     prompts = [info.prompt for info in p.calls]

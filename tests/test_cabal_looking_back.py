@@ -465,14 +465,9 @@ def test_missions_are_set_side_by_side_and_never_beside_a_deliberation(todo: Des
 
 @pytest.mark.parametrize(
     "how",
-    [
-        "done",
-        *(
-            pytest.param(how, marks=pytest.mark.slow)
-            for how in ("asking", "unfinished", "unresolved", "torn", "empty")
-        ),
-    ],
+    ["done", "asking", "unfinished", "unresolved", "torn", "empty"],
 )
+@pytest.mark.slow
 def test_no_command_breaks_on_a_mission(todo: Desk, provider: Provider, how: str) -> None:
     if how == "unfinished":
         broken_off(todo, provider, "r2-plan")

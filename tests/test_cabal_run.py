@@ -367,6 +367,7 @@ def test_a_cap_of_rounds_ends_unresolved_with_what_is_missing(todo: Desk) -> Non
     todo("verify", "a").ok()
 
 
+@pytest.mark.slow
 def test_a_higher_cap_of_rounds_goes_on_for_good(todo: Desk, provider: Provider) -> None:
     todo(*TEAM, "--rounds", "1", "-q", REQUEST).failed(3)
     provider.reset()

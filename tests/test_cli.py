@@ -229,6 +229,7 @@ def test_the_problem_comes_from_a_pipe_a_file_or_a_dash(cdo: Desk, provider: Pro
     assert provider.requests == []
 
 
+@pytest.mark.slow
 def test_odd_problems_survive_the_whole_way(cdo: Desk, provider: Provider) -> None:
     """Large, hostile or odd: what was asked is what is stored, sent and shown, and nothing acts on a terminal."""
     problems = {

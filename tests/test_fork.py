@@ -20,7 +20,7 @@ from cdo.plan import Change
 from cdo.sessions import group_file, read_session
 from tests.answers import Answer, RequestInfo, synthesis_text
 from tests.conftest import A, Desk, explained
-from tests.harness import QUESTION, Done, exchanges, sensitive, tree, wait_for
+from tests.harness import QUESTION, Done, exchanges, sampled, sensitive, tree, wait_for
 from tests.provider import Provider
 from tests.repositories import git, repository
 from tests.test_deliberate import plan
@@ -183,7 +183,7 @@ def test_a_run_in_progress_can_be_forked(cdo: Desk, provider: Provider) -> None:
     process.communicate()
 
 
-@pytest.mark.parametrize("wait", [0.002, 0.03, *(pytest.param(wait, marks=pytest.mark.slow) for wait in (0.0, 0.01))])
+@pytest.mark.parametrize("wait", sampled((0.0, 0.002, 0.01, 0.03), (0.002, 0.03)))
 def test_a_fork_that_is_killed_leaves_all_of_a_session_or_none(ran: Desk, provider: Provider, wait: float) -> None:
     import time
 

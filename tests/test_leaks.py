@@ -27,6 +27,7 @@ from tests import agents
 from tests.answers import RequestInfo
 from tests.backends import request
 from tests.faults import Fault
+from tests.harness import sampled
 from tests.provider import Provider
 from tests.test_command import claude
 from tests.test_runner import VOICES, bench, hang, once, until
@@ -240,7 +241,7 @@ def test_an_agent_that_is_given_up_at_any_step_leaves_nothing_behind(tmp_path: P
 CHEAP = ("chat streamed", "chat whole", "litellm anthropic/claude-x", "litellm openai/x", "command")
 
 
-@pytest.mark.parametrize("name", [CHEAP[0], *(pytest.param(name, marks=pytest.mark.slow) for name in CHEAP[1:])])
+@pytest.mark.parametrize("name", sampled(CHEAP, CHEAP[:1]))
 def test_a_hundred_calls_leave_nothing_behind(adapter: Adapter) -> None:
     leaks_nothing(adapter, 100)
 

@@ -257,6 +257,7 @@ def test_search_prints_who_when_and_the_passage(library: Desk) -> None:
     assert "\x1b[1mMove\x1b[0m \x1b[1mbilling\x1b[0m in two steps." in shown
 
 
+@pytest.mark.slow
 def test_search_takes_words_as_words(library: Desk) -> None:
     cases: list[tuple[list[str], set[str]]] = [
         (["billing"], {"new", "old"}),

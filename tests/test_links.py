@@ -10,6 +10,7 @@ import pytest
 
 from cdo.budget import Limits
 from cdo.errors import SessionError
+from tests.harness import sampled
 from tests.test_unbounded import Run, more
 
 MARK = "VICTIM"
@@ -47,9 +48,7 @@ def plant(session: Path, name: str, victim: Path) -> bool:
     return True
 
 
-@pytest.mark.parametrize(
-    "mode", ["think", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("team", "mission"))]
-)
+@pytest.mark.parametrize("mode", sampled(("think", "team", "mission"), ("think",)))
 def test_a_link_in_place_of_anything_that_a_run_writes(
     tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -464,6 +464,7 @@ def test_calls_share_a_slot_a_prefix_and_a_child(model: Path) -> None:
 
 
 @pytest.mark.model
+@pytest.mark.slow
 def test_a_killed_child_costs_one_call(model: Path) -> None:
     async def use(backend: LocalBackend) -> None:
         def kill_once(piece: str) -> None:

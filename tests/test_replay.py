@@ -21,7 +21,7 @@ from cdo.types import ToolCall
 from tests.answers import Answer, RequestInfo, agent_text, synthesis_text
 from tests.conftest import A, Desk
 from tests.faults import Fault
-from tests.harness import QUESTION, ROOT, kill_group, sensitive, wait_for
+from tests.harness import QUESTION, ROOT, kill_group, sampled, sensitive, wait_for
 from tests.provider import Provider
 from tests.test_modes_run import case, house
 
@@ -169,7 +169,9 @@ KINDS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind", sampled(KINDS, (plain, edited, hitl, debug, tools, forked)), ids=lambda kind: kind.__name__
+)
 def test_todays_code_makes_the_same_bytes_of_the_record(
     kind: Callable[[Desk, Provider], None], cdo: Desk, provider: Provider
 ) -> None:

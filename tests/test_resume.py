@@ -28,6 +28,7 @@ from tests.harness import (
     finish,
     kill_group,
     same,
+    sampled,
     sensitive,
     tree,
     wait_for,
@@ -172,7 +173,10 @@ def test_a_lower_cap_stops_and_a_higher_one_goes_on(whole: tuple[Place, Done], e
     assert {name for name in left if left[name] != right.get(name)} == {"session.yaml"}, "the frozen cap"
 
 
-@pytest.mark.parametrize("cap", [("--max-tokens", "12000"), ("--budget", "0.06"), ("--timeout", "4")])
+CAPS = (("--max-tokens", "12000"), ("--budget", "0.06"), ("--timeout", "4"))
+
+
+@pytest.mark.parametrize("cap", sampled(CAPS, CAPS[1:2]))
 def test_every_cap_ends_with_5_and_can_be_raised(empty: Place, p: Provider, cap: tuple[str, str]) -> None:
     p.faults = [Fault(hang="headers", call="t2-*")] if cap[0] == "--timeout" else []
     empty.run("--turns", "2", *cap, timeout=60).failed(5, "is reached", "resume")  # what hangs does so for ever
@@ -408,7 +412,7 @@ COSMETIC = {
 }
 
 
-@pytest.mark.parametrize("kind", COSMETIC)
+@pytest.mark.parametrize("kind", sampled(COSMETIC, ("line ends", "byte order mark", "the order of the keys")))
 def test_a_cosmetic_edit_changes_nothing(done: Place, p: Provider, kind: str) -> None:
     COSMETIC[kind](done.session())
     before = artifact_files(done.session())
@@ -437,7 +441,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("kind", BROKEN)
+@pytest.mark.parametrize("kind", sampled(BROKEN, ("front matter", "the directive", "a role like a path")))
 def test_a_broken_edit_is_told_with_its_place_and_loses_nothing(done: Place, p: Provider, kind: str) -> None:
     name, old, new, told, placed = BROKEN[kind]
     session = done.session()
