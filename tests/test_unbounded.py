@@ -39,6 +39,7 @@ from cdo.types import Event, OnText, Request, Response, ToolCall, Usage
 from cdo.words import parse, vocabulary
 from tests.answers import Answer, RequestInfo, default_answer, synthesis_text
 from tests.cabal_team import busy_script
+from tests.harness import sampled
 from tests.test_cabal_program import crew
 from tests.test_modes_run import case, house
 
@@ -204,10 +205,11 @@ TOGETHER = [(mode, "more") for mode in MODES] + [
 ]
 
 
-@pytest.mark.parametrize(("mode", "says"), TOGETHER)
+@pytest.mark.parametrize("case", sampled(TOGETHER, TOGETHER[::2]), ids="-".join)
 def test_a_run_ends_by_itself_and_under_every_cap(
-    tmp_path: Path, mode: str, says: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, case: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    mode, says = case
     whole = Run(tmp_path / "whole", mode, MODELS[says], Limits(), monkeypatch)
     tries = Counter(record["call"] for record in whole.records)
     assert len(tries) <= told(mode), "no call but those that a person was told of"
