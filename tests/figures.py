@@ -90,7 +90,7 @@ def table(every: Iterable[Case]) -> str:
     lines = [
         f"{len(every):,} tests, {failed} failed, {sum(case.seconds for case in every):,.0f} s of tests. "
         f"{time.strftime('%Y-%m-%d')}, "
-        f"{f'commit {commit.strip()}, ' if commit.strip() else ''}{platform.system()} {platform.release()} with "
+        f"{f'commit {commit.strip()}, ' if commit.strip() else ''}{platform.system()} with "
         f"{os.cpu_count()} cores, Python {platform.python_version()}, git {' '.join(git)}, {programs}.",
         "",
         "| what is shown | cases | result | seconds | tests |",
