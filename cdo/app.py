@@ -27,13 +27,13 @@ from cdo.durable import file_new, names_in
 from cdo.ending import Outcome
 from cdo.errors import CdoError, Interrupted, SessionError
 from cdo.final import add_to_section, final_section
-from cdo.frozen import redactor
 from cdo.markup import sections
 from cdo.models import ModelSpec
 from cdo.people import Human
 from cdo.plan import AUDIT, Plan
 from cdo.results import Result
 from cdo.runner import Runner, totals
+from cdo.secrets import redactor
 from cdo.settings import Settings
 from cdo.signals import interruptible
 from cdo.skills import SkillInjection, resolve

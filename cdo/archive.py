@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,11 @@ class Archive(ABC):
     def __init__(self, name: str, place: str) -> None:
         self.name = name
         self.place = place
-        self._redact = redactor(os.environ)
         self._artifacts: dict[str, Artifact | None] = {}
+
+    @cached_property
+    def _redact(self) -> Callable[[str], str]:
+        return redactor(os.environ)
 
     @abstractmethod
     def files(self) -> tuple[str, ...]:

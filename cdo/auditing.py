@@ -15,10 +15,11 @@ from cdo.context import Context, estimate_tokens
 from cdo.ending import Outcome
 from cdo.errors import SessionError, UsageError
 from cdo.estimate import BRIEF_TOKENS, PACE, REPLY_TOKENS, Range
-from cdo.frozen import read_frozen, redactor
+from cdo.frozen import read_frozen
 from cdo.models import ModelSpec, Trusted
 from cdo.plan import AUDIT, Plan
 from cdo.protocol import Directive
+from cdo.secrets import redactor
 from cdo.sessions import group_file
 from cdo.settings import Settings
 from cdo.types import Usage

@@ -55,14 +55,14 @@ def cabal(words: tuple[str, ...], **options: Any) -> None:
     A chair plans, operatives write, peers review, a watchdog inspects, an envoy tells you; nothing is accepted before
     code has checked it. `@FILE` reads the request from a file, `-` from a pipe.
     """
-    from cdo import crewing, frozen, seating, sessions, settings
+    from cdo import crewing, frozen, seating, secrets, sessions, settings
     from cdo.driving import drive
     from cdo.run_commands import given_context, given_request
 
     if options["session"] is not None:
         sessions.session_path(Path(), options["session"])
     library = library_here()
-    request = frozen.redactor(os.environ)(given_request(words, library))
+    request = secrets.redactor(os.environ)(given_request(words, library))
     resolved = settings.resolve(flags(options), library, trusted=trusted(options)).sure()
     crew, notes = _crew(options, resolved, library)
     specs = seating.specs(list(crew.seats.values()), library, resolved.values, os.environ, trusted(options))
@@ -151,7 +151,7 @@ def answer(session: str, words: tuple[str, ...], out: str | None) -> None:
 
     The answer is one of the options, its number, or any other text. `cdo resume SESSION` then goes on.
     """
-    from cdo import frozen
+    from cdo import secrets
     from cdo.archive import Folder
     from cdo.cabal.retrace import retrace
     from cdo.people import INBOX, LETTER, chosen
@@ -170,7 +170,7 @@ def answer(session: str, words: tuple[str, ...], out: str | None) -> None:
         raise UsageError(
             f"There is no option {text}.", f"There are {len(question.options)}; say one, its number, or in words."
         )
-    opened = Session.open(path, frozen.redactor(os.environ))
+    opened = Session.open(path, secrets.redactor(os.environ))
     try:
         opened.put_now(f"{INBOX}/{LETTER}.md", f"{text}\n")
     finally:

@@ -16,7 +16,7 @@ from cdo.births import Taken
 from cdo.content import checked
 from cdo.errors import ContentError, SessionError, UsageError
 from cdo.plan import Plan
-from cdo.secrets import redactor as redactor
+from cdo.secrets import redactor
 from cdo.sessions import locked, session_path, sessions
 from cdo.settings import Resolved, Settings
 from cdo.store import Session

@@ -15,9 +15,10 @@ from cdo.content import Library
 from cdo.durable import encodable
 from cdo.errors import BudgetReached, SessionError
 from cdo.final import final_section
-from cdo.frozen import begun, born, load, read_frozen, redactor
+from cdo.frozen import begun, born, load, read_frozen
 from cdo.plan import Plan, Surroundings, make
 from cdo.runner import totals
+from cdo.secrets import redactor
 from cdo.sessions import read_session, session_path
 from cdo.settings import Resolved, Settings
 from cdo.store import Session

@@ -93,11 +93,11 @@ def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -
         if sys.stdin.isatty():
             raise
         invocation = grammar.parse([*words, "-"], vocabulary)
-    from cdo import frozen, plan, seating, sessions, settings
+    from cdo import frozen, plan, seating, secrets, sessions, settings
     from cdo.wording import visible
 
     # Before anything is made of it: a part of a secret would pass for a word of its own.
-    problem = frozen.redactor(os.environ)(_problem(*grammar.problem_source(invocation.problem)))
+    problem = secrets.redactor(os.environ)(_problem(*grammar.problem_source(invocation.problem)))
 
     if options["session"] is not None:
         sessions.session_path(Path(), options["session"])
@@ -141,7 +141,7 @@ def resume_command(session: str | None, **options: Any) -> None:
 
     Without a name it is the newest unfinished one.
     """
-    from cdo import frozen, seating, settings
+    from cdo import frozen, seating, secrets, settings
     from cdo.content import Library
     from cdo.store import Session
 
@@ -150,7 +150,7 @@ def resume_command(session: str | None, **options: Any) -> None:
     if not session:
         resolved.sure("out")
     path = _path(session, resolved) if session else frozen.newest_unfinished(Path(resolved.values.out))
-    opened = Session.open(path, frozen.redactor(os.environ))
+    opened = Session.open(path, secrets.redactor(os.environ))
     try:
         kept = frozen.load(opened)
         if options["rounds"]:

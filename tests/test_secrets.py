@@ -20,9 +20,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cdo.frozen import redactor
 from cdo.schemas import Provider as ProviderRow
-from cdo.secrets import masked, secret_in, secret_of
+from cdo.secrets import masked, redactor, secret_in, secret_of
 from tests.answers import Answer, RequestInfo, agent_text, final_text, synthesis_text
 from tests.conftest import A, Desk
 from tests.provider import Fault, Provider, ToolCall

@@ -29,7 +29,7 @@ from cdo import sessions as module
 from cdo.artifacts import Artifact
 from cdo.durable import read_file, write_file
 from cdo.errors import SessionError, UsageError
-from cdo.frozen import redactor
+from cdo.secrets import redactor
 from cdo.sessions import group_records, locked, read_session, session_path, sessions
 from cdo.store import Session
 from tests.harness import ROOT
