@@ -52,7 +52,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("-n", type=int, default=5, help="forks that count")
     rounds = parser.parse_args().n
-    provider = [sys.executable, "-m", "tests.provider", "--width", "20"]
+    provider = [sys.executable, "-m", "tests.support.provider", "--width", "20"]
     with (
         tempfile.TemporaryDirectory() as home,
         subprocess.Popen(provider, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process,

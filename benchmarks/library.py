@@ -38,8 +38,8 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 
 def fill(folder: Path, number: int) -> None:
     """Make `number` sessions in `folder/tmp`."""
-    from cdo.sessions import group_file, group_number, group_records
-    from tests.provider import Provider
+    from cdo.session.records import group_file, group_number, group_records
+    from tests.support.provider import Provider
 
     with Provider() as provider:
         cdo(folder, "think", "--session", "0000", "-q", "Should we split the service?", url=provider.url)

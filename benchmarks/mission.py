@@ -23,13 +23,15 @@ from processes import ROOT, cdo, python
 
 sys.path.insert(0, str(ROOT))
 
-from tests.cabal_team import busy_script
-from tests.provider import Provider
+from tests.support.cabal_team import busy_script
+from tests.support.provider import Provider
 
 EARLY = 5  # the round that the last one with work is compared with
 _NAME = re.compile(r"r(\d+)-([a-z]+)")
 _AGENT = re.compile(r"-operative-\d+")
-FLOOR = "import cdo.cli, cdo.app, cdo.nesting, cdo.driving, aiohttp, rich.live, re2, jsonschema"
+FLOOR = (
+    "import cdo.cli.main, cdo.app.run, cdo.app.nested_run, cdo.cli.run_session, aiohttp, rich.live, re2, jsonschema"
+)
 
 
 def sizes(provider: Provider) -> dict[tuple[int, str], float]:

@@ -26,7 +26,7 @@ PROBLEM = "Should the engine be rewritten, or staged behind a switch?"
 
 def measure(width: int, turns: int, count: int) -> dict[str, Any]:
     """Make a run, replay it `count` times: seconds of each, requests sent, files compared."""
-    from tests.provider import Provider
+    from tests.support.provider import Provider
 
     with tempfile.TemporaryDirectory(prefix="cdo-bench-") as place, Provider(width=width) as provider:
         folder = Path(place)

@@ -24,7 +24,7 @@ SECONDS, MEGABYTES = 2.0, 3.0  # what the page of 10 turns of 20 voices may take
 
 def make(home: Path, turns: int, width: int) -> Path:
     """Run a session of `turns` with `width` voices each; its folder."""
-    provider = [sys.executable, "-m", "tests.provider", "--latency", "0", "--width", str(width)]
+    provider = [sys.executable, "-m", "tests.support.provider", "--latency", "0", "--width", str(width)]
     with subprocess.Popen(provider, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
             url = process.stdout.readline().strip() if process.stdout else ""

@@ -59,7 +59,7 @@ def _job(name: str, preset: str, turns: int, width: int, model: str, script: str
     return Case(
         name,
         f"`cdo {preset}`, {width} agents × {turns} turn{'s' * (turns > 1)}, `{model}`",
-        (preset, *size, "--no-context", "-m", model, PROBLEM),
+        (preset, *size, "--no-context", "--no-review", "-m", model, PROBLEM),
         script,
         (str(ROOT / "benchmarks" / script), "{url}", *size),
         turns,
@@ -175,7 +175,7 @@ def provider(width: int) -> Iterator[str]:
 
     Its directives ask for `width` roles, open a tension and name a gap every turn, and never end the run.
     """
-    command = [sys.executable, "-m", "tests.provider", "--latency", str(LATENCY), "--width", str(width)]
+    command = [sys.executable, "-m", "tests.support.provider", "--latency", str(LATENCY), "--width", str(width)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
             line = process.stdout.readline().strip() if process.stdout else ""

@@ -111,7 +111,7 @@ def watch(folder: Path, environment: dict[str, str]) -> Sample:
 @contextmanager
 def provider() -> Iterator[str]:
     """Run the provider of the tests as a process; yield its URL."""
-    command = [sys.executable, "-m", "tests.provider", "--width", "20"]
+    command = [sys.executable, "-m", "tests.support.provider", "--width", "20"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process.stdout.readline().strip() if process.stdout else ""

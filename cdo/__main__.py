@@ -12,11 +12,11 @@ ALLOCATIONS = 50_000  # before the garbage is looked for; Python's 700 takes a t
 def main() -> None:
     """Run the command line; never returns."""
     gc.set_threshold(ALLOCATIONS)
-    from cdo.signals import listen, stopped
+    from cdo.core.signals import listen, stopped
 
     listen()
     try:
-        from cdo.cli import run
+        from cdo.cli.main import run
     except BaseException:
         if stopped():
             os._exit(130)  # while modules are imported there is nobody yet to say so

@@ -17,13 +17,14 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.guard import sitecustomize as guard
-from tests.harness import KEY, ROOT, Done, finish
-from tests.provider import Provider
+from tests.support.guard import sitecustomize as guard
+from tests.support.harness import KEY, ROOT, TODAY, Done, finish, without_agents
+from tests.support.provider import Provider
 
 A = ("--session", "a")  # the session that `Desk.session` means
 
 guard.install()
+os.environ["PATH"] = without_agents(os.environ["PATH"])
 settings.register_profile("cdo", deadline=None)  # how long an example takes says nothing on a busy machine
 settings.load_profile("cdo")
 # A shell's background job and nohup ignore signals, and every process that a test starts would inherit that.
@@ -40,6 +41,15 @@ for number, usual in _USUAL.items():
 def pytest_xdist_auto_num_workers() -> int:
     """One worker more than there are cores: tests wait for processes about as much as they compute."""
     return (os.cpu_count() or 1) + 1
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests outside of tests/unit and tests/project are wide, unless they are marked as quick or slow."""
+    quick_folders = tuple(f"{ROOT}/tests/{folder}/" for folder in ("unit", "project"))
+    for item in items:
+        marked = item.get_closest_marker("quick") or item.get_closest_marker("slow")
+        if not marked and not str(item.path).startswith(quick_folders):
+            item.add_marker("wide")
 
 
 @pytest.fixture(autouse=True)
@@ -66,11 +76,13 @@ class Desk:
             "PATH": os.environ["PATH"],
             "HOME": str(home),
             "LANG": "C.UTF-8",
-            "PYTHONPATH": f"{ROOT}/tests/guard:{ROOT}",
+            "PYTHONPATH": f"{ROOT}/tests/support/guard:{ROOT}",
             "PYTHONPYCACHEPREFIX": str(self.path.parents[1] / "pycache"),
             "TESTS_TRIED": str(home / "tried"),
             "OPENAI_BASE_URL": self.url and f"{self.url}/v1",
             "OPENAI_API_KEY": self.url and KEY,
+            "CDO_REVIEW": "false",  # most tests are about something else, and count calls
+            "TESTS_TODAY": TODAY,
         }
         return {key: value for key, value in {**clean, **self.env, **(extra or {})}.items() if value}
 

@@ -1,1 +1,4 @@
-"""CABAL: a simulated team that turns one request into reviewed deliverables. Pure but for what `cdo.app` wires in."""
+"""A mission: the simulated team that turns a request into reviewed deliverables.
+
+Its state is a fold over recorded replies. It does not know the runner. It imports session and what session imports.
+"""

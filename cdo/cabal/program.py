@@ -13,17 +13,16 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast
 
-from cdo.cabal import acceptance, fitting, packs, reducer, reviewing
-from cdo.cabal.bulletin import bulletin
-from cdo.cabal.crew import Crew
-from cdo.cabal.delivery import Delivery
-from cdo.cabal.facts import ITERATIONS, Kind, Step
-from cdo.cabal.filed import untouched
-from cdo.cabal.formats import StepFormat
-from cdo.cabal.layout import LETTER, EditedVersion, Letter, LetterFormat, VersionFormat, deliverables, files
-from cdo.cabal.names import CHAIR, ENVOY, WATCHDOG
-from cdo.cabal.packs import Brief, Pack
-from cdo.cabal.replies import (
+from cdo.cabal.context import pack as packs
+from cdo.cabal.context import token_budget
+from cdo.cabal.context.pack import Pack, StepScope
+from cdo.cabal.files.final_report import Delivery
+from cdo.cabal.files.layout import LETTER, EditedVersion, Letter, LetterFormat, VersionFormat, deliverables, files
+from cdo.cabal.files.serialization import untouched
+from cdo.cabal.model.entities import ITERATIONS, Kind, MissionStep
+from cdo.cabal.model.round_summary import bulletin
+from cdo.cabal.model.state import MissionState
+from cdo.cabal.replies.schemas import (
     BootstrapReply,
     ContextRequest,
     InspectReply,
@@ -32,46 +31,67 @@ from cdo.cabal.replies import (
     ReviewReply,
     WriteReply,
 )
-from cdo.cabal.state import State
-from cdo.calls import CONTEXT, INPUT
-from cdo.plan import Plan
-from cdo.types import CAPPED, Ask, Batch, Call, Collect, Gather, Json, Nest, Nested, Program, Project, Publish, Reply
-from cdo.wording import flat
+from cdo.cabal.reply_format import StepFormat
+from cdo.cabal.rules import acceptance, peer_review, reducer
+from cdo.core.formatting import one_line
+from cdo.core.mission_names import CHAIR, ENVOY, WATCHDOG
+from cdo.core.steps import (
+    CAPPED,
+    CONTEXT,
+    INPUT,
+    Ask,
+    Batch,
+    Call,
+    Collect,
+    Gather,
+    Json,
+    Nest,
+    Nested,
+    Program,
+    Project,
+    Publish,
+    Reply,
+)
+from cdo.planning.mission_crew import Crew
+from cdo.planning.plan import Plan
 
 KERNEL = "engine/cabal-kernel"
 INBOX, PRODUCTS, DELIVERABLES = "inbox", "products", "deliverables"
 ENDINGS = ("FINAL.md", "CERTIFICATE.yaml")  # what says that a mission has ended
-CLOSING = (Step.INSPECT, Step.PRESENT)  # what may use what is held back of the caps, once one is reached
+CLOSING = (
+    MissionStep.INSPECT,
+    MissionStep.PRESENT,
+)  # what may use what is held back of the caps, once one is reached
 SAID = 4000  # characters of what is said in one line
 PORTION = 24  # products that one inspection looks at: its reply has to fit as well
 
 
 @dataclass
-class Desk:
+class MissionContext:
     """Everything the program keeps: the mission now, and as it stood at the end of each round (0: the bootstrap).
 
     `asked` is what it is waiting for; `capped` the cap that ended the work, in words; `numbers` counts the calls of
     each name of this round.
     """
 
-    state: State
-    rounds: list[State] = field(default_factory=list)
+    state: MissionState
+    rounds: list[MissionState] = field(default_factory=list)
     asked: tuple[Call, ...] = ()
     question: Ask | None = None
     capped: str = ""
     numbers: dict[str, int] = field(default_factory=dict)
 
 
-def cabal(plan: Plan, crew: Crew, desk: Desk) -> Program[Delivery]:
+def cabal(plan: Plan, crew: Crew, desk: MissionContext) -> Program[Delivery]:
     """Run a mission to its end; what the person leaves after that opens another round."""
-    work = _Work(plan, crew, desk)
+    work = _MissionLoop(plan, crew, desk)
     yield Publish({}, folder=DELIVERABLES, gone=ENDINGS)  # of an end that did not last: a cap was raised since
     yield from work.bootstrap()
-    given = _Given()
+    given = _HumanInput()
     while True:
         yield from work.round(given)
         if not desk.state.halt:
-            given = _Given()
+            given = _HumanInput()
             continue
         yield Publish(deliverables(desk.state), folder=DELIVERABLES)
         given = yield from work.left(f"r{desk.state.round}-after", again=True)
@@ -82,7 +102,7 @@ def cabal(plan: Plan, crew: Crew, desk: Desk) -> Program[Delivery]:
 
 
 @dataclass(frozen=True)
-class _Given:
+class _HumanInput:
     """What a person left: versions that they edited or added, by file, and letters."""
 
     edits: tuple[tuple[str, EditedVersion], ...] = ()
@@ -91,17 +111,17 @@ class _Given:
     def __bool__(self) -> bool:
         return bool(self.edits or self.letters)
 
-    def __add__(self, other: _Given) -> _Given:
-        return _Given((*self.edits, *other.edits), (*self.letters, *other.letters))
+    def __add__(self, other: _HumanInput) -> _HumanInput:
+        return _HumanInput((*self.edits, *other.edits), (*self.letters, *other.letters))
 
 
 @dataclass
-class _Work:
+class _MissionLoop:
     """One mission at work."""
 
     plan: Plan
     crew: Crew
-    desk: Desk
+    desk: MissionContext
 
     # -- the seven steps ----------------------------------------------------------------------
 
@@ -109,15 +129,15 @@ class _Work:
         """Round 0: the charter, the team and the first tree, after as many questions as the chair may ask."""
         for number in range(1, self.crew.questions + 2):
             last = number > self.crew.questions
-            brief = Brief(questions=self.desk.state.questions, last=last)
-            replies = yield from self._step(Step.BOOTSTRAP, {CHAIR: brief})
+            brief = StepScope(questions=self.desk.state.questions, last=last)
+            replies = yield from self._step(MissionStep.BOOTSTRAP, {CHAIR: brief})
             reply = cast(BootstrapReply, replies[CHAIR])
             if reply.halt is None:
                 break
-            yield from self._answer(Step.BOOTSTRAP, reply.halt.message, reply.halt.options)
+            yield from self._answer(MissionStep.BOOTSTRAP, reply.halt.message, reply.halt.options)
         yield from self._publish()
 
-    def round(self, given: _Given) -> Program[None]:
+    def round(self, given: _HumanInput) -> Program[None]:
         """One round, as far as the caps allow; it begins with what was `given`, and what the person left since."""
         before = self.desk.state
         self.desk.state, self.desk.numbers = reducer.open_round(before), {}
@@ -141,8 +161,8 @@ class _Work:
         agents = [
             agent for agent in state.team if any(item.versions or state.about(item.id) for item in state.owned(agent))
         ]
-        briefs = {agent: Brief(tuple(item.id for item in state.owned(agent))) for agent in agents}
-        yield from self._step(Step.REFLECT, briefs)
+        briefs = {agent: StepScope(tuple(item.id for item in state.owned(agent))) for agent in agents}
+        yield from self._step(MissionStep.REFLECT, briefs)
 
     def _plan(self) -> Program[None]:
         """The chair's plan, after the questions that it has for the person."""
@@ -151,23 +171,23 @@ class _Work:
         for asked in range(self.crew.questions + 1):
             state = self.desk.state
             recent = tuple(item for item in state.questions if item.round >= state.round - 1)
-            brief = Brief(nudge=nudge, questions=recent)
-            replies = yield from self._step(Step.PLAN, {CHAIR: brief})
+            brief = StepScope(nudge=nudge, questions=recent)
+            replies = yield from self._step(MissionStep.PLAN, {CHAIR: brief})
             reply = cast("PlanReply | None", replies.get(CHAIR))
             if reply is None or reply.halt is None or reply.halt.type == "done" or asked == self.crew.questions:
                 return
-            yield from self._answer(Step.PLAN, reply.halt.message, reply.halt.options)
+            yield from self._answer(MissionStep.PLAN, reply.halt.message, reply.halt.options)
             if reply.assignments:
                 return
 
-    def _write(self, before: State) -> Program[tuple[str, ...]]:
+    def _write(self, before: MissionState) -> Program[tuple[str, ...]]:
         """New versions of what was assigned; a Decision that says so is deliberated.
 
         Returns the products that have a version which they did not have `before` the round, also by the person.
         """
         yield from self._decide()
         state = self.desk.state
-        briefs: dict[str, Brief] = {}
+        briefs: dict[str, StepScope] = {}
         for agent in state.team if not self.desk.capped else ():
             mine = tuple(
                 item.product
@@ -175,8 +195,8 @@ class _Work:
                 if item.writer == agent and not self._decided(item.product)
             )
             if mine:
-                briefs[agent] = Brief(mine)
-        yield from self._step(Step.WRITE, briefs)
+                briefs[agent] = StepScope(mine)
+        yield from self._step(MissionStep.WRITE, briefs)
         state = self.desk.state
         new = [version.product for id, version in state.versions.items() if id not in before.versions]
         return tuple(dict.fromkeys(product for product in new if not state.products[product].meta))
@@ -185,30 +205,32 @@ class _Work:
         """Peers read what is new."""
         if not written:
             return
-        chosen, alone = reviewing.reviewers(self.desk.state, written)
-        self.desk.state = reviewing.unreviewed(self.desk.state, alone)
+        chosen, alone = peer_review.reviewers(self.desk.state, written)
+        self.desk.state = peer_review.unreviewed(self.desk.state, alone)
         if not self.desk.capped:
-            yield from self._step(Step.REVIEW, {agent: Brief(products) for agent, products in chosen.items()})
+            yield from self._step(
+                MissionStep.REVIEW, {agent: StepScope(products) for agent, products in chosen.items()}
+            )
 
     def _inspect(self) -> Program[None]:
         """The watchdog looks at what is new or went stale, in portions that it can read."""
         for portion in self._portions(acceptance.due(self.desk.state)):
-            yield from self._closing(Step.INSPECT, {WATCHDOG: Brief(portion)})
+            yield from self._closing(MissionStep.INSPECT, {WATCHDOG: StepScope(portion)})
 
     def _present(self) -> Program[None]:
         """The envoy tells the person what happened, where anything did."""
         state = self.desk.state
         if any(event.round == state.round for event in state.events):
-            yield from self._closing(Step.PRESENT, {ENVOY: Brief()})
+            yield from self._closing(MissionStep.PRESENT, {ENVOY: StepScope()})
 
-    def _closing(self, step: Step, briefs: Mapping[str, Brief]) -> Program[None]:
+    def _closing(self, step: MissionStep, briefs: Mapping[str, StepScope]) -> Program[None]:
         """A step that a round ends with: where a cap is reached in it, again with what is held back for the end."""
         open_ = not self.desk.capped
         yield from self._step(step, briefs)
         if open_ and self.desk.capped:
             yield from self._step(step, briefs)
 
-    def _close(self, before: State) -> None:
+    def _close(self, before: MissionState) -> None:
         """Count what came of a round, and end the mission where it cannot go on."""
         if self.desk.state.halt:
             return
@@ -224,7 +246,7 @@ class _Work:
 
     # -- asking agents ------------------------------------------------------------------------
 
-    def _step(self, step: Step, briefs: Mapping[str, Brief]) -> Program[dict[str, Any]]:
+    def _step(self, step: MissionStep, briefs: Mapping[str, StepScope]) -> Program[dict[str, Any]]:
         """Ask agents, each of its brief, until each has a final word; take it in, in order. Returns it by agent.
 
         Up to `ITERATIONS` times an agent may ask for more first; then it has to answer. All that are asked at the
@@ -238,9 +260,9 @@ class _Work:
             last = iteration == ITERATIONS
             waiting = {agent: replace(brief, last=brief.last or last) for agent, brief in waiting.items()}
             calls = self.calls(base, step, waiting)
-            lenient = step is not Step.BOOTSTRAP  # without a charter there is nothing to go on with
+            lenient = step is not MissionStep.BOOTSTRAP  # without a charter there is nothing to go on with
             replies = yield from self._heard(Batch(tuple(calls), quorum=1, lenient=lenient))
-            again: dict[str, Brief] = {}
+            again: dict[str, StepScope] = {}
             for (agent, brief), call, reply in zip(waiting.items(), calls, replies, strict=True):
                 if reply.missing:
                     self._missed(step, agent, reply)
@@ -262,14 +284,14 @@ class _Work:
         self.desk.asked = ()
         return replies
 
-    def calls(self, state: State, step: Step, briefs: Mapping[str, Brief]) -> list[Call]:
+    def calls(self, state: MissionState, step: MissionStep, briefs: Mapping[str, StepScope]) -> list[Call]:
         """A call to each agent: what it is shown of `state`, and how its reply is judged."""
         shown = packs.packs(state, step, briefs, self.crew.tokens)
         for agent, pack in shown.items():
-            self.desk.state = reducer.looked(self.desk.state, agent, pack.shown)
+            self.desk.state = reducer.mark_seen(self.desk.state, agent, pack.shown)
         return [self._call(step, agent, brief, shown[agent]) for agent, brief in briefs.items()]
 
-    def _call(self, step: Step, agent: str, brief: Brief, pack: Pack) -> Call:
+    def _call(self, step: MissionStep, agent: str, brief: StepScope, pack: Pack) -> Call:
         state, seat = self.desk.state, self.crew.seats[agent]
         name = self._numbered(f"r{state.round}-{step}" + (f"-{agent}" if agent in state.team else ""))
         data: dict[str, Json] = {
@@ -296,7 +318,7 @@ class _Work:
         number = self.desk.numbers[name] = self.desk.numbers.get(name, 0) + 1
         return name if number == 1 else f"{name}-{number}"
 
-    def _take(self, step: Step, agent: str, call: Call, data: Any) -> None:
+    def _take(self, step: MissionStep, agent: str, call: Call, data: Any) -> None:
         """Take a reply in. Where another of the same step has closed a collab first, only that part is left out."""
         state, format = self.desk.state, cast(StepFormat, call.format)
         after, problems = format.judged(data, state)
@@ -307,26 +329,26 @@ class _Work:
             }
             after, problems = format.judged(data.model_copy(update=change), state)
         if problems:
-            self.desk.state = reducer.missed(state, step, agent, f"overtaken by others: {problems[0]}")
+            self.desk.state = reducer.record_missing_reply(state, step, agent, reducer.OVERTAKEN)
             return
         known = len(state.events)
         events = tuple(replace(event, call=call.name) for event in after.events[known:])
         self.desk.state = replace(after, events=(*after.events[:known], *events))
 
-    def _missed(self, step: Step, agent: str, reply: Reply) -> None:
+    def _missed(self, step: MissionStep, agent: str, reply: Reply) -> None:
         """Go on without a reply; where a cap is the reason, only what closes the run is asked from now on."""
-        self.desk.state = reducer.missed(self.desk.state, step, agent, reply.reason)
-        if reply.reason.startswith(CAPPED):
-            self.desk.capped = reply.reason.partition(": ")[2] or reply.reason
+        self.desk.state = reducer.record_missing_reply(self.desk.state, step, agent, reply.reason)
+        if reply.reason.kind == CAPPED:
+            self.desk.capped = reply.reason.text or CAPPED
 
     def _portions(self, due: Sequence[str]) -> list[tuple[str, ...]]:
         """What is to be inspected, in as many calls as it takes to show every version whole; containers come last."""
-        state, room = self.desk.state, self.crew.tokens * fitting.TOKEN * 2 // 3
+        state, room = self.desk.state, self.crew.tokens * token_budget.TOKEN * 2 // 3
         portions: list[tuple[str, ...]] = []
         size, held = 0, list[str]()
         for product in due:
             latest = state.latest(product)
-            taken = fitting.size(latest.content) if latest else 0
+            taken = token_budget.size(latest.content) if latest else 0
             if held and (size + taken > room or len(held) == PORTION):
                 portions.append(tuple(held))
                 size, held = 0, []
@@ -366,7 +388,7 @@ class _Work:
 
     # -- the person ---------------------------------------------------------------------------
 
-    def _answer(self, step: Step, question: str, options: Sequence[str]) -> Program[None]:
+    def _answer(self, step: MissionStep, question: str, options: Sequence[str]) -> Program[None]:
         """Put a question to the person, and take the answer in."""
         name = self._numbered(f"r{self.desk.state.round}-{step}-question")
         self.desk.state = reducer.asked(self.desk.state, name, question, tuple(options))
@@ -376,15 +398,15 @@ class _Work:
         self.desk.question = None
         self.desk.state = reducer.answered(self.desk.state, name, answer)
 
-    def left(self, name: str, *, again: bool = False) -> Program[_Given]:
+    def left(self, name: str, *, again: bool = False) -> Program[_HumanInput]:
         """What the person left: letters in the inbox, and versions that they edited or added."""
         edits = f"{name}-edits"
         letters = yield Collect(f"{name}-inbox", INBOX, LetterFormat(), again, edits)
         again = again and not letters
         files = yield Gather(edits, PRODUCTS, _Published(self.desk.state), VersionFormat(), again)
-        return _Given(tuple(files), tuple(letters))
+        return _HumanInput(tuple(files), tuple(letters))
 
-    def _take_in(self, given: _Given) -> None:
+    def _take_in(self, given: _HumanInput) -> None:
         """Make versions and feedback of what the person left."""
         folders = {product.folder: product.id for product in self.desk.state.products.values()}
         for file, version in given.edits:
@@ -426,7 +448,7 @@ class _Work:
 class _Published(Mapping[str, str]):
     """The files below products/ as they were published, made when the first one is asked for: most rounds none is."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: MissionState) -> None:
         self._state = state
 
     @cached_property
@@ -444,7 +466,7 @@ class _Published(Mapping[str, str]):
         return len(self._files)
 
 
-def _context(state: State, product: str, attached: Sequence[str]) -> str:
+def _context(state: MissionState, product: str, attached: Sequence[str]) -> str:
     """What a nested deliberation is shown: the mission, what was decided, and the products attached."""
     mission = state.mission
     assert mission is not None  # nothing is assigned before the bootstrap
@@ -455,14 +477,14 @@ def _context(state: State, product: str, attached: Sequence[str]) -> str:
         *(("Decided", f"{name}: {outcome}") for name, outcome in packs.facts(state)),
         *(("It has to meet", item.text) for item in state.products[product].dod),
     ]
-    parts = [f"- {word}: {flat(text, SAID)}" for word, text in told]  # a line each: none can pass for another
+    parts = [f"- {word}: {one_line(text, SAID)}" for word, text in told]  # a line each: none can pass for another
     for id in attached:
         if latest := state.latest(id):
             quoted = (f"> {line}" for line in latest.content.splitlines())  # so that it cannot end itself
-            parts += ["", f"## {flat(state.products[id].name)}", "", *quoted]
+            parts += ["", f"## {one_line(state.products[id].name)}", "", *quoted]
     return "\n".join(parts)
 
 
-def shown(plan: Plan, crew: Crew, state: State, step: Step, agent: str, product: str) -> Call:
+def shown(plan: Plan, crew: Crew, state: MissionState, step: MissionStep, agent: str, product: str) -> Call:
     """The call by which an agent would be asked of a product now."""
-    return _Work(plan, crew, Desk(state)).calls(state, step, {agent: Brief((product,))})[0]
+    return _MissionLoop(plan, crew, MissionContext(state)).calls(state, step, {agent: StepScope((product,))})[0]

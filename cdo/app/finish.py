@@ -1,0 +1,142 @@
+"""Writes FINAL.md and the result of a run that has ended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from cdo.core.result import Result
+from cdo.formats.final_answer import add_to_section, final_section, unmarked
+from cdo.formats.markdown import sections
+from cdo.history import baseline, history
+from cdo.planning.plan import Plan
+from cdo.programs import registry
+from cdo.programs.deliberation import final_record
+from cdo.programs.deliberation.conclusion import Outcome
+from cdo.repository.citations import cited_in_words, marked
+from cdo.runner.runner import Runner
+from cdo.session import artifact as artifacts
+from cdo.session.reader import SessionReader
+from cdo.session.store import Session
+
+if TYPE_CHECKING:
+    from cdo.cabal.files.final_report import Delivery
+
+
+def finish(session: Session, plan: Plan, outcome: Outcome | Delivery, runner: Runner) -> Result:
+    """Write FINAL.md (unless a person edited it) and return the result."""
+    used = runner.budget.totals
+    if not isinstance(outcome, Outcome):
+        from cdo.app import mission_results
+
+        return mission_results.deliver(session, outcome, used, runner.kept)
+    reply = registry.page(outcome, runner.kept, _asked_by_call(session), used)
+    missing = tuple(f"t{turn}-{role}: {reason}" for turn, role, reason in outcome.missing)
+    existing = session.artifact("FINAL")
+    if existing is None or not (existing.edited or existing is reply):
+        session.flush()
+        past = history.read(_LiveSessionReader(session))
+        own = {
+            "session": session.name,
+            **_origin(past),
+            **({"audits": reply.own["audits"]} if "audits" in reply.own else {}),
+            "problem": " ".join((session.read("00-input.md") or "").split())[:300],
+            "preset": plan.preset,
+            "status": outcome.status,
+            "why": outcome.why,
+            "turns": outcome.turns,
+            "models": _asked(session) or list(plan.models),
+            "cost": used.known_cost,
+            "missing_voices": list(missing),
+            "open_tensions": list(outcome.open_tensions),
+            **({"added": list(outcome.added)} if outcome.added else {}),
+            **({"flags": list(outcome.flags)} if outcome.flags else {}),
+            **({"votes": list(outcome.votes)} if outcome.votes else {}),
+            **({"citations": _citations(outcome)} if outcome.cited else {}),
+            "inputs": reply.own.get("inputs", {}),
+        }
+        if outcome.lowered:
+            own["stated_confidence"] = outcome.stated
+        final = _checked(artifacts.final(reply, outcome.confidence, own, outcome.lowered), outcome, runner)
+        if gained := None if registry.phased(plan, runner.library) else baseline.measure(past, outcome.votes):
+            final = replace(final, body=f"{final.body.rstrip()}\n\n## {baseline.TITLE}\n\n{gained.markdown()}")
+        session.put("FINAL", final)
+    shown = session.artifact("FINAL") or reply
+    return Result(
+        session=session.name,
+        path=str(session.path),
+        status=outcome.status,
+        why=outcome.why,
+        decision=final_section(shown.body, "Decision") or sections(shown.body).get("verdict", ""),
+        confidence=outcome.confidence,
+        turns=outcome.turns,
+        calls=used.calls,
+        tokens=used.tokens,
+        cost=used.known_cost,
+        missing_voices=missing,
+        added=outcome.added,
+        flags=outcome.flags,
+        verified=len(outcome.verified),
+        exists=len(outcome.existing),
+        unverified=tuple(citation for citation, _ in outcome.unverified),
+        documents=tuple(file for name, data in outcome.documents.items() for file in (f"{name}.md", *data.drawn)),
+    )
+
+
+def _origin(past: history.History) -> dict[str, Any]:
+    """For a fork: the session it comes from, the last turn that they share, and what that one paid for it."""
+    forked = past.frozen.forked
+    if forked is None:
+        return {}
+    return {"forked": {"session": forked.session, "turn": forked.turn, "cost": past.shared.known_cost}}
+
+
+class _LiveSessionReader(SessionReader):
+    """The session that this process runs, read without parsing again what it has written."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session.name, str(session.path))
+        self._session = session
+
+    def files(self) -> tuple[str, ...]:
+        return tuple(f"{name}.md" for name in self._session.artifact_names())
+
+    def data(self, file: str) -> bytes | None:
+        text = self._session.read(file)
+        return None if text is None else text.encode()
+
+    def artifact(self, stem: str) -> artifacts.Artifact | None:
+        return self._session.artifact(stem)
+
+    def records(self) -> list[dict[str, Any]]:
+        return self._session.records
+
+
+def _asked_by_call(session: Session) -> dict[str, str]:
+    """The model that was asked last, by call."""
+    return {record["call"]: str(record["model"]) for record in session.records if record["kind"] == "exchange"}
+
+
+def _asked(session: Session) -> list[str]:
+    """The models that were asked, by name."""
+    return sorted({str(record["model"]) for record in session.records if "model" in record})
+
+
+def _citations(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "verified": len(outcome.verified),
+        "exists": len(outcome.existing),
+        "unverified": [f"{item}: {why}" for item, why in outcome.unverified],
+    }
+
+
+def _checked(final: artifacts.Artifact, outcome: Outcome, runner: Runner) -> artifacts.Artifact:
+    """FINAL.md with what only the record knows: what the citations are worth, how the run ended, and both ledgers."""
+    body = unmarked(marked(final.body, runner.findings("final"), paths=False), [item.id for item in outcome.ledger])
+    if outcome.cited:
+        line = cited_in_words(len(outcome.verified), len(outcome.existing), len(outcome.unverified))
+        line += "".join(f"\n- ✗ `{item}`: {why}" for item, why in outcome.unverified).replace("\n", "\n\n", 1)
+        if final_section(body, "Confidence") is not None:
+            body = add_to_section(body, "Confidence", f"\n{line}")
+    parts = (body.rstrip(), outcome.record, final_record.record(outcome))
+    return replace(final, body="\n\n".join(part for part in parts if part))

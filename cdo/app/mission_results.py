@@ -1,0 +1,60 @@
+"""How a mission ends: FINAL.md, the certificate of what was accepted, and the result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cdo.cabal.files.certificate import NAME, certificate
+from cdo.cabal.files.final_report import Delivery, final
+from cdo.cabal.files.layout import deliverables
+from cdo.core.mission_names import MODE
+from cdo.core.result import Result
+from cdo.core.usage import TotalUsage
+from cdo.formats import strict_yaml
+from cdo.formats.markdown import sections
+from cdo.session.artifact import Artifact
+from cdo.session.store import Session
+
+
+def deliver(session: Session, delivery: Delivery, used: TotalUsage, kept: Mapping[str, Artifact]) -> Result:
+    """Write FINAL.md (unless a person edited it) and the certificate; return the result."""
+    files, body = tuple(deliverables(delivery.state)), final(delivery)
+    models: dict[str, list[str]] = {}
+    for artifact in kept.values():
+        asked = models.setdefault(str(artifact.own.get("role") or ""), [])
+        if (model := str(artifact.own.get("model") or "")) not in ("", *asked):
+            asked.append(model)
+    own = {
+        "session": session.name,
+        "problem": " ".join((session.read("00-input.md") or "").split())[:300],
+        "preset": MODE,
+        "status": delivery.status,
+        "why": delivery.why,
+        "turns": delivery.rounds,
+        "models": sorted({name for names in models.values() for name in names}),
+        "cost": used.known_cost,
+        "missing_voices": [],
+        **({"flags": list(delivery.flags)} if delivery.flags else {}),
+    }
+    existing = session.artifact("FINAL")
+    if existing is None or not existing.edited:
+        session.put("FINAL", Artifact({}, body, own))
+    proof = certificate(delivery, session.name, {role: sorted(names) for role, names in models.items()})
+    session.put_changed(NAME, strict_yaml.dump(proof))
+    session.flush()
+    return Result(
+        session=session.name,
+        path=str(session.path),
+        status=delivery.status,
+        why=delivery.why,
+        decision=sections(body).get("result", ""),
+        confidence=None,
+        turns=delivery.rounds,
+        calls=used.calls,
+        tokens=used.tokens,
+        cost=used.known_cost,
+        flags=delivery.flags,
+        unit="round",
+        deliverables=files,
+        unaccepted=delivery.missing,
+    )

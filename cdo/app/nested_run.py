@@ -1,0 +1,117 @@
+"""Holds a deliberation for another run, in a session of its own beside it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+from cdo.app import run
+from cdo.content.library import Library
+from cdo.core.errors import BudgetReached, SessionError
+from cdo.core.events import Event
+from cdo.core.steps import Nest, Nested
+from cdo.core.usage import TotalUsage, totals
+from cdo.formats.final_answer import final_section
+from cdo.planning.arguments import Invocation
+from cdo.planning.plan import Plan
+from cdo.planning.plan_builder import PlanEnvironment, make
+from cdo.planning.settings import Resolved, Settings
+from cdo.runner.budget import Limits
+from cdo.security.secrets import redactor
+from cdo.session.atomic_files import encodable
+from cdo.session.reader import SessionFolder
+from cdo.session.records import read_session, session_path
+from cdo.session.session_file import create_session, load, new_session_file, read_frozen
+from cdo.session.store import Session
+
+KEPT = ("Decision", "Confidence", "Key Tensions", "Minority Reports", "Action Items")
+LINE = 600  # characters of the decision in a line
+_NAME = 63  # characters of a nested session's name
+Hold = Callable[[Nest, Limits], Awaitable[tuple[Nested | None, TotalUsage]]]
+
+
+def holder(parent: Session, plan: Plan, settings: Settings, library: Library, shell: run.RunHooks) -> Hold:
+    """What holds deliberations for the session `parent`: under its models and settings, within caps."""
+
+    def observe(event: Event) -> None:
+        if event.kind not in ("stopped", "done", "content"):  # it is the mission that goes on or ends
+            shell.observe(event)
+
+    async def hold(nest: Nest, left: Limits) -> tuple[Nested | None, TotalUsage]:
+        if left.calls == 0 or left.tokens == 0 or left.cost == 0 or left.seconds == 0:
+            return None, totals(read_session(_place(parent, nest)))
+        bounded = settings.model_copy(
+            update={"max_calls": left.calls, "max_tokens": left.tokens, "budget": left.cost, "timeout": left.seconds}
+            | {"width": None, "turns": None, "strict": False}
+        )
+        session, inner = _opened(parent, nest, bounded, plan, library)
+        try:
+            result = await run.run(
+                session, inner, bounded, library, replace(shell, nest=None, observe=observe, reopened=False)
+            )
+        except BudgetReached:
+            return None, totals(session.records)
+        final = SessionFolder(session.path).artifact("FINAL")
+        body = final.body if final else ""
+        parts = [f"## {name}\n\n{text.strip()}" for name in KEPT if (text := final_section(body, name))]
+        line = " ".join(result.decision.split())[:LINE] or result.why
+        told = Nested(session.name, result.status, line, result.confidence, "\n\n".join(parts))
+        return told, totals(session.records)
+
+    return hold
+
+
+def _opened(parent: Session, nest: Nest, settings: Settings, plan: Plan, library: Library) -> tuple[Session, Plan]:
+    """The session of a deliberation: the one that was begun, else a new one; with its plan."""
+    path = _place(parent, nest)
+    if path.is_dir():
+        session = Session.open(path, redactor(os.environ))
+        try:
+            return session, load(session).plan
+        except BaseException:
+            session.close()
+            raise
+    around = PlanEnvironment(vendors=plan.vendors)
+    invocation = Invocation(nest.preset, (), None, None, nest.question)
+    sources = dict.fromkeys(Settings.model_fields, _mission(parent))
+    inner = make(invocation, nest.question, Resolved(settings, sources), library, plan.models, around)
+    files = {"00-input.md": _asked(nest), "00-context.md": f"# Context\n\n{nest.context.strip()}\n"}
+    return create_session(new_session_file(inner, settings, sources), files, parent.path.parent, path.name, ()), inner
+
+
+def _place(parent: Session, nest: Nest) -> Path:
+    """Where the session of a deliberation lies, or is to: the first name that is free or holds this very one.
+
+    Raises `SessionError` where what lies there is no session, or no name is free.
+    """
+    for number in range(1, 100):
+        path = session_path(parent.path.parent, _name(parent.name, nest.name, number))
+        if not os.path.lexists(path) or (path.is_dir() and _holds(path, parent, nest)):
+            return path
+    raise SessionError(f"No free name was found for the deliberation {nest.name} of {parent.name}.", "Move old ones.")
+
+
+def _name(parent: str, nest: str, number: int) -> str:
+    """The name of a nested session; what a long name of its parent loses by it, a digest of it makes up for."""
+    ending = f"-{nest}" if number == 1 else f"-{nest}-{number}"
+    if len(parent) + len(ending) > _NAME:
+        ending = f"-{sha256(parent.encode()).hexdigest()[:8]}{ending}"
+    return f"{parent[: _NAME - len(ending)]}{ending}"
+
+
+def _holds(path: Path, parent: Session, nest: Nest) -> bool:
+    """Whether a session was begun for this deliberation: by this mission, and with this question."""
+    redact, folder = redactor(os.environ), SessionFolder(path)
+    begun_by = read_frozen(folder.text("session.yaml"), path).sources.values()
+    return _mission(parent) in begun_by and redact(folder.text("00-input.md") or "") == redact(_asked(nest))
+
+
+def _mission(parent: Session) -> str:
+    return f"mission {parent.name}"
+
+
+def _asked(nest: Nest) -> str:
+    return encodable(f"{nest.question.strip()}\n")

@@ -1,0 +1,144 @@
+"""What a new run is made of before its plan: its models, what is around it, and its context.
+
+The command line and whoever else starts a run use these. Nothing here is paid for.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cdo.core.errors import UsageError
+from cdo.core.formatting import one_line
+
+if TYPE_CHECKING:
+    from cdo.content.library import Library
+    from cdo.planning.mixed_models import Mix
+    from cdo.planning.plan_builder import PlanEnvironment
+    from cdo.planning.settings import Resolved
+    from cdo.providers.models import ModelSpec, Trusted
+    from cdo.repository.context import Context
+
+# Of past runs that --recall puts into the context: how many at most, and their estimated tokens in all.
+RECALLED, RECALL_TOKENS = 3, 2000
+
+
+def models_of(resolved: Resolved, library: Library, trusted: Trusted, *, every: bool, mixed: bool) -> Mix:
+    """The models of a run: those given with -m, all that there are (`every`), those set, or the best ones.
+
+    The best one, unless the preset asks for models of different makers (`mixed`).
+    """
+    from cdo.app import seats
+    from cdo.planning.mixed_models import Mix, mix
+    from cdo.providers import models
+
+    values, ollama = resolved.values, seats.first_of_ollama
+    if values.model and not (every and resolved.sources["model"] != "--model"):
+        return Mix(values.model)
+    if every and (found := models.available(library, os.environ, ollama, trusted)):
+        return Mix(tuple(dict.fromkeys([*values.model, *(name for name, _ in found)])))
+    if mixed and not every:
+        return mix(library, os.environ, ollama, values.prices, capped=values.budget is not None, trusted=trusted)
+    return Mix((models.choose(library, os.environ, ollama, trusted)[0],))
+
+
+def environment(
+    resolved: Resolved, specs: Sequence[ModelSpec], library: Library, *, trust_all: bool, look: bool
+) -> tuple[PlanEnvironment, tuple[str, ...]]:
+    """What there is around a run (skills, a repository to look into), and what a person should know of it.
+
+    With `trust_all` the skills of this project are trusted from now on as they are; without `look` no repository is
+    looked into.
+    """
+    from cdo.content import skill_files
+    from cdo.planning import settings
+    from cdo.planning.plan_builder import PlanEnvironment
+    from cdo.repository import survey
+    from cdo.repository.tools import ToolBox
+    from cdo.security.trust import Trust
+
+    folders = [Path(folder).expanduser() for folder in resolved.values.skills]
+    chosen = settings.skill_folders(resolved, library)
+    found = skill_files.discover(Path.cwd(), Path.home(), *chosen, built_in=skill_files.BUILT_IN)
+    trust = Trust.load()
+    if trust_all:
+        trust.pin(skill_files.KIND, [(card.path, card.sha256) for card in found.untrusted(trust)])
+    usable = found.usable(trust)
+    root = survey.root_of(Path.cwd()) if look else None
+    vendors = {spec.name: spec.vendor for spec in specs}
+    looks = None
+    if root and any(spec.tools for spec in specs):
+        box = library.read("dispatch/tools", ToolBox)[0]
+        looks = box.max_requests, box.max_rounds
+    seen = os.path.relpath(root, Path(resolved.values.out).absolute() / "session") if root else ""
+    place = root or Path.cwd()
+    return (
+        PlanEnvironment(
+            skills=usable.skills,
+            asked=bool(folders),
+            vendors=vendors,
+            looks=looks,
+            root=seen,
+            untrusted=found.untrusted(trust),
+            today=resolved.values.today or time.strftime("%Y-%m-%d"),
+            has_folder=lambda folder: (place / folder).is_dir(),
+        ),
+        usable.notes,
+    )
+
+
+def given_context(paths: Sequence[str], resolved: Resolved, specs: Sequence[ModelSpec]) -> str:
+    """The text of 00-context.md from what was given with `-c`, within what the smallest model can read beside it."""
+    from cdo.repository import survey
+
+    return _gathered(paths, survey.root_of(Path.cwd()), _room(resolved, specs)).markdown()
+
+
+def _room(resolved: Resolved, specs: Sequence[ModelSpec]) -> int:
+    """Estimated tokens that the context may have: those that are set, or a quarter of the smallest model's window."""
+    return resolved.values.context_tokens or min(24_000, min(spec.window for spec in specs) // 4)
+
+
+def _gathered(paths: Sequence[str], root: Path | None, room: int) -> Context:
+    """The files given with `-c`, named as citations name them: from the top of the repository."""
+    from cdo.repository.context import Context, gather
+
+    here = Path.cwd()
+    return gather([here / path for path in paths], root or here, room) if paths else Context((), (), 0)
+
+
+def context_of(
+    given: Sequence[str], resolved: Resolved, specs: Sequence[ModelSpec], problem: str, *, look: bool
+) -> str:
+    """The text of 00-context.md, within what the smallest model can read beside the rest.
+
+    It holds the files `given` with `-c`, and in a repository, with `look`, what a look around it found.
+    """
+    from cdo.repository import survey
+
+    if given and not look:
+        raise UsageError("--context and --no-context exclude each other.", "Leave one out.")
+    room = _room(resolved, specs)
+    root = survey.root_of(Path.cwd()) if look else None
+    files = _gathered(given, root, room)
+    return survey.survey(root, problem, room, files if given else None) if root else files.markdown()
+
+
+def with_recall(resolved: Resolved, library: Library, problem: str, context: str) -> tuple[str, str]:
+    """The context with what earlier runs of the same folder decided on similar questions, and a note of which."""
+    from cdo.history.recall import recalled
+
+    found = recalled(problem, Path(resolved.values.out), library, RECALLED, RECALL_TOKENS)
+    if not found.text:
+        return context, "no earlier run decided on a similar question"
+    return f"{context.rstrip()}\n\n{found.text}", one_line(f"recalled: {', '.join(found.names)}")
+
+
+def require_writable(folder: Path) -> None:
+    """Raise `UsageError` where no file can be put into a folder: before a run is paid for, not after."""
+    there = next((place for place in (folder, *folder.absolute().parents) if place.exists()), Path("/"))
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise UsageError(f"Nothing can be written into {folder}.", "Give another folder with --adr-dir.")

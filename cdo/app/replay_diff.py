@@ -1,0 +1,150 @@
+"""Compares what a replay made with what the session holds."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cdo.app.replay import KEPT, MADE, ReplayRun, edited, inputs
+from cdo.core.mission_names import MODE
+from cdo.history import history
+from cdo.history.run_index import decided
+from cdo.session.reader import InMemorySession, SessionReader
+
+_CHECKSUM = re.compile(r"^sha256: [0-9a-f]{64}\n", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A file that is not what it was: `how` is differs, gone (it would not be made any more) or new.
+
+    `diff` are the lines of a unified diff from then to now.
+    """
+
+    file: str
+    how: str
+    diff: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReplayOutcome:
+    """How a session ended, as its FINAL.md and its last synthesis say it; `unit` is what its turns are called."""
+
+    status: str
+    why: str
+    confidence: float | None
+    decision: str
+    turns: int
+    tensions: tuple[tuple[str, str], ...]
+    unit: str = "turn"
+
+    @classmethod
+    def of(cls, archive: SessionReader) -> ReplayOutcome | None:
+        """The ending of a session, or None while there is no FINAL.md; raises `SessionError`."""
+        found = history.read(archive)
+        if found.final is None:
+            return None
+        tensions = tuple((life.id, life.status) for life in found.tensions)
+        final = found.final
+        artifact = archive.artifact("FINAL")
+        if found.frozen.plan.mode == MODE and artifact:
+            rounds = artifact.own.get("turns")
+            held = rounds if isinstance(rounds, int) else 0
+            return cls(final.status, final.why, None, decided(artifact.body), held, (), "round")
+        return cls(final.status, final.why, final.confidence, final.decision, len(found.turns), tensions)
+
+
+@dataclass(frozen=True)
+class ReplayReport:
+    """A session beside what today's code makes of its record.
+
+    `same` are the files that are equal byte for byte, `alike` those that say the same from other inputs, `edited`
+    those that were taken as a person left them. `elsewise`, `unknown`, `notes` and `stopped` are the rehearsal's.
+    `then` and `now` are None where there is no FINAL.md.
+    """
+
+    session: str
+    calls: int
+    same: tuple[str, ...]
+    alike: tuple[str, ...]
+    edited: tuple[str, ...]
+    differences: tuple[Difference, ...]
+    elsewise: Mapping[str, tuple[str, ...]]
+    unknown: tuple[str, ...]
+    notes: tuple[str, ...]
+    stopped: str
+    then: ReplayOutcome | None
+    now: ReplayOutcome | None
+
+    @property
+    def differs(self) -> bool:
+        """True if today's code gives another result. Going on past the end of an unfinished record does not count."""
+        broken_off = self.then is not None and self.now is None
+        lacking = bool(self.then and self.unknown)
+        return bool(self.differences or self.elsewise or self.notes or lacking or broken_off)
+
+    @property
+    def changed(self) -> dict[str, tuple[Any, Any]]:
+        """What of the ending differs, as (then, now) by its name; nothing where one of them is not there."""
+        if self.then is None or self.now is None:
+            return {}
+        now = asdict(self.now)
+        return {key: (value, now[key]) for key, value in asdict(self.then).items() if value != now[key]}
+
+    def json(self) -> dict[str, Any]:
+        """The whole as `--json` prints it."""
+        return {**asdict(self), "differs": self.differs}
+
+
+def compare(rehearsal: ReplayRun) -> ReplayReport:
+    """Set what was made beside what there was; raises `SessionError` where a FINAL.md cannot be read."""
+    then, made = rehearsal.then, rehearsal.made
+    taken = tuple(file for file, _ in inputs(then))
+    same, alike, differences = [], [], []
+    for file in sorted({*then.files(), *made.files()} - {*taken, "journal.jsonl"}):
+        before, after = then.data(file), made.data(file)
+        known = MADE.fullmatch(file) or KEPT.fullmatch(file)
+        if file.startswith("calls/") or ((before is None or after is None) and not known):
+            continue
+        if before == after:
+            same.append(file)
+        elif file.removesuffix(".md") in _files(rehearsal) and _says(then, file) == _says(made, file):
+            alike.append(file)
+        else:
+            how = "new" if before is None else "gone" if after is None else "differs"
+            differences.append(Difference(file, how, _diff(before or b"", after or b"")))
+    return ReplayReport(
+        then.name,
+        len(rehearsal.calls),
+        tuple(same),
+        tuple(alike),
+        edited(then),
+        tuple(differences),
+        rehearsal.elsewise,
+        rehearsal.unknown,
+        rehearsal.notes,
+        rehearsal.stopped,
+        ReplayOutcome.of(then),
+        ReplayOutcome.of(made),
+    )
+
+
+def _files(rehearsal: ReplayRun) -> set[str]:
+    """The artifacts of the calls that were asked with other inputs."""
+    return {call.artifact for call in rehearsal.calls if call.name in rehearsal.elsewise}
+
+
+def _says(archive: InMemorySession, file: str) -> Any:
+    """An artifact without what it was made from."""
+    artifact = archive.artifact(file.removesuffix(".md"))
+    own = {key: value for key, value in artifact.own.items() if key != "inputs"} if artifact else {}
+    return artifact and (dict(artifact.meta), artifact.body, own)
+
+
+def _diff(before: bytes, after: bytes) -> tuple[str, ...]:
+    """The lines that differ, but for the checksum that differs with them."""
+    old, new = (_CHECKSUM.sub("", data.decode("utf-8", "replace"), count=1).splitlines() for data in (before, after))
+    return tuple(difflib.unified_diff(old, new, "then", "now", lineterm="", n=1))

@@ -1,0 +1,268 @@
+"""The composition root: builds sessions, seats and runners from plans, and ends a run with FINAL.md.
+
+The command line parses and prints; this module wires. It is the only one that knows both a program and the runner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cdo.app import seats as seating
+from cdo.app.finish import finish
+from cdo.content import skill_files
+from cdo.content.library import Library
+from cdo.content.skill_ranking import SkillInjection, resolve
+from cdo.core.errors import CdoError, Interrupted, SessionError
+from cdo.core.events import Event, Observe
+from cdo.core.exchange import Backend
+from cdo.core.result import Result
+from cdo.core.signals import interruptible
+from cdo.core.steps import CheckRun, CitationCheck, Nest, Nested, RunCheck
+from cdo.core.usage import TotalUsage, totals
+from cdo.formats.documents.document import adr_file_name, stamped
+from cdo.formats.documents.worksheets import WorkBreakdown
+from cdo.observers.git_commits import GitCommitObserver
+from cdo.planning.plan import Plan
+from cdo.planning.settings import Settings
+from cdo.programs import registry
+from cdo.programs.deliberation.conclusion import Outcome
+from cdo.providers.models import ModelSpec
+from cdo.repository.citations import check_all, standing_in
+from cdo.repository.tools import Tools
+from cdo.runner.attempts import Deadlines
+from cdo.runner.budget import Budget, Limits, held_back
+from cdo.runner.human_steps import Human
+from cdo.runner.prompts import fit
+from cdo.runner.runner import Runner
+from cdo.security.secrets import redactor
+from cdo.session.atomic_files import file_new, names_in
+from cdo.session.store import Session
+
+if TYPE_CHECKING:
+    from cdo.observers.beads_tracker import Beads
+
+
+@dataclass
+class RunHooks:
+    """What surrounds a run: its models, how events are shown, and how the person is asked.
+
+    `instead` names models that are asked from now on in place of the plan's: the plan itself, and so every question
+    on record, stays as it was. `nest` holds a deliberation for a session, where one
+    may be held; `reopened` tells that this invocation lifts a cap for good.
+    """
+
+    specs: Sequence[ModelSpec]
+    observe: Observe
+    human: Human = field(default_factory=Human)
+    instead: Mapping[str, str] = field(default_factory=dict)
+    nest: Callable[[Nest, Limits], Awaitable[tuple[Nested | None, TotalUsage]]] | None = None
+    reopened: bool = False
+
+
+# -- running ---------------------------------------------------------------------------------------
+
+
+async def run(session: Session, plan: Plan, settings: Settings, library: Library, shell: RunHooks) -> Result:
+    """Drive a session to its end and write FINAL.md; raises `CdoError`. Closes the session in any case."""
+    observers = [shell.observe]
+    observe = _journaled(session, observers)
+
+    def say(text: str) -> None:
+        observe(Event("note", "", {"text": text}))
+
+    found = seating.seats(shell.specs, settings, library, say)
+    # The embedded model answers one at a time: more in flight would only let deadlines run.
+    concurrency = 1 if any(seat.spec.route == "local" for seat in found.values()) else settings.concurrency
+    root = (session.path / plan.root).resolve() if plan.root else None
+    seats = {name: found[shell.instead.get(name, name)] for name in plan.named}
+    limits = Limits(settings.max_calls, settings.max_tokens, settings.budget, settings.timeout)
+    runner = Runner(
+        session=session,
+        library=library,
+        seats=seats,
+        budget=Budget(limits, totals(session.records), held_back(limits) if plan.crew else Limits()),
+        observe=observe,
+        human=shell.human,
+        deadlines=Deadlines(settings.first_byte_timeout, settings.idle_timeout, settings.call_timeout),
+        concurrency=concurrency,
+        reply_tokens=settings.reply_tokens,
+        toolbox=Tools(root, library, plan.tools) if root and plan.tools else None,
+        check=None if plan.crew else _checker(session, root),
+        search=(lambda words: standing_in(words, root)) if root and not plan.crew else None,
+        skill=_bodies(plan, library),
+        nest=shell.nest,
+        run_check=_check_runner(session, plan, settings, say),
+        reopened=shell.reopened,
+    )
+    tracker = _tracker(session, root or Path.cwd(), library, say) if plan.bd else None
+    if tracker:
+        observers.append(tracker)
+    trail = GitCommitObserver(session, say, Path.cwd(), redactor(os.environ)) if not settings.no_git else None
+    if trail:
+        observers.append(trail)
+    for note in session.notes:
+        say(note)
+    until = float("inf")
+    try:
+        with interruptible(session.name):
+            outcome = await runner.drive(registry.program(plan, library))
+            result = finish(session, plan, outcome, runner)
+            if isinstance(outcome, Outcome):
+                await _file(session, plan, outcome, settings, tracker, say)
+            observe(Event("done", "", result.json()))
+            session.flush()
+            return result
+    except (CdoError, asyncio.CancelledError) as error:
+        if isinstance(error, (Interrupted, asyncio.CancelledError)):
+            until = time.monotonic() + AT_STOP
+        if isinstance(error, CdoError):
+            observe(Event("stopped", "", {"status": type(error).__name__, "why": error.message}))
+        raise
+    finally:
+        if tracker:
+            with contextlib.suppress(Exception):
+                await tracker.close(min(TRACKER_PATIENCE, round((until - time.monotonic()) / 2, 1)))
+        observe(Event("content", "", {"opened": library.opened}))
+        if trail:
+            trail.close(until)
+        await _closed({id(seat.backend): seat.backend for seat in found.values()}.values(), until)
+        session.close()
+
+
+async def _closed(backends: Iterable[Backend], until: float) -> None:
+    """Close all backends side by side, for a second at most, and not much longer than `until` (monotonic)."""
+    patience = min(1.0, max(0.2, until - time.monotonic()))
+    closing = (asyncio.wait_for(backend.close(), patience) for backend in backends)
+    await asyncio.gather(*closing, return_exceptions=True)
+
+
+def _checker(session: Session, root: Path | None) -> Callable[[str], tuple[CitationCheck, ...]] | None:
+    """What checks citations: against the repository, or where there is none the folder that `-c` was relative to."""
+    given = not (session.read("00-context.md") or "").startswith("# Context\n\nNo context was given.")
+    place = root or (Path.cwd() if given else None)
+    return (lambda text: check_all([text], place)) if place else None
+
+
+def _check_runner(
+    session: Session, plan: Plan, settings: Settings, say: Callable[[str], None]
+) -> Callable[[RunCheck], Awaitable[CheckRun]] | None:
+    """What runs the person's command; None for a run without one."""
+    if plan.check is None:
+        return None
+    from cdo.runner import check_command
+
+    return check_command.runner(plan.check, session.path, settings.check_timeout, say)
+
+
+def _bodies(plan: Plan, library: Library) -> Callable[[str], str]:
+    """What reads the body of a skill of the plan's catalogue; raises `SessionError` where it has changed since."""
+
+    def body(name: str) -> str:
+        most = library.read("dispatch/skill-injection", SkillInjection)[0].max_chars
+        card = resolve(name, plan.skills)
+        return fit(skill_files.body(card), most) if card else ""
+
+    return body
+
+
+# -- beside the run --------------------------------------------------------------------------------
+
+AT_STOP = 1.5  # seconds that all of them have when somebody wants the run to end
+TRACKER_PATIENCE = 30.0  # seconds that bd gets at the end to take in what is left
+
+
+def _tracker(session: Session, folder: Path, library: Library, say: Callable[[str], None]) -> Beads:
+    from cdo.observers.beads_tracker import Beads
+
+    problem = session.read("00-input.md") or ""
+    redact = redactor(os.environ)
+    return Beads(session.name, problem, folder, session.records, session.commit, say, library, redact)
+
+
+async def _file(
+    session: Session,
+    plan: Plan,
+    outcome: Outcome,
+    settings: Settings,
+    tracker: Beads | None,
+    say: Callable[[str], None],
+) -> None:
+    """Take what a domain's documents hold to where it belongs: the decision record, the tracker."""
+    try:
+        _file_decision(session, plan, outcome, settings, say)
+    except SessionError as error:  # what was paid for is told all the same
+        say(f"{error.message} The decision record is {session.path / 'ADR.md'}.")
+    if tracker:
+        await _hand_over(tracker, outcome, say)
+
+
+async def _hand_over(tracker: Beads, outcome: Outcome, say: Callable[[str], None]) -> None:
+    """Take a work breakdown into bd, as tasks under the run's epic."""
+    from cdo.observers.beads_tracker import BeadsTask
+
+    for document in outcome.documents.values():
+        for block in document.blocks:
+            if isinstance(block, WorkBreakdown):
+                tasks = [
+                    BeadsTask(
+                        task.id,
+                        task.title,
+                        f"{task.description}\n\nDone when: {'; '.join(task.acceptance)}",
+                        task.depends_on,
+                        task.minutes,
+                    )
+                    for task in block.tasks
+                ]
+                try:
+                    await tracker.breakdown(tasks)
+                except CdoError as error:
+                    say(f"bd: {error.message}")
+
+
+def _file_decision(
+    session: Session, plan: Plan, outcome: Outcome, settings: Settings, say: Callable[[str], None]
+) -> None:
+    """Copy the decision record to `--adr-dir`, once, under the next number."""
+    prompt = next((prompt for prompt in plan.documents.values() if prompt.target), None)
+    if not settings.adr_dir or prompt is None or prompt.file not in outcome.documents:
+        return
+    session.flush()
+    text = session.read(f"{prompt.file}.md") or ""
+    folder = Path(settings.adr_dir)
+    record = next((record for record in reversed(session.records) if record["kind"] == "filed"), None)
+    if record and record["name"] in names_in(folder):
+        return
+    while True:
+        if record is None:
+            name = adr_file_name(names_in(folder), outcome.documents[prompt.file].title, prompt.target)
+            record = {"kind": "filed", "name": name, "date": date.today().isoformat()}
+            session.note(record)
+            session.flush()
+        try:
+            path = file_new(folder, str(record["name"]), stamped(text, str(record["date"])))
+        except FileExistsError:
+            record = None  # another run was quicker: then under the next number
+        else:
+            break
+    say(f"the decision record was copied to {path}")
+
+
+def _journaled(session: Session, observers: Sequence[Observe]) -> Observe:
+    def told(event: Event) -> None:
+        if event.kind != "progress":  # several a second, and gone when the call is done
+            now = datetime.now(UTC).isoformat(timespec="milliseconds")
+            session.journal(
+                {"at": now, "event": event.kind, **({"name": event.name} if event.name else {}), **event.data}
+            )
+        for observe in observers:
+            observe(event)
+
+    return told

@@ -1,0 +1,106 @@
+"""From the names of models to seats: a spec, the backend that reaches it, and the gate of its provider."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from cdo.content.library import Library
+from cdo.core.errors import ConfigError
+from cdo.core.exchange import Backend, Message
+from cdo.planning.settings import Settings
+from cdo.providers import models
+from cdo.providers.command_agent import CommandAgent
+from cdo.providers.models import ModelSpec, Trusted, refuse
+from cdo.runner.attempts import ModelSeat
+from cdo.runner.budget import price_unknown
+from cdo.runner.retry import CircuitBreaker
+
+
+def specs(
+    names: Sequence[str], library: Library, settings: Settings, env: Mapping[str, str], trusted: Trusted = refuse
+) -> list[ModelSpec]:
+    """Resolve all model names, and start what takes long to load; raise `ConfigError`."""
+    found = [models.resolve(name, library, settings.prices, env, trusted) for name in dict.fromkeys(names)]
+    if settings.budget and (unpriced := next((spec for spec in found if spec.price is None), None)):
+        raise price_unknown(unpriced)
+    for spec in found:
+        if spec.route in ("local", "scripted") and spec.model and not Path(spec.model).expanduser().is_file():
+            raise ConfigError(f"`{spec.name}`: there is no file {spec.model}.", "Check the path.")
+    if any(spec.route == "litellm" for spec in found):
+        from cdo.providers import litellm_backend
+
+        litellm_backend.preload()
+    return found
+
+
+def seats(
+    found: Sequence[ModelSpec], settings: Settings, library: Library, say: Callable[[str], None]
+) -> dict[str, ModelSeat]:
+    """A backend for each model; models of one address share its connections and its gate."""
+    backends: dict[tuple[str, ...], Backend] = {}
+    gates: dict[str, CircuitBreaker] = {}
+    made: dict[str, ModelSeat] = {}
+    for spec in found:
+        where = (spec.route, spec.url or spec.agent or spec.model, spec.key_env, spec.cap)
+        backend = backends.get(where) or _backend(spec, settings, library, say)
+        backends[where] = backend
+        gate = gates.setdefault(spec.url or spec.agent or spec.model.partition("/")[0], CircuitBreaker())
+        made[spec.name] = ModelSeat(spec, backend, gate)
+    return made
+
+
+def _backend(spec: ModelSpec, settings: Settings, library: Library, say: Callable[[str], None]) -> Backend:
+    if spec.route == "litellm":
+        from cdo.providers.litellm_backend import LiteLLMBackend
+
+        return LiteLLMBackend(settings.temperature, say)
+    if spec.route == "scripted":
+        from cdo.providers.scripted import ScriptedBackend
+
+        return ScriptedBackend.from_file(Path(spec.model))
+    if spec.route == "local":
+        from cdo.providers.embedded import LocalBackend
+
+        return LocalBackend(Path(spec.model) if spec.model else None, say, settings.temperature)
+    if spec.route == "command":
+        return _command(spec, library)
+    from cdo.providers.chat_completions import ChatBackend
+
+    return ChatBackend(
+        spec.url,
+        os.environ.get(spec.key_env, ""),
+        spec.cap,
+        spec.usage,
+        settings.connect_timeout,
+        settings.temperature,
+    )
+
+
+def _command(spec: ModelSpec, library: Library) -> Backend:
+    from cdo.providers.command_agent_process import CommandBackend
+
+    def word(messages: Sequence[Message]) -> str:
+        return library.render("dispatch/command-prompt", {"messages": messages})
+
+    agent = library.read(f"{models.AGENTS}/{spec.agent}", CommandAgent)[0]
+    return CommandBackend(agent, spec.program, word, os.environ)
+
+
+def first_of_ollama(url: str) -> str | None:
+    """The first model that an Ollama at `url` offers, or None: asked on this machine, for a moment only."""
+    import http.client
+    from urllib.parse import urlsplit
+
+    place = urlsplit(url)
+    connection = http.client.HTTPConnection(place.hostname or "127.0.0.1", place.port or 80, timeout=0.3)
+    try:
+        connection.request("GET", "/api/tags")
+        found = json.loads(connection.getresponse().read(1 << 20))
+        return str(found["models"][0]["name"])
+    except (OSError, ValueError, LookupError, TypeError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()

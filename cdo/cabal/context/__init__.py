@@ -1,0 +1,1 @@
+"""What an agent of a mission is shown: what it may see, cut to what fits. Pure."""

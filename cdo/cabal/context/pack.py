@@ -1,0 +1,381 @@
+"""The context tree: what each step shows each agent, whole, as one line or not at all, and what is new to it. Pure.
+
+What an agent owns, writes, reviews or inspects is shown whole; everything else is a line of the tree. Only what is
+open is told, and histories are bounded, so that a pack grows with what changed and not with a mission's age.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from cdo.cabal.context.token_budget import TOKEN, Item, fit_own, fit_shared, id_ranges, size
+from cdo.cabal.context.visibility import NEWS, Visibility
+from cdo.cabal.model.entities import Collab, Kind, MissionStep, Need, Product, Question, Remark, Status, Version
+from cdo.cabal.model.references import cited
+from cdo.cabal.model.state import MissionState
+from cdo.cabal.replies.fields import StepQuestion
+from cdo.cabal.rules import acceptance, reducer
+from cdo.core.formatting import one_line
+from cdo.core.mission_names import CHAIR, ENVOY, ROOT
+
+HIGH = 7  # from this importance on the chair reads an open collab in full
+CLOSING = 400  # bytes of the words that end every prompt
+PEERS = 4  # products shown for a wish for peer_content
+RAISED = 8  # blocking collabs of an agent's own that it is reminded of
+
+_MANY = (
+    MissionStep.REFLECT,
+    MissionStep.WRITE,
+    MissionStep.REVIEW,
+)  # steps that several agents take at the same time
+_GRAVE = {
+    **dict.fromkeys(("mission", "halt", "accepted", "question", "answer", "user", "stall"), 3),
+    **dict.fromkeys(("version", "inspection", "waived", "reopened", "rejected", "decided", "override", "missed"), 2),
+    **dict.fromkeys(("created", "archived", "closed", "stale", "unreviewed"), 1),
+}  # by kind of event: what the envoy must not miss
+
+
+@dataclass(frozen=True)
+class StepScope:
+    """What an agent is asked for: `products` it writes, reviews or inspects; without any, what its step is about.
+
+    `nudge` is "nudge" or "replan" after rounds without progress, `asked` what it has asked for in this step, `last`
+    whether it cannot ask for more, `questions` what the person was asked beside what the state tells.
+    """
+
+    products: tuple[str, ...] = ()
+    nudge: str = ""
+    asked: tuple[StepQuestion, ...] = ()
+    last: bool = False
+    questions: tuple[Question, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pack:
+    """What an agent is shown, as variables of its step's template (JSON only).
+
+    `shared` is the same for all that take the step at one time, `own` is the rest. `shown` are the products of which
+    the agent now knows the newest; `left_out` says what did not fit the budget.
+    """
+
+    shared: dict[str, Any]
+    own: dict[str, Any]
+    shown: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def packs(state: MissionState, step: MissionStep, briefs: Mapping[str, StepScope], budget: int) -> dict[str, Pack]:
+    """What each agent is shown in `step` within `budget` estimated tokens, the step's own rules not counted.
+
+    What binds an agent (decisions, its orders, what it has to answer) is shown even where that exceeds the budget.
+    """
+    room = max(0, budget * TOKEN - CLOSING)
+    # In a step of many the share must not depend on what one of them is shown; elsewhere it takes what is free.
+    part = room // (6 if step is MissionStep.INSPECT else 3)
+    every = StepScope(tuple(dict.fromkeys(id for brief in briefs.values() for id in brief.products)))
+    common = _Share.of(_PackBuilder(state, step, "", every), part) if step in _MANY else None
+    found: dict[str, Pack] = {}
+    for agent, brief in briefs.items():
+        view = _PackBuilder(state, step, agent, brief)
+        own = view.own()
+        taken = size(own)
+        share = common or _Share.of(view, max(part, room - taken))
+        told = (*view.capped, *share.left_out)
+        more, silent = fit_own(own, room - share.size - size([*told]), taken)
+        left_out = (*told, *more)
+        own["left_out"] = list(left_out)
+        known = {item["id"] for key in ("products", "attached", "requested") for item in own[key]}
+        known |= share.listed - set(silent)
+        found[agent] = Pack(share.shared, own, tuple(id for id in state.products if id in known), left_out)
+    return found
+
+
+@dataclass(frozen=True)
+class _Share:
+    """What is the same for all that take a step at one time; `listed` are the products with a whole line in it."""
+
+    shared: Item
+    size: int
+    left_out: tuple[str, ...]
+    listed: frozenset[str]
+
+    @classmethod
+    def of(cls, view: _PackBuilder, limit: int) -> _Share:
+        """The share of a view, shortened to `limit` bytes."""
+        shared = view.shared()
+        left, hidden = fit_shared(shared, limit)
+        return cls(shared, size(shared), tuple(left), frozenset(row["id"] for row in shared["tree"]) - set(hidden))
+
+
+def facts(state: MissionState) -> tuple[tuple[str, str], ...]:
+    """What binds everybody: (name, outcome) of every accepted Decision."""
+    return tuple((product.name, outcome) for product, outcome in _binding(state))
+
+
+def _binding(state: MissionState) -> Iterator[tuple[Product, str]]:
+    for id, accepted in state.acceptances.items():
+        product = state.products[id]
+        if product.kind is Kind.DECISION and product.status is Status.ACCEPTED and accepted.version:
+            yield product, state.versions[accepted.version].outcome
+
+
+@dataclass(frozen=True)
+class _PackBuilder:
+    """One agent's view of a mission in one step. What is asked of every product is gathered once."""
+
+    state: MissionState
+    step: MissionStep
+    agent: str
+    brief: StepScope
+
+    @cached_property
+    def sight(self) -> Visibility:
+        """What the agent sees of the mission."""
+        return Visibility(self.state, self.step, self.agent, self.brief.products)
+
+    @cached_property
+    def capped(self) -> tuple[str, ...]:
+        """What is left out of every pack of this kind, in words."""
+        if self.step in (MissionStep.BOOTSTRAP, MissionStep.PRESENT):
+            return ()
+        told = []
+        if many := [id for id in self.sight.focus if len(self.sight.talk(id)) < len(self.sight.open.get(id, ()))]:
+            told.append(f"collabs of less importance on {id_ranges(many)} (need all_feedback)")
+        if long := [id for id in self.sight.focus if self.sight.log(id) != self.sight.content(id)]:
+            told.append(f"the middle of {id_ranges(long)} (need full_content)")
+        return tuple(told)
+
+    # -- what all share -----------------------------------------------------------------------
+
+    def shared(self) -> Item:
+        """What all agents of the step have in common."""
+        state, mission = self.state, self.state.mission
+        bootstrap, present = self.step is MissionStep.BOOTSTRAP, self.step is MissionStep.PRESENT
+        domains = mission.domains if mission else {}
+        team = [(agent, *domains.get(agent, ("", ""))) for agent in state.team]
+        return {
+            "round": state.round,
+            "mission": mission.mission if mission else "",
+            "objectives": [{"text": text} for text in mission.objectives] if mission and not present else [],
+            "constraints": [{"text": text} for text in mission.constraints] if mission and not present else [],
+            "team": [{"agent": agent, "responsibility": duty, "area": area} for agent, duty, area in team],
+            "voices": self._voices() if present else [],
+            "answers": [_answer(item) for item in state.questions if _recent(state, item)],
+            "facts": [{"id": item.id, "name": item.name, "outcome": outcome} for item, outcome in _binding(state)],
+            "tree": [] if bootstrap else self._tree(),
+            "events": self._events() if present else [],
+            "accepted": sum(item.status is Status.ACCEPTED for item in state.live()),
+            "live": len(state.live()),
+        }
+
+    def _tree(self) -> list[Item]:
+        """A line for each product that is not archived, as a tree; for the envoy only what the round touched."""
+        rows: list[Item] = []
+        waiting = [(item, 0) for item in reversed(self.sight.below.get(None, ()))]
+        while waiting:
+            item, depth = waiting.pop()
+            rows.append(self.sight.row(item, depth))
+            waiting += [(child, depth + 1) for child in reversed(self.sight.below.get(item.id, ()))]
+        if self.step is not MissionStep.PRESENT:
+            return rows
+        touched = {event.product for event in self.state.events if event.round == self.state.round}
+        return [row for row in rows if row["id"] in touched]
+
+    def _voices(self) -> list[Item]:
+        """Those in whose voice the envoy may speak."""
+        personas = self.state.mission.personas if self.state.mission else {}
+        return [{"agent": id, "persona": one_line(personas.get(id, ""), 160)} for id in (CHAIR, *self.state.team)]
+
+    def _events(self) -> list[Item]:
+        """What happened in this round, with the ids by which it is cited."""
+        return [
+            {"id": item.id, "number": item.number, "weight": _GRAVE.get(item.kind, 0), "text": item.text}
+            for item in self.state.events
+            if item.round == self.state.round and item.kind != "message"
+        ]
+
+    # -- what one is shown --------------------------------------------------------------------
+
+    def own(self) -> Item:
+        """What is this agent's."""
+        plan, focused = self.step is MissionStep.PLAN, self.step not in (MissionStep.BOOTSTRAP, MissionStep.PRESENT)
+        known = {item.name for item in self.state.questions if _recent(self.state, item)}
+        return {
+            "nudge": self.brief.nudge,
+            "idle": self.state.idle,
+            "answers": [_answer(item) for item in self.brief.questions if item.answer and item.name not in known],
+            "products": [self.sight.whole(self.state.products[id]) for id in self.sight.focus] if focused else [],
+            "attached": self._attached() if focused else [],
+            "reflections": self._reflections() if plan else [],
+            "collabs": self._high() if plan else [],
+            "pending": sorted(self.state.pending) if plan else [],
+            **(self._standing() if plan else {"ready": [], "lacking": [], "unwritten": ""}),
+            "raised": self._raised(),
+            "remarks": [{"author": item.author, "kind": item.kind, "text": item.content} for item in self._remarks()],
+            "news": self._news() if focused else [],
+            "requested": [self._requested(id, needs) for id, needs in self._asked().items()],
+            "last": self.brief.last,
+            "left_out": [],
+            "identity": self._identity(),
+        }
+
+    def _identity(self) -> Item:
+        mission = self.state.mission
+        duty, area = mission.domains.get(self.agent, ("", "")) if mission else ("", "")
+        return {
+            "agent": self.agent,
+            "role": self.agent.rpartition("-")[0],
+            "persona": mission.personas.get(self.agent, "") if mission else "",
+            "responsibility": duty,
+            "area": area,
+        }
+
+    def _remarks(self) -> list[Remark]:
+        """What is said to the agent; to the envoy also what the round said to the user."""
+        heard = list(reducer.heard(self.state, self.agent))
+        if self.agent == ENVOY:
+            to_user = [item for item in self.state.remarks if any(name.startswith("u:") for name in item.recipients)]
+            heard += [item for item in to_user if item.round == self.state.round and item not in heard]
+        return heard
+
+    # -- what changed, and what is said ---------------------------------------------------------
+
+    def _news(self) -> list[Item]:
+        """What is new of products that are not shown whole, the latest first."""
+        found = []
+        for id, items in self.sight.news.items():
+            product = self.state.products[id]
+            if id not in self.sight.focus and product.status is not Status.ARCHIVED:
+                words = [self.sight.word(item) for item in items[:NEWS]]
+                more = len(items) - len(words)
+                found.append(
+                    {"id": id, "name": product.name, "newest": items[0].number, "words": words, "more": more}
+                )
+        return found
+
+    def _raised(self) -> list[Item]:
+        """Blocking collabs of the agent's own on products that are not shown whole and have a newer version."""
+        own = [
+            item
+            for items in self.sight.open.values()
+            for item in items
+            if item.author == self.agent and item.blocking
+        ]
+        return [
+            {"id": item.id, "product": item.product, "importance": item.importance, "summary": item.summary}
+            for item in own
+            if item.product not in self.sight.focus and self.sight.collab(item)["confirm"]
+        ][:RAISED]
+
+    def _attached(self) -> list[Item]:
+        """Other products in full: what the chair attached, and what a container under inspection holds."""
+        ids: list[str] = []
+        for id in self.sight.focus:
+            order = self.state.assignments.get(id)
+            if self.step is MissionStep.WRITE and order:
+                ids += order.attach
+            if self.step is MissionStep.INSPECT and self.state.products[id].container:
+                ids += [item.id for item in self.sight.below.get(id, ())]
+        return [
+            self.sight.text(id) for id in dict.fromkeys(ids) if id not in self.sight.focus and self.sight.content(id)
+        ]
+
+    # -- what the chair reads -------------------------------------------------------------------
+
+    def _reflections(self) -> list[Item]:
+        return [
+            {
+                "agent": item.agent,
+                "product": item.product,
+                "dod": item.dod_status,
+                "gaps": list(item.gaps),
+                "responses": [
+                    {"collab": answer.collab, "action": answer.action, "text": answer.text}
+                    for answer in item.responses
+                ],
+                "lessons": item.lessons,
+                "delta": item.delta,
+                "blockers": list(item.blockers),
+            }
+            for item in self.state.reflections
+        ]
+
+    def _high(self) -> list[Item]:
+        """Open collabs of high importance, those that block first."""
+        found = [item for items in self.sight.open.values() for item in items if item.importance >= HIGH]
+        live = [item for item in found if self.state.products[item.product].live]
+        return [self.sight.collab(item) for item in sorted(live, key=lambda item: -item.importance)]
+
+    def _standing(self) -> Item:
+        """What can be accepted now, what each other product lacks, and what nobody has written yet."""
+        ready: list[Item] = []
+        lacking: list[Item] = []
+        unwritten: list[str] = []
+        for id, why in acceptance.acceptance_status(self.state).items():
+            product, latest = self.state.products[id], self.state.latest(id)
+            entry: Item = {"id": id, "name": product.name, "version": latest.id if latest else ""}
+            if not latest and not product.container:
+                unwritten.append(id)
+            elif why:
+                lacking.append({**entry, "why": [{"text": text} for text in why]})
+            else:
+                ready.append(entry)
+        return {"ready": ready, "lacking": lacking, "unwritten": id_ranges(unwritten)}
+
+    # -- what was asked for ---------------------------------------------------------------------
+
+    def _asked(self) -> dict[str, list[Need]]:
+        found: dict[str, list[Need]] = {}
+        for item in self.brief.asked:
+            if item.product_id in self.state.products and item.need not in found.setdefault(item.product_id, []):
+                found[item.product_id].append(item.need)
+        return found
+
+    def _requested(self, id: str, needs: list[Need]) -> Item:
+        """What was asked for of one product: texts, and lines on its versions and on what was said of it."""
+        texts: list[Item] = []
+        lines: list[Item] = []
+        for need in needs:
+            if need is Need.FULL_CONTENT:
+                texts.append(self.sight.text(id))
+            elif need is Need.PEER_CONTENT:
+                texts += [self.sight.text(peer) for peer in self._peers(id)]
+            elif need is Need.VERSION_HISTORY:
+                lines += [self._history_line(item) for item in self.state.history(id)]
+            else:
+                lines += [_feedback_line(item) for item in self.state.about(id, closed=True)]
+        texts = [item for item in texts if item["content"]]
+        return {"id": id, "name": self.state.products[id].name, "texts": texts, "lines": lines}
+
+    def _history_line(self, item: Version) -> Item:
+        told = "" if self.sight.hidden(item) else f": {item.summary}"
+        return {"text": f"version {item.number} ({item.id}) by {item.author} in round {item.round}{told}"}
+
+    def _peers(self, id: str) -> list[str]:
+        """Products related to one: those it refers to, then those that refer to it, then those beside it."""
+        texts = {item.id: self.sight.content(item.id) for item in self.state.live()}
+        named = [other for kind, other in cited(self.sight.content(id)) if kind == "p"]
+        naming = [other for other, text in texts.items() if f"[[p:{id}]]" in text]
+        beside = [item.id for item in self.sight.below.get(self.state.products[id].parent, ())]
+        found = [other for other in dict.fromkeys((*named, *naming, *beside)) if other not in (id, ROOT)]
+        return [other for other in found if texts.get(other)][:PEERS]
+
+
+# -- words -----------------------------------------------------------------------------------------
+
+
+def _recent(state: MissionState, item: Question) -> bool:
+    return bool(item.answer) and item.round >= state.round - 1
+
+
+def _answer(item: Question) -> Item:
+    return {"question": item.question, "answer": item.answer}
+
+
+def _feedback_line(item: Collab) -> Item:
+    fate = "open" if item.open else f"{item.how} by {item.closed_by}"
+    about = f"{item.id} {item.kind} of importance {item.importance} by {item.author} in round {item.round}"
+    return {"text": f"{about}, {fate}: {item.comment}"}

@@ -1,0 +1,269 @@
+"""One agent's sight of a mission: what of it is whole, open, hidden or new to that agent in a step. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+
+from cdo.cabal.context.token_budget import Item, middle_cut
+from cdo.cabal.model.entities import (
+    Collab,
+    Criterion,
+    CriterionResult,
+    Inspection,
+    Kind,
+    MissionEvent,
+    MissionStep,
+    Product,
+    Status,
+    Version,
+)
+from cdo.cabal.model.state import MissionState
+from cdo.cabal.rules import acceptance, criteria
+from cdo.cabal.rules.feedback import renewed
+from cdo.core.formatting import one_line
+from cdo.core.mission_names import WATCHDOG
+
+VERSIONS = 3  # versions of a history that are told one by one
+TALK = 12  # open collabs of a product beside those that block it or have to be answered
+NEWS = 3  # events of one product that are told as new
+LOG = 2400  # bytes of a product that the chair keeps for itself, such as the Change Log
+
+_BLIND = (MissionStep.REVIEW, MissionStep.INSPECT)  # who judges does not hear what the author says of the change
+
+
+@dataclass(frozen=True)
+class Visibility:
+    """What `agent` sees in `step`; `products` it writes, reviews or inspects, without any what its step is about.
+
+    What is asked of every product is gathered once.
+    """
+
+    state: MissionState
+    step: MissionStep
+    agent: str
+    products: tuple[str, ...] = ()
+
+    @cached_property
+    def focus(self) -> tuple[str, ...]:
+        """The products shown whole."""
+        given = tuple(id for id in self.products if id in self.state.products)
+        if self.step is MissionStep.REFLECT:
+            given = given or tuple(item.id for item in self.state.owned(self.agent))
+            return tuple(filter(self._unsettled, given)) or given[:1]
+        if given:
+            return given
+        if self.step is MissionStep.WRITE:
+            return tuple(id for id, item in self.state.assignments.items() if item.writer == self.agent)
+        if self.step is MissionStep.PLAN:
+            return tuple(item.id for item in self.state.owned(self.agent) if item.meta)
+        return acceptance.due(self.state) if self.step is MissionStep.INSPECT else ()
+
+    def _unsettled(self, id: str) -> bool:
+        """Whether there is anything about a product that its owner can think about."""
+        product = self.state.products[id]
+        return id in self.open or bool(product.versions and product.status is not Status.ACCEPTED)
+
+    @cached_property
+    def open(self) -> dict[str, list[Collab]]:
+        """Open collabs by product, the most important first."""
+        found: dict[str, list[Collab]] = {}
+        for item in self.state.collabs.values():
+            if item.open:
+                found.setdefault(item.product, []).append(item)
+        return {id: sorted(items, key=lambda item: -item.importance) for id, items in found.items()}
+
+    @cached_property
+    def below(self) -> dict[str | None, list[Product]]:
+        """What is not archived, by parent."""
+        found: dict[str | None, list[Product]] = {}
+        for item in self.state.products.values():
+            if item.status is not Status.ARCHIVED:
+                found.setdefault(item.parent, []).append(item)
+        return found
+
+    @cached_property
+    def news(self) -> dict[str, list[MissionEvent]]:
+        """What happened to each product since the agent last looked, newest first; at first sight what is recent."""
+        seen, recent = self.state.seen.get(self.agent, {}), self.state.round - 1
+        found: dict[str, list[MissionEvent]] = {}
+        oldest = min(seen.values(), default=len(self.state.events))  # what came before that is known, or long ago
+        for number in range(len(self.state.events), 0, -1):
+            item = self.state.events[number - 1]
+            if number <= oldest and item.round < recent:
+                break
+            known = seen.get(item.product)
+            fresh = number > known if known is not None else item.round >= recent
+            if item.product and fresh and item.actor != self.agent and item.kind != "reflection":
+                found.setdefault(item.product, []).append(item)
+        return found
+
+    # -- one product --------------------------------------------------------------------------
+
+    def row(self, product: Product, depth: int) -> Item:
+        """A product as a line of the tree."""
+        latest, collabs = self.state.latest(product.id), self.open.get(product.id, ())
+        return {
+            "id": product.id,
+            "depth": depth,
+            "name": product.name,
+            "kind": product.kind.value,
+            "container": product.container,
+            "status": product.status.value,
+            "owner": product.owner or "",
+            "number": latest.number if latest else 0,
+            "version": latest.id if latest else "",
+            "open": len(collabs),
+            "blocking": sum(item.blocking for item in collabs),
+            "summary": "" if self.step is MissionStep.PRESENT else self._summary(product, latest),
+        }
+
+    def _summary(self, product: Product, latest: Version | None) -> str:
+        """One line on what a product holds; of an accepted Decision the facts tell."""
+        if not latest or (product.status is Status.ACCEPTED and product.kind is Kind.DECISION):
+            return ""
+        return one_line(latest.outcome or ("" if self.hidden(latest) else latest.summary), 120)
+
+    def hidden(self, version: Version) -> bool:
+        """Whether the agent must not hear what the author says of a version."""
+        return self.step in _BLIND and (version.round == self.state.round or self._judged(version))
+
+    def _judged(self, version: Version) -> bool:
+        return version.product in self.focus and version.id == self.state.products[version.product].versions[-1]
+
+    def whole(self, product: Product) -> Item:
+        """A product with all that is open on it."""
+        latest, inspection = self.state.latest(product.id), self.state.inspection(product.id)
+        order = self.state.assignments.get(product.id)
+        history = () if self.step in _BLIND else self.state.history(product.id)
+        return {
+            **self.row(product, 0),
+            "summary": "",
+            "author": latest.author if latest else "",
+            "outcome": latest.outcome if latest else "",
+            "content": self.log(product.id),
+            "criteria": self._criteria(product, inspection),
+            "history": [_told(item) for item in history[-VERSIONS:]],
+            "older": max(0, len(history) - VERSIONS),
+            "collabs": [self.collab(item) for item in self.talk(product.id)],
+            "parts": [self._part(item) for item in self.below.get(product.id, ())] if product.container else [],
+            "verdict": inspection.verdict.value if inspection else "",
+            "inspected": inspection.version if inspection else "",
+            "notes": self._notes(inspection),
+            "stale": product.stale_why if inspection and inspection.at <= product.stale_at else "",
+            "news": [self.word(item) for item in self.news.get(product.id, ())[:NEWS]],
+            "order": self._order(product.id) if order and order.writer == self.agent else {},
+            "spare": self.step is MissionStep.REFLECT
+            and not any(item.blocking for item in self.open.get(product.id, ())),
+        }
+
+    def content(self, id: str) -> str:
+        """The content of a product's newest version, "" for none."""
+        latest = self.state.latest(id)
+        return latest.content if latest else ""
+
+    def log(self, id: str) -> str:
+        """The content of a product; of one that the chair keeps for itself the beginning and the end."""
+        return middle_cut(self.content(id), LOG) if self.state.products[id].meta else self.content(id)
+
+    def _criteria(self, product: Product, inspection: Inspection | None) -> list[Item]:
+        """A definition of done, with what code finds now where the agent is to judge it."""
+        made = product.container or bool(product.versions)
+        text = criteria.whole(self.state, product.id) if made and self.step is MissionStep.INSPECT else None
+        results = {item.criterion: item for item in inspection.results} if inspection else {}
+        return [
+            self._criterion(item, results.get(item.id), criteria.tested(item, text, self.state) if text else None)
+            for item in product.dod
+        ]
+
+    def _criterion(self, item: Criterion, last: CriterionResult | None, tested: CriterionResult | None) -> Item:
+        """A criterion, how code tests it, and what is known: by the last inspection, or by code now."""
+        value = item.check.value
+        return {
+            "id": item.id,
+            "text": item.text,
+            "check": "" if item.check.kind == "judged" else item.check.kind,
+            "value": "" if value is None else json.dumps(value, ensure_ascii=False),
+            "last": "" if not last else "met" if last.passed else "not met",
+            "note": last.note if last and not last.passed else "",
+            "code": "" if not tested else "met" if tested.passed else "not met",
+            "found": tested.note or tested.quote if tested else "",
+        }
+
+    def talk(self, product: str) -> list[Collab]:
+        """The open collabs of a product: all that block it or have to be answered, and the most important others."""
+        order = self.state.assignments.get(product)
+        due = order.address if order else ()
+        items = self.open.get(product, [])
+        first = [item for item in items if item.blocking or item.id in due]
+        return first + [item for item in items if item not in first][:TALK]
+
+    def collab(self, item: Collab) -> Item:
+        """A collab in full, with what the agent may or has to do about it."""
+        order = self.state.assignments.get(item.product)
+        return {
+            "id": item.id,
+            "product": item.product,
+            "kind": item.kind,
+            "importance": item.importance,
+            "author": item.author,
+            "text": item.comment,
+            "address": bool(order and item.id in order.address),
+            "confirm": item.blocking and self.agent in (item.author, WATCHDOG) and renewed(self.state, item),
+            "flag": item.flag,
+        }
+
+    def _part(self, product: Product) -> Item:
+        """A child, as its container's inspection sees it."""
+        inspection = self.state.inspection(product.id)
+        return {**self.row(product, 0), "verdict": inspection.verdict.value if inspection else ""}
+
+    def _notes(self, inspection: Inspection | None) -> list[Item]:
+        """What the last inspection found and nobody made a collab of."""
+        found = inspection.findings if inspection else ()
+        return [
+            {"category": item.category, "severity": item.severity, "issue": item.issue, "advice": item.recommendation}
+            for item in found
+            if not item.collab
+        ][:TALK]
+
+    def _order(self, product: str) -> Item:
+        item = self.state.assignments[product]
+        return {
+            "importance": item.importance,
+            "objective": item.objective,
+            "dod": item.dod,
+            "why": item.why,
+            "context": item.context,
+            "address": list(item.address),
+        }
+
+    def text(self, id: str) -> Item:
+        """A product's newest version without anything else."""
+        product, latest = self.state.products[id], self.state.latest(id)
+        return {
+            "id": id,
+            "name": product.name,
+            "status": product.status.value,
+            "version": latest.id if latest else "",
+            "outcome": latest.outcome if latest else "",
+            "content": latest.content if latest else "",
+        }
+
+    # -- what happened to it --------------------------------------------------------------------
+
+    def word(self, event: MissionEvent) -> str:
+        """An event in one line and who did it; of a version only that it is there, not what its author says of it."""
+        if event.kind == "version":
+            version = self.state.versions.get(event.ref)
+            return f"version {version.number} by {version.author}" if version else f"a version by {event.actor}"
+        if event.kind in ("collab", "closed") and event.ref in self.state.collabs:
+            item = self.state.collabs[event.ref]
+            how = f"{item.kind} of importance {item.importance}" if event.kind == "collab" else f"closed ({item.how})"
+            return f"{how} by {event.actor}: {one_line(item.summary, 120)}"
+        return f"{one_line(event.text, 160)} ({event.actor})"
+
+
+def _told(item: Version) -> Item:
+    return {"id": item.id, "number": item.number, "author": item.author, "round": item.round, "summary": item.summary}

@@ -1,0 +1,437 @@
+"""CERTIFICATE.yaml: what was accepted and on which evidence, and the proof of it from the files alone. Reads only.
+
+The proof puts the mission together again from the files of its products, holds it against the same rules that let the
+products be accepted, and the certificate against what comes out. Besides, each file is the one that was certified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from cdo.cabal.files import layout
+from cdo.cabal.files.final_report import Delivery, final
+from cdo.cabal.files.serialization import MAX_DEPTH, PLACE, ParsedMission, read
+from cdo.cabal.model.entities import (
+    Collab,
+    Criterion,
+    CriterionResult,
+    Inspection,
+    InspectionVerdict,
+    Product,
+    fingerprint,
+)
+from cdo.cabal.model.state import MissionState
+from cdo.cabal.rules import acceptance, criteria
+from cdo.core.errors import SessionError
+from cdo.core.formatting import one_line, pluralise
+from cdo.formats import strict_yaml
+from cdo.session import artifact
+from cdo.session.reader import SessionReader
+
+NAME = "CERTIFICATE.yaml"
+MAX_BYTES = 32_000_000  # of a certificate
+_WORDS = ("session", "status", "why", "final", "sha256")  # its keys that are text
+UNCOVERED = (
+    "mission.md, TREE.md, CHAT.md, 00-input.md, inbox/ and the files of single calls",
+    "FINAL.md's front matter, except its status, and white space around its text",
+    "which models were asked, how many rounds there were and why the mission ended: the certificate only says so",
+    "whether a judged criterion is met in truth: what is checked is that its quote stands in what was accepted",
+    "whether somebody made the certificate and all files anew",
+)
+
+
+def certificate(delivery: Delivery, session: str, models: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """The data of CERTIFICATE.yaml, as `strict_yaml.dump` writes it; `models` are those asked, by role.
+
+    It is of the files as `layout` makes them of this very state, and of a FINAL.md whose body is `delivery.final`'s.
+    """
+    state = delivery.state
+    projections, kept = layout.files(state, None)
+    texts = {**projections, **kept, **layout.deliverables(state)}
+    data = {
+        "session": session,
+        "status": delivery.status,
+        "why": delivery.why,
+        "rounds": delivery.rounds,
+        "accepted": _entries(state),
+        "unaccepted": _unaccepted(state),
+        "models": {role: list(names) for role, names in models.items()},
+        "final": fingerprint(final(delivery)),
+        "files": {name: _digest(texts[name].encode()) for name in sorted(texts) if _certified(name)},
+    }
+    return {**data, "sha256": _seal(data)}
+
+
+def _digest(data: bytes) -> str:
+    return sha256(data).hexdigest()
+
+
+def _seal(data: Mapping[str, Any]) -> str:
+    return _digest(strict_yaml.dump({key: value for key, value in data.items() if key != "sha256"}).encode())
+
+
+def _certified(name: str) -> bool:
+    return bool(PLACE.fullmatch(name)) or name.startswith("deliverables/")
+
+
+def _unaccepted(state: MissionState) -> list[dict[str, str]]:
+    return [{"product": item.id, "name": item.name} for item in acceptance.unaccepted(state)]
+
+
+# -- what it says of a product ---------------------------------------------------------------------
+
+
+def _entries(state: MissionState) -> list[dict[str, Any]]:
+    places = layout.places(state)
+    held = (item for item in state.live() if acceptance.holds(state, item.id))
+    return [_entry(state, item, places.get(item.id, "")) for item in held]
+
+
+def _entry(state: MissionState, product: Product, place: str) -> dict[str, Any]:
+    """Everything that the acceptance of a product rests on."""
+    pinned = state.acceptances[product.id]
+    found, version = state.inspections[pinned.inspection], state.versions.get(pinned.version)
+    results = {item.criterion: item for item in found.results}
+    about = state.about(product.id, closed=True)
+    waived = [item for item in about if item.how == "waived"]
+    told = {
+        "product": product.id,
+        "name": product.name,
+        "kind": product.kind.value,
+        "folder": product.folder,
+        "deliverable": place,
+        "version": version.id if version else "",
+        "number": version.number if version else 0,
+        "sha256": pinned.sha,
+        "author": version.author if version else "",
+        "authors": list(dict.fromkeys(item.author for item in state.history(product.id))),
+        "dod_sha256": pinned.dod,
+        "criteria": [_criterion(item, results[item.id]) for item in product.dod],
+        "inspection": pinned.inspection,
+        "inspections": [_inspection(item) for item in state.inspections.values() if item.product == product.id],
+        "waiver": pinned.waiver,
+        "waived": [{**_collab(item), "by": item.closed_by, "why": item.why} for item in waived],
+        "open": [_collab(item) for item in about if item.open],
+        "parts": [list(part) for part in found.parts],
+    }
+    return {key: value for key, value in told.items() if value not in ("", [], 0)}
+
+
+def _criterion(item: Criterion, result: CriterionResult) -> dict[str, Any]:
+    passed = {"id": item.id, "text": item.text, "check": item.check.kind, "passed": result.passed, "by": result.by}
+    return {**passed, **({"quote": result.quote} if result.quote else {})}
+
+
+def _inspection(item: Inspection) -> dict[str, Any]:
+    findings = [
+        {"severity": found.severity, "category": found.category, "issue": found.issue, "collab": found.collab}
+        for found in item.findings
+    ]
+    return {"id": item.id, "version": item.version, "verdict": item.verdict.value, "findings": findings}
+
+
+def _collab(item: Collab) -> dict[str, Any]:
+    said = {"collab": item.id, "kind": item.kind, "importance": item.importance}
+    return {**said, "author": item.author, "summary": item.summary}
+
+
+# -- the proof -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CertificateClaim:
+    """One thing that was checked: what it is `about`, what should be so, and why it is not ("" where it is)."""
+
+    about: str
+    text: str
+    why: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is so."""
+        return not self.why
+
+    @property
+    def line(self) -> str:
+        """It on one line, for a terminal."""
+        return f"{'✗' if self.why else '✓'} {one_line(self.about, 160)}: {one_line(self.why or self.text, 400)}"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Everything that was checked of a session, and what could not be."""
+
+    session: str
+    claims: tuple[CertificateClaim, ...]
+    uncovered: tuple[str, ...] = UNCOVERED
+
+    @property
+    def holds(self) -> bool:
+        """Whether all of it is so."""
+        return all(claim.holds for claim in self.claims)
+
+
+def proved(archive: SessionReader) -> Proof:
+    """The certificate of a session held against its files; raises `SessionError` where it has none."""
+    data = archive.data(NAME)
+    if data is None:
+        raise SessionError(
+            f"{archive.place} has no {NAME}.",
+            "A cabal's mission has one when it has ended; a deliberation has none.",
+        )
+    problems: dict[str, str] = {}
+    texts = {}
+    for name in archive.files():
+        if _certified(name) or name == "FINAL.md":
+            texts[name] = _decoded(name, archive.data(name) or b"", problems)
+    certified, seal = _certificate(_decoded(NAME, data, problems))
+    claims = [seal]
+    if certified is not None:
+        filed = read(texts)
+        claims += _files(certified["files"], texts, {**filed.problems, **problems})
+        claims += _status(certified, filed, texts)
+        claims += _products(certified, filed, texts)
+    elif problems:
+        claims += [CertificateClaim(name, "", why) for name, why in problems.items()]
+    return Proof(archive.name, tuple(claims))
+
+
+def _decoded(name: str, data: bytes, problems: dict[str, str]) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        problems[name] = "it is not UTF-8 text"
+        return data.decode(errors="replace")
+
+
+def _certificate(text: str) -> tuple[dict[str, Any] | None, CertificateClaim]:
+    """What a certificate says, None where it cannot be read, and whether it is as it was written."""
+    try:
+        data = strict_yaml.load(text, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
+    except (strict_yaml.YamlProblem, RecursionError) as problem:
+        return None, CertificateClaim(NAME, "", f"it cannot be read: {problem}")
+    known: dict[str, Any] = data if isinstance(data, dict) else {}
+    lists, pinned = [known.get(key) for key in ("accepted", "unaccepted")], known.get("files")
+    if (
+        not all(isinstance(known.get(key), str) for key in _WORDS)
+        or not isinstance(pinned, dict)
+        or not all(isinstance(entries, list) and all(isinstance(item, dict) for item in entries) for entries in lists)
+    ):
+        return None, CertificateClaim(
+            NAME, "", "it is not a certificate: something of it is missing or of another kind"
+        )
+    sealed = strict_yaml.dump(known) == text and _seal(known) == known["sha256"]
+    return known, CertificateClaim(
+        NAME, "is as it was written", "" if sealed else "it was changed: its own hash does not fit"
+    )
+
+
+def _files(
+    pinned: Mapping[str, Any], texts: Mapping[str, str], problems: Mapping[str, str]
+) -> Iterator[CertificateClaim]:
+    """Each file that was certified is there and the same, and there is no other."""
+    wrong = dict(problems)
+    here = {name for name in texts if _certified(name)}
+    for name in sorted({*pinned, *here}):
+        if name not in here:
+            wrong[name] = "it is gone"
+        elif name not in pinned:
+            wrong.setdefault(name, "it is not among the files that were certified")
+        elif _digest(texts[name].encode()) != pinned[name]:
+            said = f": {wrong[name]}" if name in wrong else ""
+            wrong[name] = f"it is not the file that was certified{said}"
+    yield from (CertificateClaim(name, "", why) for name, why in sorted(wrong.items()))
+    if not wrong:
+        yield CertificateClaim(
+            "files", f"{pluralise(len(pinned), 'file')} of products and deliverables are those certified"
+        )
+
+
+def _status(
+    certified: Mapping[str, Any], filed: ParsedMission, texts: Mapping[str, str]
+) -> Iterator[CertificateClaim]:
+    """Whether the mission is done, by its products, its certificate and FINAL.md alike."""
+    state, status = filed.state, certified["status"]
+    open_ = acceptance.unaccepted(state)
+    why = ""
+    if status not in ("done", "unresolved"):
+        why = f"its status is {status}, which none ends with"
+    elif status == "done" and (open_ or not state.live()):
+        names = ", ".join(item.name for item in open_) or "everything: there is no product"
+        why = f"it is said to be done, and these are not accepted: {names}"
+    elif _unaccepted(state) != certified["unaccepted"]:
+        why = "the products that are not accepted are others than it says"
+    yield CertificateClaim("mission", f"is {status}: {pluralise(len(open_), 'live product')} not accepted", why)
+    yield CertificateClaim(
+        "FINAL.md", f"says {status}, and is as it was written", _final(certified, texts.get("FINAL.md"))
+    )
+
+
+def _final(certified: Mapping[str, Any], text: str | None) -> str:
+    if text is None:
+        return "it is gone"
+    try:
+        found = artifact.from_file(text, "FINAL.md")
+    except SessionError as error:
+        return error.message
+    said = {**found.meta, **found.own}.get("status", certified["status"])
+    if said != certified["status"]:
+        return f"its status is {said}, the certificate's is {certified['status']}"
+    return "" if fingerprint(found.body) == certified["final"] else "it was changed"
+
+
+def _products(
+    certified: Mapping[str, Any], filed: ParsedMission, texts: Mapping[str, str]
+) -> Iterator[CertificateClaim]:
+    """What the certificate says of each product, and whether the product can be accepted at all."""
+    state = filed.state
+    places = layout.places(state)
+    claimed = {str(entry.get("product")): entry for entry in certified["accepted"]}
+    linked = {id: str(entry["deliverable"]) for id, entry in claimed.items() if entry.get("deliverable")}
+    for id in dict.fromkeys([*claimed, *(id for id in state.acceptances if state.products[id].live)]):
+        product = state.products.get(id)
+        if product is None or id not in state.acceptances:
+            yield CertificateClaim(id, "", "it is certified, and its files do not say that it was accepted")
+        elif id not in claimed:
+            yield CertificateClaim(_called(product), "", "it is accepted, and not certified")
+        else:
+            for text, whys in _ProductProof(state, product, places.get(id, ""), claimed[id], linked, texts).claims():
+                yield CertificateClaim(_called(product), text, "; ".join(why for why in whys if why))
+
+
+def _called(product: Product) -> str:
+    return f"{product.name} ({product.id})"
+
+
+@dataclass(frozen=True)
+class _ProductProof:
+    """One accepted product: `place` is where its deliverable belongs, `claimed` what the certificate says of it.
+
+    `linked` are the deliverables of all products that are certified, by id: they refer to one another.
+    """
+
+    state: MissionState
+    product: Product
+    place: str
+    claimed: Mapping[str, Any]
+    linked: Mapping[str, str]
+    texts: Mapping[str, str]
+
+    def claims(self) -> Iterator[tuple[str, list[str]]]:
+        """What should be so, and all that is wrong with it ("" for nothing)."""
+        pinned = self.state.acceptances[self.product.id]
+        found = self.state.inspections.get(pinned.inspection)
+        if self.product.container:
+            yield f"holds {pluralise(len(self._parts()), 'part')} as certified", self._held(found)
+        else:
+            yield f"{pinned.version} holds the content that was accepted, and is the newest", self._content()
+            yield f"{self.claimed.get('deliverable', '')} is that content", self._delivered()
+        yield "its definition of done is the one it was accepted for", self._dod(found)
+        if found is None or found.product != self.product.id:
+            yield "", [f"there is no inspection {pinned.inspection} of it"]
+        else:
+            for item in self.product.dod:
+                yield f"{item.id} is met: {item.text}", [self._met(item, found)]
+            yield f"{found.id} is of it, and is {found.verdict.value.replace('_', ' ')}", self._inspected(found)
+        yield "nothing open keeps it from being accepted", self._open()
+        yield "the certificate says of it what its files say", self._same()
+        rules = acceptance.missing_for_acceptance(self.state, self.product.id, pinned.waiver)
+        kept = acceptance.holds(self.state, self.product.id)
+        yield "its acceptance holds", [*rules, "" if kept or rules else "what it was accepted for has changed"]
+
+    def _content(self) -> list[str]:
+        pinned = self.state.acceptances[self.product.id]
+        version = self.state.versions.get(pinned.version)
+        if version is None or version.product != self.product.id:
+            return [f"there is no version {pinned.version} of it"]
+        newest = self.state.latest(self.product.id)
+        return [
+            "" if version.sha == pinned.sha else f"the content of {version.id} is not what was accepted",
+            ""
+            if version.sha == self.claimed.get("sha256")
+            else f"the content of {version.id} is not what is certified",
+            "" if version is newest or newest is None else f"{newest.id} is newer than {version.id}",
+        ]
+
+    def _delivered(self) -> list[str]:
+        place, latest = str(self.claimed.get("deliverable", "")), self.state.latest(self.product.id)
+        said = self.texts.get(place)
+        if said is None or not place.startswith("deliverables/"):
+            return [f"the deliverable {place} is gone"]
+        due = layout.deliverable(self.state, latest, self.linked) if latest else None
+        return ["" if due == said else f"{place} is not the content of its version"]
+
+    def _dod(self, found: Inspection | None) -> list[str]:
+        now = self.product.dod_sha
+        pins = {
+            "accepted for": self.state.acceptances[self.product.id].dod,
+            "certified": self.claimed.get("dod_sha256"),
+            **({"inspected against": found.dod} if found else {}),
+        }
+        return [f"its definition of done is not the one it was {how}" for how, pin in pins.items() if pin != now]
+
+    def _met(self, item: Criterion, found: Inspection) -> str:
+        """Why a criterion is not shown to be met: code tests it again; else its quote has to be there."""
+        result = next((result for result in found.results if result.criterion == item.id), None)
+        if result is None or not result.passed:
+            return f"{item.id} was not found to be met"
+        texts = criteria.material(self.state, self.product.id)
+        again = criteria.tested(item, criteria.whole(self.state, self.product.id), self.state)
+        if again and not again.passed:
+            return f"{item.id} is not met when code tests it: {again.note}"
+        if again and result.quote in ("", again.quote):
+            return ""
+        there = criteria.evidence(result.quote, texts)
+        return "" if there else f"{item.id}: its quote is not in what was accepted"
+
+    def _inspected(self, found: Inspection) -> list[str]:
+        due = acceptance.verdict(item.severity for item in found.findings)
+        latest = self.state.latest(self.product.id)
+        waiver = self.state.acceptances[self.product.id].waiver
+        about = {item.id for item in self.state.about(self.product.id, closed=True)}
+        lost = [item.collab for item in found.findings if item.collab and item.collab not in about]
+        return [
+            "" if found.version == (latest.id if latest else "") else f"{found.id} is of another version",
+            "" if found.verdict is due else f"the verdict of {found.id} does not follow from its findings",
+            "its inspection blocks it" if InspectionVerdict.BLOCKED in (due, found.verdict) else "",
+            "a revision is wanted, and no waiver says why not"
+            if due is not InspectionVerdict.APPROVED and not waiver
+            else "",
+            f"findings of {found.id} refer to what is not there: {', '.join(lost)}" if lost else "",
+        ]
+
+    def _open(self) -> list[str]:
+        about = self.state.about(self.product.id, closed=True)
+        return [
+            *(f"{item.id} is open and blocks it: {item.summary}" for item in about if item.blocking),
+            *(f"{item.id} is the watchdog's, and was waived" for item in about if item.flag and item.how == "waived"),
+        ]
+
+    def _parts(self) -> tuple[tuple[str, str], ...]:
+        return acceptance.parts(self.state, self.product.id)
+
+    def _held(self, found: Inspection | None) -> list[str]:
+        parts = [list(part) for part in self._parts()]
+        return [
+            "" if parts == self.claimed.get("parts", []) else "what it holds is not what is certified",
+            "" if found and [list(part) for part in found.parts] == parts else "what it holds was not inspected so",
+            *(
+                f"{_called(item)} is not accepted"
+                for item in acceptance.held(self.state, self.product.id)
+                if not acceptance.holds(self.state, item.id)
+            ),
+        ]
+
+    def _same(self) -> list[str]:
+        """The keys of the certificate's entry that the files do not bear out."""
+        pinned = self.state.acceptances[self.product.id]
+        found = self.state.inspections.get(pinned.inspection)
+        known = {item.criterion for item in found.results} if found else set[str]()
+        if found is None or any(item.id not in known for item in self.product.dod):
+            return ["its files do not hold what it was accepted on"]
+        now = _entry(self.state, self.product, self.place)
+        wrong = [key for key in sorted({*now, *self.claimed}) if now.get(key) != self.claimed.get(key)]
+        return [f"its files say something else of: {', '.join(wrong)}"] if wrong else []

@@ -1,0 +1,268 @@
+"""What a mission came to, and FINAL.md that tells it: what was accepted, what is missing, who objects. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from cdo.cabal.files.layout import places, speaker, spoken
+from cdo.cabal.files.serialization import inert
+from cdo.cabal.model.entities import REVISION, Collab, Kind, Product, Status, Version
+from cdo.cabal.model.state import MissionState
+from cdo.cabal.rules import acceptance
+from cdo.core.formatting import one_line, pluralise, visible
+from cdo.formats.final_answer import final_section
+from cdo.formats.markdown import neutralise as inert_markdown
+
+_LONG = 4000  # characters of one thing said
+_FLAGGED = ("missed", "unreviewed", "waived", "stall")
+_END = (".", "!", "?", "…")  # with which a sentence ends
+# What the course of a round tells, in this order, and under which word.
+_COURSE = (
+    ("mission", "Start"), ("override", "Changed"), ("updated", "Changed"), ("stale", "Changed"),
+    ("question", "Asked"), ("answer", "Answered"), ("user", "From you"), ("accepted", "Accepted"),
+    ("rejected", "Not accepted"), ("reopened", "Reopened"), ("archived", "Archived"), ("waived", "Waived"),
+    ("decided", "Decided"), ("version", "Versions"), ("unreviewed", "Unreviewed"), ("inspection", "Verdicts"),
+    ("missed", "Missed"), ("stall", "Stall"), ("halt", "End"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """How a mission ended: "done" or "unresolved", `why` in words, after how many rounds.
+
+    `missing` has a sentence for each product that is not accepted; `flags` are what a reader should know besides.
+    """
+
+    status: str
+    why: str
+    state: MissionState
+    rounds: int
+    missing: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, state: MissionState) -> Delivery:
+        """What a mission in this state delivers: it is done only when every live product's acceptance holds."""
+        open_ = acceptance.unaccepted(state)
+        done = state.halt == "done" and bool(state.live()) and not open_
+        missing = tuple(_sentence([f"{item.name} is not accepted: {_list(_lacks(state, item))}"]) for item in open_)
+        flags = [f"round {event.round}: {event.text}" for event in state.events if event.kind in _FLAGGED]
+        flags += [
+            f"round {item.round}: {state.products[item.product].name} was archived, "
+            f"and this {item.kind} of importance {item.importance} is still open: {item.summary}"
+            for item in _buried(state)
+        ]
+        return cls("done" if done else "unresolved", state.why, state, state.round, missing, tuple(flags))
+
+
+def _buried(state: MissionState) -> tuple[Collab, ...]:
+    """The blocking collabs that are still open on products that were archived."""
+    gone = {item.id for item in state.products.values() if item.status is Status.ARCHIVED}
+    return tuple(item for item in state.collabs.values() if item.blocking and item.product in gone)
+
+
+def _lacks(state: MissionState, item: Product) -> tuple[str, ...]:
+    """Why a live product is not accepted, for people: what it waits for first, then what it lacks itself."""
+    waiting = [child for child in state.children(item.id) if child.live and not acceptance.holds(state, child.id)]
+    if not waiting:
+        return acceptance.missing(state, item.id)
+    pinned = state.acceptances.get(item.id)
+    own = acceptance.missing_for_acceptance(
+        state, item.id, pinned.waiver if pinned else "", (), {child.id for child in waiting}
+    )
+    return (f"it waits for {', '.join(child.name for child in waiting)}", *own)
+
+
+def _list(clauses: Iterable[str]) -> str:
+    """Clauses as one, none with a full stop."""
+    return "; ".join(clause.rstrip(" .") for clause in clauses)
+
+
+def _sentence(clauses: Iterable[str]) -> str:
+    """Clauses as a sentence that ends once."""
+    said = _list(clauses)
+    return said if said.endswith(_END) else f"{said}."
+
+
+def final(delivery: Delivery) -> str:
+    """The body of FINAL.md."""
+    state = delivery.state
+    held = [item for item in state.live() if acceptance.holds(state, item.id)]
+    parts = [
+        ("Result", _result(delivery, len(held))),
+        ("Deliverables", _table(state, held)),
+        ("Decisions", _decisions(state, held)),
+        ("What is missing", _missing(state)),
+        ("Concerns on record", _concerns(state)),
+        ("Course", _course(state)),
+        ("Questions and answers", _questions(state)),
+    ]
+    return "\n\n".join("\n".join([f"## {title}", "", *lines]) for title, lines in parts) + "\n"
+
+
+def _result(delivery: Delivery, accepted: int) -> list[str]:
+    state = delivery.state
+    live, rounds = len(state.live()), pluralise(delivery.rounds, "round")
+    if delivery.status == "done":
+        told = f"**Done**: all of {pluralise(live, 'product')} accepted after {rounds}."
+    elif not live:
+        told = f"**Unresolved**: the mission was not set up after {rounds}."
+    else:
+        told = f"**Unresolved**: {accepted} of {pluralise(live, 'product')} accepted after {rounds}."
+    why = [_sentence([inert(delivery.why)])] if delivery.why else []
+    mission = state.mission.mission if state.mission else state.request
+    return [" ".join([told, *why]), "", f"Mission: {inert(mission, _LONG)}"]
+
+
+def _by(state: MissionState, agent: str) -> str:
+    name = speaker(state, agent)
+    return inert(agent if name == agent else f"{name} ({agent})")
+
+
+def _table(state: MissionState, held: Sequence[Product]) -> list[str]:
+    """What is accepted, with where its content lies."""
+    if not held:
+        return ["Nothing was accepted."]
+    files = places(state)
+    rows = ["| product | kind | version | author | criteria met | file |", "|---|---|---|---|---|---|"]
+    for item in held:
+        latest, found = state.latest(item.id), acceptance.current(state, item.id)
+        met = {result.criterion for result in found.results if result.passed} if found else set()
+        count = f"{sum(criterion.id in met for criterion in item.dod)}/{len(item.dod)}"
+        parts = pluralise(len(acceptance.parts(state, item.id)), "part")
+        number, author = (f"{latest.number} ({latest.id})", _by(state, latest.author)) if latest else (parts, "")
+        link = f"[{files[item.id]}]({files[item.id]})" if item.id in files else ""
+        cells = (inert(item.name), item.kind.value, number, author, count, link)
+        rows.append(f"| {' | '.join(cells)} |")
+    return rows
+
+
+# -- decisions -------------------------------------------------------------------------------------
+
+
+def _decisions(state: MissionState, held: Sequence[Product]) -> list[str]:
+    """The outcome of each accepted Decision, and what a deliberation left against any, accepted or not."""
+    accepted = {item.id for item in held}
+    lines: list[str] = []
+    for item in state.live():
+        if item.kind is not Kind.DECISION:
+            continue
+        latest = state.latest(item.id)
+        if item.id in accepted and latest:
+            outcome = inert(spoken(state, latest.outcome or latest.title))
+            said = f"version {latest.number} ({latest.id}), {_by(state, latest.author)}"
+            lines.append(f"- **{inert(item.name)}**: {outcome} ({said})")
+        for version in state.history(item.id):
+            lines += _minority(item, version, accepted=item.id in accepted)
+    return lines or ["None was accepted."]
+
+
+def _minority(product: Product, version: Version, *, accepted: bool) -> Iterator[str]:
+    """The minority reports of a version that comes from a deliberation, quoted."""
+    said = final_section(version.content, "Minority Reports") if version.session else None
+    if not said:
+        return
+    note = "" if accepted else ", which is not accepted"
+    yield from ("", f"Minority reports on {inert(product.name)}, version {version.number} ({version.id}){note}:", "")
+    yield from (f"> {line}".rstrip() for line in _harmless(said).split("\n"))
+    yield ""
+
+
+def _harmless(text: str) -> str:
+    """Markdown of others in which nothing is HTML, an image, a link or an escape."""
+    return inert_markdown(visible(text))
+
+
+# -- what is open ----------------------------------------------------------------------------------
+
+
+def _missing(state: MissionState) -> list[str]:
+    lines = [
+        f"- **{inert(item.name)}** ({item.kind.value}, {item.status.value.replace('_', ' ')}): "
+        + _sentence(map(inert, _lacks(state, item)))
+        for item in acceptance.unaccepted(state)
+    ]
+    return lines or ["Nothing." if state.live() else "Everything: no product was planned."]
+
+
+def _concerns(state: MissionState) -> list[str]:
+    """What somebody still holds against a product, was overruled in, or did not look at: what is open first."""
+    live = {item.id: item for item in state.live()}
+    answered = {id for version in state.versions.values() for id in version.addresses}
+    raised = [
+        item
+        for item in state.collabs.values()
+        if item.product in live and item.importance >= REVISION and item.kind != "endorsement"
+    ]
+    open_ = [*(item for item in raised if item.open), *_buried(state)]
+    closed = [item for item in raised if item.how == "waived" or (item.how == "replied" and item.id not in answered)]
+    besides = [
+        f"- **{inert(live[id].name)}** was accepted though a revision is wanted: "
+        + _sentence([inert(item.waiver, _LONG)])
+        for id, item in state.acceptances.items()
+        if item.waiver and id in live
+    ]
+    alone = {(event.product, event.round) for event in state.events if event.kind == "unreviewed"}
+    besides += [
+        f"- **{inert(item.name)}** was reviewed by no peer in its newest version."
+        for item in live.values()
+        if (latest := state.latest(item.id)) and (item.id, latest.round) in alone
+    ]
+    missed = (item for item in state.events if item.kind == "missed")
+    besides += [_sentence([f"- Round {item.round}: {inert(item.text)}"]) for item in missed]
+    parts = [
+        ("Still open:", [_concern(state, item) for item in open_]),
+        ("Closed without a version that answers them:", [_concern(state, item) for item in closed]),
+        ("Besides:", besides),
+    ]
+    lines = [line for title, told in parts if told for line in ("", title, "", *told)]
+    return lines[1:] or ["None."]
+
+
+def _concern(state: MissionState, item: Collab) -> str:
+    product = state.products[item.product]
+    how = {"waived": "waived", "replied": "answered"}.get(item.how, "closed")
+    end = (
+        "open"
+        if item.open
+        else f"{how} by {_by(state, item.closed_by)}" + (f": {_list([inert(item.why)])}" if item.why else "")
+    )
+    archived = ", which is archived" if product.status is Status.ARCHIVED else ""
+    said = f"{inert(item.kind)} of importance {item.importance}, {_by(state, item.author)}"
+    summary, comment = (spoken(state, text) for text in (item.summary, item.comment))
+    told = [_sentence([inert(comment, _LONG)])]
+    if not _key(comment).startswith(_key(summary)):
+        told.insert(0, _sentence([inert(summary)]))
+    return f"- **{inert(product.name)}**{archived} ({said}; {end}): {' '.join(told)}"
+
+
+def _key(text: str) -> str:
+    """What two texts have in common that say the same, whatever their case and end."""
+    return one_line(text, _LONG).rstrip(" .…").casefold()
+
+
+# -- how it went -----------------------------------------------------------------------------------
+
+
+def _course(state: MissionState) -> list[str]:
+    rounds: dict[int, dict[str, list[str]]] = {number: {} for number in range(state.round + 1)}
+    words = dict(_COURSE)
+    for event in state.events:
+        if event.kind in words:
+            told = rounds.setdefault(event.round, {}).setdefault(words[event.kind], [])
+            told.append(inert(event.text))
+    order = list(dict.fromkeys(words.values()))
+    lines = []
+    for number, happened in sorted(rounds.items()):
+        lines.append(f"- **Round {number}**" + ("" if happened else ": nothing happened."))
+        lines += [f"  - {word}: {_sentence(happened[word])}" for word in order if word in happened]
+    return lines
+
+
+def _questions(state: MissionState) -> list[str]:
+    lines = [
+        f"- **{inert(item.question, _LONG)}** {inert(item.answer, _LONG) if item.answer else 'No answer yet.'}"
+        for item in state.questions
+    ]
+    return lines or ["None were asked."]

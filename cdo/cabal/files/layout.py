@@ -1,0 +1,397 @@
+"""A mission as files: what cdo shows of it, what it keeps of each fact, and what people may put beside that. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from cdo.cabal.files.serialization import collab_text, inert, inspection_text, page, product_text, version_text
+from cdo.cabal.model.entities import MissionEvent, Product, Status, Version
+from cdo.cabal.model.references import REFERENCE
+from cdo.cabal.model.state import MissionState
+from cdo.cabal.replies.fields import CONTENT, CollabKind, Degree
+from cdo.cabal.rules import acceptance
+from cdo.core.formatting import one_line, pluralise, visible
+from cdo.core.mission_names import ROOT, USER
+from cdo.core.steps import InvalidReply
+from cdo.formats import strict_yaml
+from cdo.formats.fields import Block, validate
+from cdo.formats.markdown import MAX_FRONT_MATTER, fences, line_breaks, split_front_matter
+
+LETTER = 4000  # characters of a file in inbox/
+FOLDERS = 1  # that deliverables/ nests, as deep as branches keep files; what lies deeper is named by the way to it
+DELIVERED = "deliverables/"
+_NAME = 120  # characters of a deliverable's name, before .md
+# How a reader of deliverables hears of the team: personas are not among the files that a proof reads.
+_AGENT = re.compile(r"chair-1|watchdog-1|envoy-1|operative-[1-9][0-9]?|user-1|all")
+_AGENTS = {
+    "chair-1": "the chair", "watchdog-1": "the watchdog", "envoy-1": "the envoy", "user-1": "the user",
+    "all": "everybody",
+}  # fmt: skip
+_PERSONA = re.compile(r"\s*You are ([^\W\d_][\w'’-]{0,39}(?: [^\W\d_][\w'’-]{0,39})?)[,.]")
+# What a reader of the log is told of a round beside what the team says.
+_TOLD = frozenset(
+    ("version", "inspection", "accepted", "updated", "rejected", "waived", "reopened", "stale", "override", "missed",
+     "unreviewed", "decided", "user", "stall", "halt")
+)  # fmt: skip
+
+
+def files(after: MissionState, before: MissionState | None) -> tuple[dict[str, str], dict[str, str]]:
+    """The files of `after` that may not be as they were in `before`: projections, and what is written once."""
+    projections = {}
+    if after.mission and (before is None or after.mission != before.mission):
+        projections["mission.md"] = _mission(after)
+    if before is None or _shape(after) != _shape(before):
+        projections["TREE.md"] = _tree(after)
+    if before is None or _talk(after) != _talk(before):
+        projections["CHAT.md"] = _chat(after)
+    old = before or MissionState("", ())
+    for id, product in after.products.items():
+        accepted = after.acceptances.get(id)
+        if product != old.products.get(id) or accepted != old.acceptances.get(id):
+            projections[f"{product.folder}/product.yaml"] = product_text(product, accepted)
+    for id, collab in after.collabs.items():
+        if collab != old.collabs.get(id):
+            projections[f"{after.products[collab.product].folder}/{id}.md"] = collab_text(collab)
+    kept = {
+        f"{after.products[version.product].folder}/{id}.md": version_text(version)
+        for id, version in after.versions.items()
+        if id not in old.versions
+    }
+    kept |= {
+        f"{after.products[item.product].folder}/{id}.md": inspection_text(item)
+        for id, item in after.inspections.items()
+        if id not in old.inspections
+    }
+    return projections, kept
+
+
+def _shape(state: MissionState) -> tuple[Any, ...]:
+    """What the tree is drawn from."""
+    return (
+        state.products, state.versions, state.collabs, state.inspections, state.acceptances, state.mission,
+        state.round, state.halt,
+    )  # fmt: skip
+
+
+def _talk(state: MissionState) -> tuple[Any, ...]:
+    """What the log is written from."""
+    return state.messages, state.questions, state.mission, state.round  # a round's facts are told when it has spoken
+
+
+def speaker(state: MissionState, agent: str) -> str:
+    """The name that an agent's persona gives it ("You are Alex, …"), else its id; the user is "You"."""
+    if agent == USER:
+        return "You"
+    match = _PERSONA.match(state.mission.personas.get(agent, "")) if state.mission else None
+    return match[1] if match and match[1][0].isupper() else agent
+
+
+def _named(state: MissionState, agent: str | None) -> str:
+    """An agent by its name and id."""
+    if agent is None:
+        return "nobody yet"
+    name = speaker(state, agent)
+    return agent if name == agent else f"{inert(name)} ({agent})"
+
+
+# -- mission.md ------------------------------------------------------------------------------------
+
+
+def _mission(state: MissionState) -> str:
+    mission = state.mission
+    assert mission is not None
+    domains = [
+        f"- **{_named(state, agent)}**, {inert(area)}: {inert(responsibility)}"
+        for agent, (responsibility, area) in mission.domains.items()
+    ]
+    personas = [f"- **{agent}**: {inert(text, LETTER)}" for agent, text in mission.personas.items()]
+    parts = [
+        ("# Mission", [inert(mission.mission, LETTER)]),
+        ("## Objectives", [f"- {inert(line, LETTER)}" for line in mission.objectives]),
+        ("## Constraints", [f"- {inert(line, LETTER)}" for line in mission.constraints] or ["None."]),
+        ("## Personas", personas or ["None."]),
+        ("## Domains", domains or ["None."]),
+    ]
+    body = "\n\n".join("\n".join([title, "", *lines]) for title, lines in parts)
+    return page({"request": one_line(state.request, 300), "team": list(state.agents)}, body, noted=True)
+
+
+# -- TREE.md ---------------------------------------------------------------------------------------
+
+
+def _tree(state: MissionState) -> str:
+    live = state.live()
+    accepted = sum(product.status is Status.ACCEPTED for product in live)
+    head = {
+        "round": state.round,
+        "accepted": accepted,
+        "live": len(live),
+        "blockers": sum(item.blocking for item in state.collabs.values()),
+        "halt": state.halt or "no",
+    }
+    rows = [line for product, depth in walk(state) for line in _node(state, product, depth)]
+    gone = [f"- {inert(item.name)} ({item.id})" for item in state.products.values() if item.status is Status.ARCHIVED]
+    body = [f"# Product tree after round {state.round}", "", *(rows or ["There are no products yet."])]
+    return page(head, "\n".join([*body, *(["", "## Archived", "", *gone] if gone else [])]), noted=True)
+
+
+def walk(state: MissionState) -> Iterator[tuple[Product, int]]:
+    """The products that are not archived, each before what it holds, with their depth."""
+    below: dict[str, list[Product]] = {}
+    for item in state.products.values():
+        if item.parent and item.status is not Status.ARCHIVED:
+            below.setdefault(item.parent, []).append(item)
+    open_ = [(state.products[ROOT], 0)] if ROOT in state.products else []
+    while open_:
+        product, depth = open_.pop()
+        yield product, depth
+        open_ += [(item, depth + 1) for item in reversed(below.get(product.id, ()))]
+
+
+def _node(state: MissionState, product: Product, depth: int) -> list[str]:
+    latest = state.latest(product.id)
+    version = (
+        f"version {latest.number} ([{latest.id}]({product.folder}/{latest.id}.md))"
+        if latest
+        else pluralise(sum(child.live for child in state.children(product.id)), "part")
+        if product.container
+        else "no version"
+    )
+    status = "the chair's own" if product.meta else product.status.value.replace("_", " ")
+    facts = [status, f"owner {_named(state, product.owner)}", version]
+    line = f"- **{inert(product.name)}** ({product.id}, {product.kind.value}): {', '.join(facts)}"
+    lacking = (
+        ()
+        if product.meta or product.status is Status.ACCEPTED
+        else acceptance.missing_for_acceptance(state, product.id)
+    )
+    return ["  " * depth + line, *("  " * (depth + 1) + f"- ✗ {inert(why)}" for why in lacking)]
+
+
+# -- CHAT.md ---------------------------------------------------------------------------------------
+
+
+def _chat(state: MissionState) -> str:
+    said: dict[int, list[str]] = {}
+    for question in state.questions:
+        lines = said.setdefault(question.round, [])
+        lines.append(f"**The team asks you:** {inert(question.question, LETTER)}")
+        lines += [f"- {inert(option)}" for option in question.options]
+        lines += ["", f"**You:** {inert(question.answer, LETTER)}" if question.answer else "*No answer yet.*", ""]
+    for message in state.messages:
+        said.setdefault(message.round, []).extend(
+            [f"**{_named(state, message.agent)}:** {inert(message.content, LETTER)}", ""]
+        )
+    facts: dict[int, list[MissionEvent]] = {}
+    for event in state.events:
+        if event.kind in _TOLD:
+            facts.setdefault(event.round, []).append(event)
+    body = ["# Chat"]
+    for round in sorted({*said, *facts}):
+        told = [f"- {inert(event.text)}" for event in facts.get(round, ())]
+        body += ["", f"## Round {round}", "", *said.get(round, ()), *(["Facts:", "", *told] if told else [])]
+    head = {"rounds": state.round, "messages": len(state.messages)}
+    return page(head, "\n".join(body if body[1:] else [*body, "", "Nothing was said yet."]).rstrip(), noted=True)
+
+
+# -- deliverables/ ---------------------------------------------------------------------------------
+
+
+def deliverable(state: MissionState, version: Version, files: Mapping[str, str]) -> str:
+    """An accepted version as its reader gets it: a Decision's outcome first, then the content, ids in words.
+
+    `files` are the places of deliverables by product: products are called by their names, which link there. Fenced
+    code stays as it was accepted.
+    """
+    place = files.get(version.product, "")
+    up = "../" * (place.count("/") - 1)
+
+    def word(match: re.Match[str]) -> str:
+        name = inert(called(state, match[1], match[2]))
+        there = files.get(match[2], "") if match[1] == "p" else ""
+        return f"[{name}]({up}{there.removeprefix(DELIVERED)})" if there and there != place else name or match[0]
+
+    outcome = f"> **Decision:** {inert(spoken(state, version.outcome))}\n\n" if version.outcome else ""
+    lines = version.content.split("\n")
+    code = {number for fence in fences(lines) for number in range(fence.start, fence.end)}
+    body = "\n".join(line if number in code else REFERENCE.sub(word, line) for number, line in enumerate(lines))
+    return f"{outcome}{body}\n".encode("utf-8", "replace").decode()
+
+
+def spoken(state: MissionState, text: str) -> str:
+    """`text` with what it refers to in words; what is not there stays as it is written."""
+    return REFERENCE.sub(lambda match: called(state, match[1], match[2]) or match[0], text)
+
+
+def called(state: MissionState, kind: str, id: str) -> str:
+    """What a reference points to, by name and without its id; "" for what is not there."""
+    if kind == "p" and id in state.products:
+        return state.products[id].name
+    if kind == "v" and id in state.versions:
+        version = state.versions[id]
+        return f"{state.products[version.product].name}, version {version.number}"
+    if kind == "c" and id in state.collabs:
+        collab = state.collabs[id]
+        return f"the {collab.kind} “{one_line(collab.summary, 120)}”"
+    return _AGENTS.get(id, id.replace("-", " ")) if kind in "au" and _AGENT.fullmatch(id) else ""
+
+
+def places(state: MissionState) -> dict[str, str]:
+    """Where in deliverables/ the content of each product whose acceptance holds lies, by its id.
+
+    What holds others is a folder; no two products share a name, whatever they are called.
+    """
+    found: dict[str, str] = {}
+    inside = {ROOT: (DELIVERED, "")}  # of each product: the folder for what it holds, how names there begin
+    taken: set[str] = set()
+    for product, depth in walk(state):
+        if product.meta or product.parent not in inside:
+            continue
+        folder, lead = inside[product.parent]
+        stem = _stem(f"{folder}{lead}", product.slug, taken)
+        inside[product.id] = (f"{stem}/", "") if depth <= FOLDERS else (folder, f"{stem.removeprefix(folder)}-")
+        if not product.container and acceptance.holds(state, product.id):
+            found[product.id] = f"{stem}.md"
+    return found
+
+
+def _stem(lead: str, slug: str, taken: set[str]) -> str:
+    """A path without its ending that nothing has yet."""
+    folder, _, name = f"{lead}{slug}".rpartition("/")
+    name = re.sub(r"[^a-z0-9-]+", "-", name)[:_NAME].strip("-") or "product"
+    stem, place = name, 1
+    while f"{folder}/{stem}" in taken:
+        place += 1
+        stem = f"{name}-{place}"
+    taken.add(f"{folder}/{stem}")
+    return f"{folder}/{stem}"
+
+
+def deliverables(state: MissionState) -> dict[str, str]:
+    """The accepted content by file, laid out as the tree; of what is not accepted there is nothing."""
+    found = places(state)
+    return {
+        place: deliverable(state, latest, found)
+        for id, place in found.items()
+        if (latest := state.latest(id)) is not None
+    }
+
+
+# -- what people put into a session ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EditedVersion:
+    """A version as a person wrote it: `summary` is what its front matter says, "" where it has none."""
+
+    title: str
+    summary: str
+    content: str
+    outcome: str
+
+
+class _VersionHead(Block):
+    """What stands above a version's content; a person writes the first three, all others are cdo's and not read."""
+
+    title: Annotated[str, Field(max_length=200)] = ""
+    change_summary: Annotated[str, Field(max_length=4000)] = ""
+    outcome: Annotated[str, Field(max_length=600)] = ""
+    id: Any = None
+    product: Any = None
+    number: Any = None
+    author: Any = None
+    addresses: Any = None
+    session: Any = None
+    round: Any = None
+    sha256: Any = None
+
+
+class VersionFormat:
+    """A version that a person edited or added: a Document (`cdo.core.steps`). Front matter is not needed.
+
+    Front matter of which no key is cdo's belongs to the content: documents may have one of their own.
+    """
+
+    def parse(self, text: str) -> EditedVersion:
+        """Return the version; raise `InvalidReply` with what is wrong."""
+        keys, body = _head(text, CONTENT + MAX_FRONT_MATTER)
+        if keys and not set(keys) & set(_VersionHead.model_fields):
+            keys, body = {}, _clean(text)
+        head = validate(_VersionHead, keys, "The front matter")
+        content = body.strip("\n")
+        if not content.strip():
+            raise InvalidReply(["The version has no content: write it under the front matter."])
+        if len(content) > CONTENT:
+            raise InvalidReply([f"The version has {len(content)} characters; at most {CONTENT} are read."])
+        title = head.title or next(
+            (one_line(line.lstrip("# "), 200) for line in content.split("\n") if line.strip("# ")), ""
+        )
+        return EditedVersion(title or "Untitled", head.change_summary, content, one_line(head.outcome))
+
+
+@dataclass(frozen=True)
+class Letter:
+    """What a person dropped into inbox/: `product` is an id or a name as they wrote it, "" for the whole team."""
+
+    product: str
+    kind: str
+    importance: int
+    text: str
+
+
+def _product(value: Any) -> Any:
+    """`[[p:p4]]` as `p4`."""
+    match = re.fullmatch(r"\s*\[\[p:(.*)\]\]\s*", value) if isinstance(value, str) else None
+    return match[1] if match else "" if value is None else value
+
+
+class _LetterHead(Block):
+    """What may stand above a letter's text."""
+
+    product: Annotated[str, BeforeValidator(_product), Field(max_length=120)] = ""
+    type: CollabKind = "feedback"
+    importance: Degree = 7
+
+
+class LetterFormat:
+    """A file in inbox/: a Document (`cdo.core.steps`). Front matter (product, type, importance) is not needed."""
+
+    def parse(self, text: str) -> Letter:
+        """Return the letter; raise `InvalidReply` with what is wrong."""
+        keys, body = _head(text, LETTER + MAX_FRONT_MATTER)
+        head = validate(_LetterHead, keys, "The front matter")
+        said = visible(body).strip()
+        if not said:
+            raise InvalidReply(["The letter is empty: write what you have to say under the front matter."])
+        if len(said) > LETTER:
+            raise InvalidReply([f"The letter has {len(said)} characters; at most {LETTER} are read."])
+        return Letter(one_line(head.product), head.type, head.importance, said)
+
+
+def _clean(text: str) -> str:
+    """`text` as files hold it: one kind of line break, no byte order mark, nothing that UTF-8 lacks."""
+    return line_breaks(text).encode("utf-8", "replace").decode().lstrip("\ufeff")
+
+
+def _head(text: str, most: int) -> tuple[Mapping[str, Any], str]:
+    """The keys above a person's text, and the text; raises `InvalidReply`."""
+    if len(text) > most:
+        raise InvalidReply([f"The file has {len(text)} characters; at most {most} are read."])
+    clean = _clean(text)
+    block, body = split_front_matter(clean.lstrip("\n"))
+    if block is None:
+        return {}, clean
+    try:
+        keys = strict_yaml.load(block, max_bytes=MAX_FRONT_MATTER)
+    except strict_yaml.YamlProblem as problem:
+        above = len(clean) - len(clean.lstrip("\n"))
+        where = f"line {problem.line + above}, column {problem.column}"
+        raise InvalidReply([f"The front matter cannot be read: {where}: {problem.why}."]) from None
+    if keys is not None and not isinstance(keys, dict):
+        raise InvalidReply(["The front matter must be a mapping of keys, such as `title: …`."])
+    return keys or {}, body

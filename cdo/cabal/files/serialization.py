@@ -1,0 +1,376 @@
+"""Facts as they lie in a session's files: a product, version, collab or inspection as text, and back. Pure.
+
+What is written is a function of the fact alone, so that a file can be checked by writing it again from what was read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cdo.cabal.model.entities import Acceptance, Check, Collab, Criterion, Inspection, Kind, Product, Status, Version
+from cdo.cabal.model.state import MissionState
+from cdo.core.formatting import one_line, visible
+from cdo.formats import strict_yaml
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+FACT = TypeVar("FACT", Version, Collab, Inspection)
+_NOTE = (
+    "# cdo writes this file from the record [{sum}]. To change things, put a note into inbox/ or add a new version.\n"
+)
+_NOTED = re.compile("(?:---\n)?(" + re.escape(_NOTE).replace(r"\{sum\}", "([0-9a-f]{8})") + ")")
+MAX_BYTES, MAX_DEPTH = 4_000_000, 12  # of the YAML in one file
+PLACE = re.compile(r"(products/(p[1-9][0-9]*)-[a-z0-9-]+)/(product\.yaml|([vci])[1-9][0-9]*\.md)")
+_ACTIVE = re.compile(r"([\\`*\[\]<>|&#~])")
+_MARKER = re.compile(r"^([0-9]{0,9})([-+=.)])")
+_PLAIN_INTEGER = 10**18  # what is larger comes back from YAML as text
+WRITTEN = 2048  # facts that never change, and whose files are asked for several times in one command
+
+
+def inert(text: object, limit: int = 600) -> str:
+    """`text` on one line of at most `limit` characters, such that nothing of it is Markdown, HTML or an escape."""
+    return _MARKER.sub(r"\1\\\2", _ACTIVE.sub(r"\\\1", one_line(text, limit)))
+
+
+def page(head: Mapping[str, Any], body: str, *, noted: bool = False) -> str:
+    """A file: front matter, where `noted` with whose it is in its first line, then `body` as it is, a line break."""
+    text = _stored(f"{strict_yaml.dump(dict(head))}---\n\n{body}\n")
+    return _noted("---\n", text) if noted else f"---\n{text}"
+
+
+def _noted(above: str, text: str) -> str:
+    """A file that is written again and again: `text` below the line that says so, with a checksum of all the rest."""
+    return f"{above}{_NOTE.format(sum=_sum(above + text))}{text}"
+
+
+def _sum(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:8]
+
+
+def untouched(text: str) -> bool:
+    """Whether a file that is written again and again is as it was written last, by the checksum in it."""
+    found = _NOTED.match(text)
+    return found is not None and _sum(text[: found.start(1)] + text[found.end(1) :]) == found[2]
+
+
+def opened(text: str) -> tuple[dict[str, Any], str]:
+    """The front matter and the body of what `page` wrote; raises ValueError where it cannot be that."""
+    end = text.find("\n---\n\n", 3)
+    if not text.startswith("---\n") or end < 0 or not text.endswith("\n"):
+        raise ValueError("its front matter is not where it was written")
+    head = strict_yaml.load(text[4 : end + 1], max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
+    if not isinstance(head, dict):
+        raise ValueError("its front matter is not a mapping of keys")
+    return head, text[end + 6 : -1]
+
+
+def _stored(text: str) -> str:
+    """`text` without lone surrogates, which no file can hold."""
+    return text.encode("utf-8", "replace").decode()
+
+
+# What is left out of a file where it says nothing; whoever reads it back takes it for nothing.
+_OPTIONAL = frozenset(
+    ("meta", "decide_by", "versions", "stale_at", "stale_why", "dod", "accepted", "waiver", "outcome", "addresses",
+     "session", "version", "sha256", "finding", "closed_by", "how", "why", "ratings", "parts", "results", "findings",
+     "quote", "note", "recommendation", "criterion", "collab")
+)  # fmt: skip
+
+
+def _lean(head: Mapping[str, Any], *needed: str) -> dict[str, Any]:
+    """`head` without the keys that say nothing, except where they are `needed`."""
+    left_out = _OPTIONAL - set(needed)
+    return {key: value for key, value in head.items() if key not in left_out or value}
+
+
+# -- products --------------------------------------------------------------------------------------
+
+
+def product_text(product: Product, acceptance: Acceptance | None) -> str:
+    """product.yaml: the product, its definition of done with its hash, and for what it was accepted."""
+    accepted = acceptance and _lean(
+        {
+            "version": acceptance.version,
+            "sha256": acceptance.sha,
+            "dod_sha256": acceptance.dod,
+            "inspection": acceptance.inspection,
+            "waiver": acceptance.waiver,
+            "round": acceptance.round,
+        },
+    )
+    head = {
+        "id": product.id,
+        "name": product.name,
+        "kind": product.kind.value,
+        "parent": product.parent,
+        "owner": product.owner,
+        "status": product.status.value,
+        "meta": product.meta,
+        "decide_by": product.decide_by,
+        "versions": list(product.versions),
+        "stale_at": product.stale_at,
+        "stale_why": product.stale_why,
+        "slug": product.slug,
+        "round": product.round,
+        "dod": [_criterion(item) for item in product.dod],
+        "dod_sha256": product.dod_sha,
+        "accepted": accepted,
+    }
+    return _noted("", _stored(strict_yaml.dump(_lean(head))))
+
+
+def _criterion(item: Criterion) -> dict[str, Any]:
+    value = item.check.value
+    plain = isinstance(value, str) or (type(value) is int and abs(value) < _PLAIN_INTEGER)
+    # As JSON a schema keeps numbers and keys that this YAML would read as something else.
+    told = {"value": value} if plain else {} if value is None else {"json": json.dumps(value, ensure_ascii=False)}
+    check = {"check": {"kind": item.check.kind, **told}} if item.check != Check() else {}
+    return {"id": item.id, "text": item.text, **check}
+
+
+def product_of(text: str) -> tuple[Product, Acceptance | None]:
+    """The product of a product.yaml, and its acceptance; raises ValueError with what is wrong."""
+    head = strict_yaml.load(text, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
+    if not isinstance(head, dict):
+        raise ValueError("it is not a mapping of keys")
+    data: dict[str, Any] = head
+    try:
+        product = Product(
+            id=str(data["id"]),
+            name=str(data["name"]),
+            kind=Kind(data["kind"]),
+            parent=None if data["parent"] is None else str(data["parent"]),
+            owner=None if data["owner"] is None else str(data["owner"]),
+            dod=tuple(map(_criterion_of, data.get("dod", []))),
+            status=Status(data["status"]),
+            meta=bool(data.get("meta", False)),
+            decide_by=str(data.get("decide_by", "")),
+            versions=tuple(map(str, data.get("versions", []))),
+            stale_at=int(data.get("stale_at", 0)),
+            stale_why=str(data.get("stale_why", "")),
+            slug=str(data["slug"]),
+            round=int(data["round"]),
+        )
+        said: dict[str, Any] | None = data.get("accepted")
+        accepted = said and Acceptance(
+            product=product.id,
+            version=str(said.get("version", "")),
+            sha=str(said.get("sha256", "")),
+            dod=str(said["dod_sha256"]),
+            inspection=str(said["inspection"]),
+            waiver=str(said.get("waiver", "")),
+            round=int(said["round"]),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"something is missing or of another kind: {one_line(error, 80)}") from None
+    return product, accepted or None
+
+
+def _criterion_of(item: Mapping[str, Any]) -> Criterion:
+    check = item.get("check", {"kind": "judged"})
+    value = json.loads(check["json"]) if "json" in check else check.get("value")
+    return Criterion(str(item["id"]), str(item["text"]), Check(str(check["kind"]), value))
+
+
+# -- what is written once, and collabs -------------------------------------------------------------
+
+
+@lru_cache(maxsize=WRITTEN)
+def version_text(version: Version) -> str:
+    """v3.md: what a version is, with its hash, then its content byte for byte."""
+    head = {
+        "id": version.id,
+        "product": version.product,
+        "number": version.number,
+        "author": version.author,
+        "title": version.title,
+        "change_summary": version.summary,
+        "outcome": version.outcome,
+        "addresses": list(version.addresses),
+        "session": version.session,
+        "round": version.round,
+        "sha256": version.sha,
+    }
+    return page(_lean(head), version.content)
+
+
+def version_of(text: str) -> Version:
+    """The version of a v3.md; raises ValueError with what is wrong."""
+    head, content = opened(text)
+    said = {key: value for key, value in head.items() if key not in ("change_summary", "sha256")}
+    return _fact(Version, {**said, "summary": head.get("change_summary"), "content": content})
+
+
+def collab_text(collab: Collab) -> str:
+    """c6.md: what a collab is and how it stands, then its comment with controls made visible."""
+    head = {
+        "id": collab.id,
+        "product": collab.product,
+        "kind": collab.kind,
+        "importance": collab.importance,
+        "author": collab.author,
+        "summary": collab.summary,
+        "round": collab.round,
+        "version": collab.version,
+        "finding": collab.finding,
+        "open": collab.open,
+        "closed_by": collab.closed_by,
+        "how": collab.how,
+        "why": collab.why,
+    }
+    return page(_lean(head), visible(collab.comment), noted=True)
+
+
+def collab_of(text: str) -> Collab:
+    """The collab of a c6.md; raises ValueError with what is wrong."""
+    head, comment = opened(text)
+    return _fact(Collab, {**head, "comment": comment})
+
+
+@lru_cache(maxsize=WRITTEN)
+def inspection_text(inspection: Inspection) -> str:
+    """i2.md: what was inspected, each criterion with its evidence and the findings; then the same to read."""
+    head = {
+        "id": inspection.id,
+        "product": inspection.product,
+        "version": inspection.version,
+        "dod_sha256": inspection.dod,
+        "verdict": inspection.verdict.value,
+        "round": inspection.round,
+        "at": inspection.at,
+        "ratings": dict(inspection.ratings),
+        "parts": [list(part) for part in inspection.parts],
+        "results": [_lean(vars(result), "criterion") for result in inspection.results],
+        "findings": [_lean(vars(finding)) for finding in inspection.findings],
+    }
+    rows = [f"# {inert(inspection.verdict.value.replace('_', ' ').capitalize())}"]
+    rows += [
+        f"- {'✓' if item.passed else '✗'} {item.criterion} ({item.by}): {inert(item.quote or item.note)}"
+        for item in inspection.results
+    ]
+    rows += [
+        f"- {inert(item.category)}, severity {item.severity}: {inert(item.issue)}" for item in inspection.findings
+    ]
+    return page(_lean(head, "version"), "\n".join([rows[0], "", *rows[1:]]).rstrip())
+
+
+def inspection_of(text: str) -> Inspection:
+    """The inspection of an i2.md; raises ValueError with what is wrong."""
+    head, _ = opened(text)
+    data = {"dod": head.pop("dod_sha256", ""), "results": [], "findings": [], **head}
+    if isinstance(ratings := data.get("ratings"), dict):
+        data["ratings"] = tuple(ratings.items())
+    for result in data["results"] if isinstance(data["results"], list) else ():
+        if isinstance(result, dict):
+            result.update({key: result.get(key, "") for key in ("quote", "note")})
+    for finding in data["findings"] if isinstance(data["findings"], list) else ():
+        if isinstance(finding, dict):
+            finding.setdefault("recommendation", "")
+    return _fact(Inspection, data)
+
+
+def _fact(kind: type[FACT], data: Mapping[str, Any]) -> FACT:
+    from pydantic import ValidationError
+
+    try:
+        fact: FACT = _adapters()[kind].validate_python(dict(data))
+        return fact
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{one_line(where, 80)}: {one_line(first['msg'], 120)}") from None
+
+
+@cache
+def _adapters() -> Mapping[type[Any], TypeAdapter[Any]]:
+    from pydantic import TypeAdapter
+
+    return {kind: TypeAdapter(kind) for kind in (Version, Collab, Inspection)}
+
+
+# -- all of them -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ParsedMission:
+    """What the files of a session hold: the state as far as they tell it, and what is wrong with which file."""
+
+    state: MissionState
+    problems: Mapping[str, str]
+
+
+def read(texts: Mapping[str, str]) -> ParsedMission:
+    """The facts of the files below products/ by name; a file that is not as cdo writes it is a problem.
+
+    What a problem leaves of a fact is still told: a file that was changed is judged by what it says now.
+    """
+    facts: dict[str, dict[str, Any]] = {"p": {}, "v": {}, "c": {}, "i": {}, "a": {}}
+    problems: dict[str, str] = {}
+    places = [place for name in texts if (place := PLACE.fullmatch(name))]
+    for place in sorted(places, key=_order):
+        try:
+            _take(facts, place, texts[place[0]])
+        except (ValueError, RecursionError) as error:
+            problems[place[0]] = one_line(error, 200)
+    _settle(facts, problems)
+    return ParsedMission(
+        MissionState(
+            "",
+            (),
+            products=facts["p"],
+            versions=facts["v"],
+            collabs=facts["c"],
+            inspections=facts["i"],
+            acceptances=facts["a"],
+        ),
+        problems,
+    )
+
+
+def _order(place: re.Match[str]) -> tuple[bool, int]:
+    """Products first, then all others as they came about: ids are counted over the whole mission."""
+    return bool(place[4]), int(place[3][1:-3] if place[4] else place[2][1:])
+
+
+def _take(facts: dict[str, dict[str, Any]], place: re.Match[str], text: str) -> None:
+    """Add the fact of one file; raises ValueError where it is not what cdo would have written there."""
+    fact: Any
+    if place[4]:
+        fact = _READ[place[4]](text)
+        again, home = _WRITTEN[place[4]](fact), (fact.product, f"{fact.id}.md") == (place[2], place[3])
+    else:
+        fact, acceptance = product_of(text)
+        again, home = product_text(fact, acceptance), fact.folder == place[1]
+        facts["a"].update({fact.id: acceptance} if acceptance and home else {})
+    if not home:
+        raise ValueError("it is another's, by what it says of itself")
+    facts[place[4] or "p"][fact.id] = fact
+    if again != text:
+        raise ValueError("it is not what cdo wrote")
+
+
+_READ: Mapping[str, Any] = {"v": version_of, "c": collab_of, "i": inspection_of}
+_WRITTEN: Mapping[str, Any] = {"v": version_text, "c": collab_text, "i": inspection_text}
+
+
+def _settle(facts: dict[str, dict[str, Any]], problems: dict[str, str]) -> None:
+    """Take out what cannot be: facts of a product that is not there, versions that are named and not there."""
+    products, versions = facts["p"], facts["v"]
+    for letter in "vci":
+        for id in [id for id, fact in facts[letter].items() if fact.product not in products]:
+            problems.setdefault(f"{id}.md of {facts[letter].pop(id).product}", "its product has no product.yaml")
+    there: dict[str, list[Version]] = {}
+    for version in versions.values():
+        there.setdefault(version.product, []).append(version)
+    for product in products.values():
+        found = tuple(item.id for item in sorted(there.get(product.id, ()), key=lambda item: item.number))
+        if product.versions != found:
+            problems.setdefault(f"{product.folder}/product.yaml", "its versions are not the ones in its folder")
+            products[product.id] = replace(product, versions=found)

@@ -1,0 +1,95 @@
+"""How a mission stands, by the files of its products: the tree with status, owner, version and verdict. Reads only.
+
+The files are projections that a person may have changed: what cannot be read is left out, and nothing is decided by
+what is found here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cdo.cabal.files import serialization
+from cdo.cabal.model.entities import Product, Status
+from cdo.cabal.model.round_summary import row
+from cdo.core.errors import SessionError
+from cdo.session.reader import SessionReader
+
+_FILE = re.compile(r"products/(p[0-9]{1,6})-[^/]+/(?:product\.yaml|([ci])([0-9]{1,6})\.md)")
+_DEEP = 12  # levels of a tree that are told
+_VERSION = re.compile(r"products/[^/]+/v[0-9]+\.md")
+# What a person may put beside what cdo wrote: letters, and versions of their own.
+_GIVEN = re.compile(r"inbox/[^/]+\.md|products/[^/]+/(?![ci][0-9]+\.md)[^/]+\.md")
+
+
+def products(archive: SessionReader) -> list[dict[str, Any]]:
+    """The products of a mission that are not archived, in the order of the tree; [] where there are none.
+
+    Each has `id`, `name`, `kind`, `depth`, `status`, `owner`, `version` (the number of its newest one, 0 for none),
+    `version_id`, `verdict` of its newest inspection, and `blocked`: what keeps it from being accepted. Raises
+    `SessionError`.
+    """
+    files: dict[str, dict[str, str]] = {}  # by product, its files by what they are
+    for file in archive.files():
+        if match := _FILE.fullmatch(file):
+            files.setdefault(match[1], {})[f"{match[2] or ''}{match[3] or ''}"] = file
+    known: dict[str, Product] = {}
+    for id, own in files.items():
+        product = _read(archive, own.get("", ""), serialization.product_of)
+        if product and product[0].id == id and product[0].status is not Status.ARCHIVED:
+            known[id] = product[0]
+    return [_row(archive, product, depth, files[product.id]) for product, depth in _walk(known)]
+
+
+def _walk(known: Mapping[str, Product]) -> Iterator[tuple[Product, int]]:
+    """Every product that hangs on the tree, each once, those that one holds in order of their numbers."""
+    inside: dict[str | None, list[Product]] = {}
+    for product in sorted(known.values(), key=lambda product: int(product.id[1:])):
+        parent = product.parent if product.parent in known and product.parent != product.id else None
+        inside.setdefault(parent, []).append(product)
+    waiting = [(product, 0) for product in reversed(inside.get(None, []))]
+    while waiting:
+        product, depth = waiting.pop()
+        yield product, depth
+        if depth < _DEEP:
+            waiting += [(child, depth + 1) for child in reversed(inside.get(product.id, []))]
+
+
+def _row(archive: SessionReader, product: Product, depth: int, own: Mapping[str, str]) -> dict[str, Any]:
+    numbers = [int(name[1:]) for name in own if name.startswith("i")]
+    newest = _read(archive, own[f"i{max(numbers)}"], serialization.inspection_of) if numbers else None
+    collabs = (_read(archive, file, serialization.collab_of) for name, file in own.items() if name.startswith("c"))
+    return row(product, depth, newest, filter(None, collabs))
+
+
+def may_be_given(file: str) -> bool:
+    """Whether a file of a mission is one that a person may have put there: a letter, or a version."""
+    return bool(_GIVEN.fullmatch(file))
+
+
+def is_version(file: str) -> bool:
+    """Whether a file is called as cdo calls those of versions."""
+    return bool(_VERSION.fullmatch(file))
+
+
+def given(file: str, data: bytes) -> bool:
+    """Whether a file of a mission with this content is a letter, or a version that a person edited or added."""
+    if not may_be_given(file):
+        return False
+    if not is_version(file):
+        return True
+    try:
+        text = data.decode()
+        return serialization.version_text(serialization.version_of(text)) != text
+    except ValueError:
+        return True
+
+
+def _read(archive: SessionReader, file: str, parse: Any) -> Any:
+    """What a file holds, or None where it cannot be read."""
+    try:
+        text = archive.text(file) if file else None
+        return None if text is None else parse(text)
+    except (ValueError, SessionError):
+        return None

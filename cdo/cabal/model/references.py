@@ -1,0 +1,94 @@
+"""Ids in what agents write: references like `[[p:p4]]`, whom remarks are for, what models are told of both. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+
+from cdo.cabal.model.entities import Status
+from cdo.cabal.model.state import MissionState
+from cdo.core.mission_names import USER
+from cdo.formats.strict_yaml import shown
+
+REFERENCE = re.compile(r"\[\[[ \t]{0,4}([pvcau])[ \t]{0,4}:[ \t]{0,4}([^\[\]\s]{1,80})[ \t]{0,4}\]\]")
+SHOWN = 24  # ids that a sentence names of those there are
+MOST = 8  # sentences about the references of one text
+_NOUNS = {"p": "product", "v": "version", "c": "collab", "a": "agent", "u": "user"}
+_PEOPLE = ("user-1", "all")
+
+
+def cited(text: str) -> tuple[tuple[str, str], ...]:
+    """The references in a text as (kind, id), each once, in order; whether they resolve is not asked."""
+    return tuple(dict.fromkeys((match[1], match[2]) for match in REFERENCE.finditer(text)))
+
+
+def problems(texts: Iterable[str], state: MissionState, what: str) -> list[str]:
+    """A sentence for each reference that does not resolve; `what` names where it stands.
+
+    What is archived still resolves.
+    """
+    wrong = dict.fromkeys((kind, id) for text in texts for kind, id in cited(text) if id not in _known(kind, state))
+    found = [
+        f"{what}: [[{kind}:{shown(id)}]] is not {'an' if kind == 'a' else 'a'} {_NOUNS[kind]}; {there(state, kind)}."
+        for kind, id in list(wrong)[:MOST]
+    ]
+    return [*found, f"{what}: {len(wrong) - MOST} more references do not resolve."] if len(wrong) > MOST else found
+
+
+def _known(kind: str, state: MissionState) -> Collection[str]:
+    if kind in ("p", "v", "c"):
+        return {"p": state.products, "v": state.versions, "c": state.collabs}[kind]
+    return state.agents if kind == "a" else _PEOPLE
+
+
+def recipients(names: Sequence[str], state: MissionState, author: str) -> tuple[tuple[str, ...], list[str]]:
+    """Whom a remark of `author` is for, each once, as ids of agents and `u:user-1`; and a sentence for each name
+    that is nobody's."""
+    found: dict[str, None] = {}
+    wrong: list[str] = []
+    for name in names:
+        plain = name.strip().removeprefix("[[").removesuffix("]]").strip().lower().removeprefix("a:")
+        if plain == "team":
+            found |= dict.fromkeys(agent for agent in state.agents if agent != author)
+        elif plain == "self":
+            found[author] = None
+        elif plain in state.agents:
+            found[plain] = None
+        elif plain in (USER, "user-1", "u:all"):
+            found[USER] = None
+        else:
+            wrong.append(
+                f"{shown(name)} is nobody; a remark goes to {', '.join(state.agents)}, team, self or {USER}."
+            )
+    return tuple(found), wrong
+
+
+# -- what a model is told --------------------------------------------------------------------------
+
+
+def listed(items: Iterable[str], most: int = 20) -> str:
+    """Ids or words as part of a sentence: "a", "a and b", "a, b and c", "none"; of many the first `most` and how many
+    more."""
+    found = list(items)
+    if len(found) > most:
+        found = [*found[:most], f"{len(found) - most} more"]
+    *first, last = found or ["none"]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def there(state: MissionState, kind: str = "p") -> str:
+    """Return a clause for error messages, such as "the products are p1, p4": the newest ids, no archived products."""
+    gone = {id for id, item in state.products.items() if item.status is Status.ARCHIVED} if kind == "p" else ()
+    known = [id for id in _known(kind, state) if id not in gone]
+    if not known:
+        return f"there are no {_NOUNS[kind]}s yet"
+    older = [f"{len(known) - SHOWN} older ones"] if len(known) > SHOWN else []
+    return f"the {_NOUNS[kind]}s are {listed([*known[-SHOWN:], *older], SHOWN + 1)}"
+
+
+def absent(state: MissionState, id: str) -> str:
+    """Why nothing can be done with the product that an id should name, as a clause; "" where it is there."""
+    product = state.products.get(id)
+    if product is None:
+        return f"{id} is not a product; {there(state)}"
+    return f"{id} ({product.name}) is archived; {there(state)}" if product.status is Status.ARCHIVED else ""

@@ -1,0 +1,66 @@
+"""What observers hear of a round that is over: what came of it, and the tree as it stands. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from cdo.cabal.model.entities import Collab, Inspection, Product
+from cdo.cabal.model.state import MissionState
+from cdo.core.mission_names import OWN, ROOT
+from cdo.core.steps import Json
+
+
+def bulletin(rounds: Sequence[MissionState]) -> dict[str, Json]:
+    """What came of the last of `rounds`, the states at their ends: figures, and names of products instead of ids."""
+    state = rounds[-1]
+    had = rounds[-2].versions if len(rounds) > 1 else {}
+    name = {product.id: product.name for product in state.products.values()}
+    live = state.live()
+    return {
+        "round": state.round,
+        "accepted": sum(item.id in state.acceptances for item in live),
+        "live": len(live),
+        "blockers": sum(item.blocking for item in state.collabs.values()),
+        "versions": [
+            {"product": name[item.product], "number": item.number, "author": item.author, "summary": item.summary}
+            for id, item in state.versions.items()
+            if id not in had
+        ],
+        "verdicts": [
+            {"product": name[item.product], "verdict": item.verdict.value}
+            for item in state.inspections.values()
+            if item.round == state.round
+        ],
+        "blocked": [
+            {"product": item.name, "by": [collab.summary for collab in state.blockers(item.id)]}
+            for item in live
+            if state.blockers(item.id)
+        ],
+        "taken": [name[item.product] for item in state.acceptances.values() if item.round == state.round],
+        "products": list(_rows(state)),
+        "halt": state.halt,
+        "why": state.why,
+    }
+
+
+def row(product: Product, depth: int, inspection: Inspection | None, collabs: Iterable[Collab]) -> dict[str, Json]:
+    """A product as live views and lists show it, with its newest inspection and what is said of it."""
+    return {
+        "id": product.id,
+        "name": product.name,
+        "kind": product.kind.value,
+        "depth": depth,
+        "status": OWN if product.meta else product.status.value.replace("_", " "),
+        "owner": product.owner or "",
+        "version": len(product.versions),
+        "version_id": product.versions[-1] if product.versions else "",
+        "verdict": inspection.verdict.value.replace("_", " ") if inspection else "",
+        "blocked": [collab.summary for collab in collabs if collab.blocking],
+    }
+
+
+def _rows(state: MissionState, parent: str | None = None, depth: int = 0) -> Iterator[dict[str, Json]]:
+    """The tree as live views show it: a row for each product, what it holds after it."""
+    for item in state.children(parent) if parent else [state.products[ROOT]]:
+        yield row(item, depth, state.inspection(item.id), state.about(item.id))
+        yield from _rows(state, item.id, depth + 1)

@@ -1,0 +1,139 @@
+"""A mission as it stands: the fold of what was recorded, and what every step asks of it. Pure; it decides nothing.
+
+A state is never changed in place: `reducer` makes the next one from a recorded reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from cdo.cabal.model.entities import (
+    Acceptance,
+    Assignment,
+    Collab,
+    EnvoyMessage,
+    Inspection,
+    Mission,
+    MissionEvent,
+    Product,
+    Question,
+    Reflection,
+    Remark,
+    Status,
+    Version,
+)
+from cdo.core.mission_names import CHAIR, ENVOY, WATCHDOG
+
+
+@dataclass(frozen=True)
+class MissionState:
+    """Everything a mission is, as the fold of what was recorded.
+
+    `assignments` (by product), `reflections` are those of the round; `acceptances` (by product) those that hold.
+    `pending` are overrides that take effect next round. `seen` tells by agent and product the number of the event up
+    to which it was shown; `at` counts steps; `idle` counts rounds without progress, `stalled` is what the chair is
+    told of it. `halt` ("done", "stall", "budget", "rounds", "stopped") ends the mission, `why` in words.
+    """
+
+    request: str
+    team: tuple[str, ...]
+    mission: Mission | None = None
+    products: Mapping[str, Product] = field(default_factory=dict)
+    versions: Mapping[str, Version] = field(default_factory=dict)
+    collabs: Mapping[str, Collab] = field(default_factory=dict)
+    inspections: dict[str, Inspection] = field(default_factory=dict)
+    acceptances: Mapping[str, Acceptance] = field(default_factory=dict)
+    assignments: Mapping[str, Assignment] = field(default_factory=dict)
+    reflections: tuple[Reflection, ...] = ()
+    remarks: tuple[Remark, ...] = ()
+    questions: tuple[Question, ...] = ()
+    messages: tuple[EnvoyMessage, ...] = ()
+    events: tuple[MissionEvent, ...] = ()
+    pending: Mapping[str, Any] = field(default_factory=dict)
+    seen: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    round: int = 0
+    at: int = 0
+    idle: int = 0
+    halt: str = ""
+    why: str = ""
+
+    # -- looking ------------------------------------------------------------------------------
+
+    def latest(self, product: str) -> Version | None:
+        """The newest version of a product."""
+        ids = self.products[product].versions
+        return self.versions[ids[-1]] if ids else None
+
+    def history(self, product: str) -> tuple[Version, ...]:
+        """All versions of a product, oldest first."""
+        return tuple(self.versions[id] for id in self.products[product].versions)
+
+    def children(self, product: str) -> tuple[Product, ...]:
+        """What a product holds that is not archived, in order of ids."""
+        return tuple(
+            item for item in self.products.values() if item.parent == product and item.status is not Status.ARCHIVED
+        )
+
+    def about(self, product: str, *, closed: bool = False) -> tuple[Collab, ...]:
+        """The open collabs of a product, or all, oldest first."""
+        return tuple(item for item in self._said.get(product, ()) if closed or item.open)
+
+    def blockers(self, product: str) -> tuple[Collab, ...]:
+        """What is said of a product that keeps it from being accepted."""
+        return tuple(item for item in self.about(product) if item.blocking)
+
+    def inspection(self, product: str) -> Inspection | None:
+        """The newest inspection of a product, whether or not it still holds."""
+        return self._inspected.get(product)
+
+    def owned(self, agent: str) -> tuple[Product, ...]:
+        """The products of an agent that are not archived."""
+        return tuple(
+            item for item in self.products.values() if item.owner == agent and item.status is not Status.ARCHIVED
+        )
+
+    def live(self) -> tuple[Product, ...]:
+        """The products that have to be accepted before the mission is done."""
+        return self._live
+
+    # Every step asks these of every product, and a state never changes: each is gathered once.
+
+    @cached_property
+    def below(self) -> Mapping[str, Sequence[Product]]:
+        """The live products by the id of what they are directly below, "" for the root."""
+        found: dict[str, list[Product]] = {}
+        for item in self.live():
+            found.setdefault(item.parent or "", []).append(item)
+        return found
+
+    @cached_property
+    def _live(self) -> tuple[Product, ...]:
+        return tuple(item for item in self.products.values() if item.live)
+
+    @cached_property
+    def _said(self) -> Mapping[str, Sequence[Collab]]:
+        found: dict[str, list[Collab]] = {}
+        for item in self.collabs.values():
+            found.setdefault(item.product, []).append(item)
+        return found
+
+    @cached_property
+    def _inspected(self) -> Mapping[str, Inspection]:
+        return {item.product: item for item in self.inspections.values()}
+
+    def named(self, words: str) -> str:
+        """The id of the product that a person calls by its id, else by its name (a live one first); "" for none."""
+        wanted = words.strip().lower()
+        if wanted in self.products:
+            return wanted
+        alike = [item for item in self.products.values() if item.name.lower() == wanted]
+        alike.sort(key=lambda item: item.status is Status.ARCHIVED)
+        return alike[0].id if alike else ""
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The whole team."""
+        return (CHAIR, *self.team, WATCHDOG, ENVOY)

@@ -1,0 +1,116 @@
+"""Looks back on a mission: runs the program over what a session holds, as far as that goes. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cdo.cabal.files.final_report import Delivery
+from cdo.cabal.model.state import MissionState
+from cdo.cabal.program import MissionContext, cabal
+from cdo.cabal.rules import reducer
+from cdo.core.errors import CdoError, SessionError
+from cdo.core.steps import Ask, Batch, Call, Collect, Gather, InvalidReply, Missing, Nest, Nested, Pause, Reply, Step
+from cdo.session.reader import SessionReader
+from cdo.session.session_file import read_frozen
+
+
+@dataclass(frozen=True)
+class ReconstructedMission:
+    """A mission as its session tells it: the `state` now, and at the end of each round (0: the bootstrap).
+
+    `asked` are the calls that nothing answers yet, `question` what the team waits for the person to say; `outcome` is
+    there once the mission has ended.
+    """
+
+    state: MissionState
+    rounds: tuple[MissionState, ...]
+    asked: tuple[Call, ...]
+    question: Ask | None
+    outcome: Delivery | None
+
+
+def is_mission(archive: SessionReader) -> bool:
+    """Whether a session is a cabal's; raises `SessionError` where its session.yaml cannot be read."""
+    return read_frozen(archive.text("session.yaml"), Path(archive.place)).plan.crew is not None
+
+
+def retrace(archive: SessionReader) -> ReconstructedMission:
+    """The mission of a session; raises `SessionError` where it is no mission, or damaged."""
+    plan = read_frozen(archive.text("session.yaml"), Path(archive.place)).plan
+    if plan.crew is None:
+        raise SessionError(f"{archive.place} is no mission of a cabal.", "`cdo show` shows what it is.")
+    desk = MissionContext(reducer.begin(plan.topic, plan.crew.operatives))
+    program, past, outcome = cabal(plan, plan.crew, desk), _RecordedReplies(archive), None
+    answer: Any = None
+    try:
+        while True:
+            answer = past.answer(program.send(answer))
+    except StopIteration as stop:
+        outcome = stop.value
+    except (_EndOfRecord, CdoError):
+        pass
+    finally:
+        program.close()
+    asked = tuple(call for call in desk.asked if f"{call.artifact}.md" not in past.files)
+    return ReconstructedMission(desk.state, tuple(desk.rounds), asked, desk.question, outcome)
+
+
+class _EndOfRecord(Exception):
+    """Nothing on record goes further."""
+
+
+class _RecordedReplies:
+    """What a session holds of the answers to a program's steps."""
+
+    def __init__(self, archive: SessionReader) -> None:
+        self._archive = archive
+        self.files = frozenset(archive.files())
+        self._missing: dict[str, str] = {}
+        self._collected: dict[str, Sequence[Mapping[str, Any]]] = {}
+        self._answers: dict[tuple[str, str], str] = {}
+        self._nested: dict[str, Nested] = {}
+        for record in archive.records():
+            match record["kind"]:
+                case "missing":
+                    self._missing[record["call"]] = str(record["reason"])
+                case "collected":
+                    self._collected[record["name"]] = record["items"]
+                case "answer":
+                    self._answers[record["name"], record["question"]] = str(record["answer"])
+                case "nested":
+                    self._nested[record["name"]] = Nested(**record["result"])
+
+    def answer(self, step: Step) -> Any:
+        """The answer to a step; raises `_Unrecorded` where there is none yet."""
+        match step:
+            case Batch():
+                return tuple(self._reply(call) for call in step.calls)
+            case Ask() | Pause():
+                return self._known(self._answers, (step.name, step.question))
+            case Collect():
+                return tuple(step.format.parse(item["text"]) for item in self._left(step))
+            case Gather():
+                return tuple((item["file"], step.format.parse(item["text"])) for item in self._left(step))
+            case Nest():
+                return self._known(self._nested, step.name)
+        return None
+
+    def _left(self, step: Collect | Gather) -> Sequence[Mapping[str, Any]]:
+        return () if step.again and step.name not in self._collected else self._known(self._collected, step.name)
+
+    @staticmethod
+    def _known(there: Mapping[Any, Any], key: Any) -> Any:
+        if key not in there:
+            raise _EndOfRecord
+        return there[key]
+
+    def _reply(self, call: Call) -> Reply:
+        if f"{call.artifact}.md" in self.files and (artifact := self._archive.artifact(call.artifact)):
+            try:
+                return Reply(call.name, call.format.parse(artifact.reply))
+            except InvalidReply:
+                raise _EndOfRecord from None
+        return Reply(call.name, reason=Missing.read(self._known(self._missing, call.name)))

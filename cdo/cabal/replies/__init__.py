@@ -1,0 +1,1 @@
+"""The schemas of what the agents of a mission answer, step by step. Pure."""

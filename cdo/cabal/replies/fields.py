@@ -1,0 +1,324 @@
+"""The parts that replies are made of, field by field: what each may hold (seeds 000 and 003).
+
+Brackets left out, ids put as references and capitals are put right; whatever else is not as asked is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+
+from cdo.cabal.model.entities import Kind, Need
+from cdo.formats.fields import Block, Line, Tolerant, number
+
+CONTENT = 60_000  # characters of one version
+DOD = 20_000  # characters of one definition of done
+
+
+def bracketed(value: Any) -> Any:
+    """One thing, or nothing, as a list: models leave brackets out."""
+    return [] if value is None or value == "" else [value] if isinstance(value, (str, dict)) else value
+
+
+def _cased(case: Callable[[str], str]) -> BeforeValidator:
+    """A word as it is written here, however a model writes it."""
+    return BeforeValidator(lambda value: case(value.strip()) if isinstance(value, str) else value)
+
+
+_LOWER, _UPPER, _TITLE = map(_cased, (str.lower, str.upper, str.capitalize))
+
+
+def _bare(value: Any) -> Any:
+    """`[[p:p4]]` and `p:p4` as `p4`: models put ids as they cite them."""
+    if not isinstance(value, str):
+        return value
+    text = value.strip().removeprefix("[[").removesuffix("]]").strip()
+    head, colon, tail = text.partition(":")
+    return tail if colon and head in ("p", "v", "c", "a") else text
+
+
+Words = Annotated[str, Field(min_length=1, max_length=4000)]
+Maybe = Annotated[str, Field(max_length=4000)]
+Name = Annotated[str, Field(min_length=1, max_length=120)]
+ProductId = Annotated[str, BeforeValidator(_bare), Field(pattern=r"^(p[1-9][0-9]{0,4}|new-[1-9][0-9]{0,2})$")]
+VersionId = Annotated[str, BeforeValidator(_bare), Field(pattern=r"^v[1-9][0-9]{0,5}$")]
+CollabId = Annotated[str, BeforeValidator(_bare), Field(pattern=r"^c[1-9][0-9]{0,5}$")]
+EventId = Annotated[str, BeforeValidator(_bare), Field(pattern=r"^e[1-9][0-9]{0,6}$")]
+AgentId = Annotated[
+    str, BeforeValidator(_bare), Field(pattern=r"^(chair-1|watchdog-1|envoy-1|operative-[1-9][0-9]?)$")
+]
+OperativeId = Annotated[str, BeforeValidator(_bare), Field(pattern=r"^operative-[1-9][0-9]?$")]
+Recipient = Annotated[str, BeforeValidator(_bare), Field(pattern=r"^[a-z][a-z0-9:-]{0,31}$")]
+Degree = Annotated[int, BeforeValidator(number), Field(ge=1, le=10)]
+Lines = Annotated[tuple[Words, ...], BeforeValidator(bracketed), Field(max_length=24)]
+CollabIds = Annotated[tuple[CollabId, ...], BeforeValidator(bracketed), Field(max_length=64)]
+ProductIds = Annotated[tuple[ProductId, ...], BeforeValidator(bracketed), Field(max_length=24)]
+CollabKind = Annotated[Literal["feedback", "question", "suggestion", "endorsement", "concern"], _LOWER]
+KindName = Annotated[Kind, _TITLE]
+
+
+# -- what agents say -------------------------------------------------------------------------------
+
+
+class CollabItem(Tolerant):
+    """Something said of a product."""
+
+    refersToProduct: ProductId
+    type: CollabKind
+    importance: Degree
+    comment: Words
+    shortestSummary: Line
+
+
+class RemarkItem(Tolerant):
+    """Something said to somebody: chair-1, operative-N, watchdog-1, team, self, u:all or u:user-1."""
+
+    recipients: Annotated[tuple[Recipient, ...], BeforeValidator(bracketed), Field(min_length=1, max_length=16)]
+    type: Annotated[Literal["question", "suggestion", "observation", "note"], _LOWER]
+    content: Words
+
+
+Collabs = Annotated[tuple[CollabItem, ...], BeforeValidator(bracketed), Field(max_length=24)]
+Remarks = Annotated[tuple[RemarkItem, ...], BeforeValidator(bracketed), Field(max_length=12)]
+
+
+class StepQuestion(Tolerant):
+    """One thing asked for in the middle of a step."""
+
+    product_id: ProductId
+    need: Annotated[Need, _LOWER]
+
+
+class HaltItem(Tolerant):
+    """A wish to stop: for the user's answer, or because the mission is done."""
+
+    type: Annotated[Literal["question", "done"], _LOWER]
+    to: Annotated[tuple[Recipient, ...], BeforeValidator(bracketed), Field(max_length=4)] = ("u:all",)
+    message: Words
+    options: Annotated[tuple[Line, ...], BeforeValidator(bracketed), Field(max_length=8)] = ()
+
+
+class ResponseFields(Tolerant):
+    """What an owner makes of a collab on its product."""
+
+    collab_id: CollabId
+    action: Annotated[Literal["accept", "defer", "reject"], _LOWER]
+    planned_change: Maybe = ""
+    rationale: Maybe = ""
+
+
+class ReflectionItem(Tolerant):
+    """How a product that one owns stands against its definition of done."""
+
+    refersToProduct: ProductId
+    dod_status: Annotated[Literal["not_met", "partially_met", "met"], _LOWER]
+    dod_gaps: Lines = ()
+    feedback_responses: Annotated[tuple[ResponseFields, ...], BeforeValidator(bracketed), Field(max_length=64)] = ()
+    lessons_from_history: Maybe = ""
+    next_version_delta: Maybe = ""
+    blockers: Lines = ()
+
+
+class VersionItem(Tolerant):
+    """A new version; a Decision also states its `outcome` in one line."""
+
+    product_id: ProductId
+    title: Annotated[str, Field(min_length=1, max_length=200)]
+    content: Annotated[str, Field(min_length=1, max_length=CONTENT)]
+    change_summary: Words
+    outcome: Annotated[str, Field(max_length=600)] = ""
+    addresses: CollabIds = ()
+
+
+class MessageItem(Tolerant):
+    """One message to the user, in the voice of the chair or of an operative; `events` are those it rests on."""
+
+    content: Annotated[str, Field(min_length=1, max_length=600)]
+    as_agent: AgentId
+    events: Annotated[tuple[EventId, ...], BeforeValidator(bracketed), Field(min_length=1, max_length=12)]
+
+
+# -- the charter and the tree ----------------------------------------------------------------------
+
+
+class DomainItem(Tolerant):
+    """What an operative is responsible for, and the area that it works in."""
+
+    responsibility: Line
+    area: Line
+
+
+class Overrides(Tolerant):
+    """What the chair changes of the charter, from the next round on."""
+
+    mission: Words | None = None
+    objectives: Lines | None = None
+    constraints: Lines | None = None
+    personas: dict[AgentId, Words] | None = None
+    operative_domains: dict[OperativeId, DomainItem] | None = None
+
+
+class CheckItem(Block):
+    """A test of a criterion that code runs."""
+
+    kind: Annotated[
+        Literal["regex", "contains", "json_schema", "reference", "min_words", "max_words", "judged"],
+        _LOWER,
+    ]
+    value: Any = None
+
+
+class CriterionItem(Tolerant):
+    """One criterion. A plain string is a judged criterion. Give `id` to keep an existing one."""
+
+    text: Line
+    id: Annotated[str, Field(pattern=r"^(d[1-9][0-9]?)?$")] = ""
+    check: CheckItem = CheckItem(kind="judged")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _text_alone(cls, value: Any) -> Any:
+        return {"text": value} if isinstance(value, str) else value
+
+
+def _bounded(value: Any) -> Any:
+    if len(json.dumps(value, default=str)) > DOD:
+        raise ValueError(f"must not be longer than {DOD} characters")
+    return value
+
+
+Dod = Annotated[tuple[CriterionItem, ...], BeforeValidator(bracketed), Field(max_length=16), AfterValidator(_bounded)]
+
+
+class ProductItem(Tolerant):
+    """A product to be made. One that the chair owns is its own (`meta`): only it writes it."""
+
+    name: Name
+    type: KindName
+    dod: Dod = ()
+    owner: AgentId | None = None
+    decide_by: Annotated[str, BeforeValidator(lambda value: value or "")] = ""
+
+
+class NewProduct(ProductItem):
+    """A product of the first tree; `parent_id` may be the `new_id` of one that stands before it."""
+
+    new_id: Annotated[str, Field(pattern=r"^(new-[1-9][0-9]{0,2})?$")] = ""
+    parent_id: ProductId | None = None
+
+
+class ProductChange(Tolerant):
+    """Fields of a product that an UPDATE changes; what is left out stays."""
+
+    name: Name | None = None
+    type: KindName | None = None
+    dod: Dod | None = None
+    owner: AgentId | None = None
+    decide_by: str | None = None
+
+
+class TreeOperation(Tolerant):
+    """A change of the tree: ADD, REMOVE (archives), MOVE, UPDATE."""
+
+    action: Annotated[Literal["ADD", "REMOVE", "MOVE", "UPDATE"], _UPPER]
+    new_id: Annotated[str, Field(pattern=r"^(new-[1-9][0-9]{0,2})?$")] = ""
+    product_id: ProductId | None = None
+    parent_id: ProductId | None = None
+    product: ProductItem | ProductChange | None = None
+    reason: Maybe = ""
+
+    @field_validator("product", mode="plain")
+    @classmethod
+    def _by_action(cls, value: Any, info: ValidationInfo) -> ProductItem | ProductChange | None:
+        """A whole product for an ADD, what changes of it for an UPDATE; beside others it is not read."""
+        kinds: dict[Any, type[ProductItem | ProductChange]] = {"ADD": ProductItem, "UPDATE": ProductChange}
+        kind = kinds.get(info.data.get("action"))
+        return kind.model_validate(value) if kind and value else None
+
+    @model_validator(mode="after")
+    def _complete(self) -> TreeOperation:
+        needs = {
+            "ADD": ("new_id", "parent_id", "product"),
+            "REMOVE": ("product_id", "reason"),
+            "MOVE": ("product_id", "parent_id"),
+            "UPDATE": ("product_id", "product"),
+        }[self.action]
+        if missing := [key for key in needs if not getattr(self, key)]:
+            raise ValueError(f"{self.action} needs {', '.join(missing)}")
+        return self
+
+
+# -- work and its judgement ------------------------------------------------------------------------
+
+
+class DirectiveItem(Tolerant):
+    """What the chair wants of an assignment, and why."""
+
+    importance: Degree
+    objective: Words
+    dod: Maybe = ""
+    why: Maybe = ""
+    context: Maybe = ""
+
+
+class AssignmentItem(Tolerant):
+    """A product for the first of `assignee_ids` to write; the others also review it."""
+
+    product_id: ProductId
+    assignee_ids: Annotated[tuple[OperativeId, ...], BeforeValidator(bracketed), Field(min_length=1, max_length=8)]
+    directive: DirectiveItem
+    attach_context: ProductIds = ()
+    address: CollabIds = ()
+
+
+class AcceptanceItem(Tolerant):
+    """The chair's word on a product; `waiver` is the reason to let needs_revision pass."""
+
+    product_id: ProductId
+    accepted: bool
+    version_id: VersionId | None = None
+    rejection_reason: Maybe = ""
+    waiver: Maybe = ""
+
+
+class WaiverItem(Tolerant):
+    """The chair lets a blocking collab pass that is not the watchdog's."""
+
+    collab_id: CollabId
+    reason: Words
+
+
+class ResultItem(Tolerant):
+    """Whether a criterion is met; `quote` is text of the version that shows it."""
+
+    criterion_id: Annotated[str, Field(pattern=r"^d[1-9][0-9]?$")]
+    passed: bool
+    quote: Maybe = ""
+    note: Maybe = ""
+
+
+class FindingItem(Tolerant):
+    """Something an inspection found; `collab_id` says that an open collab tells it already."""
+
+    category: Annotated[Literal["security", "completeness", "coherence", "integration", "quality"], _LOWER]
+    severity: Degree
+    issue: Words
+    recommendation: Maybe = ""
+    criterion_id: Annotated[str, Field(pattern=r"^(d[1-9][0-9]?)?$")] = ""
+    collab_id: Annotated[
+        str, BeforeValidator(lambda value: _bare(value) or ""), Field(pattern=r"^(c[1-9][0-9]{0,5})?$")
+    ] = ""
+
+
+class InspectionItem(Tolerant):
+    """The inspection of one product. `assessment` is what the watchdog would say: code derives what counts."""
+
+    product_id: ProductId
+    version_id: VersionId | None = None
+    assessment: Annotated[Literal["approved", "needs_revision", "blocked"], _LOWER] = "approved"
+    criteria: Annotated[tuple[ResultItem, ...], BeforeValidator(bracketed), Field(max_length=16)] = ()
+    findings: Annotated[tuple[FindingItem, ...], BeforeValidator(bracketed), Field(max_length=24)] = ()
+    ratings: dict[Literal["clarity", "actionability", "dod_fit"], Degree] = Field(default_factory=dict)

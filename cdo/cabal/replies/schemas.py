@@ -1,0 +1,219 @@
+"""The replies of the seven steps: what an agent may say in each, and nothing else (seeds 000 and 003, SPEC-cabal).
+
+Permissions live here: only a plan has assignments, only an inspection has verdicts, only a write has versions. What
+needs the mission's state to be judged (ids, ownership, composition) is judged by `reducer`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from cdo.cabal.model.entities import REQUESTS, MissionStep
+from cdo.cabal.replies.fields import (
+    AcceptanceItem,
+    AgentId,
+    AssignmentItem,
+    CollabIds,
+    Collabs,
+    DomainItem,
+    HaltItem,
+    InspectionItem,
+    Lines,
+    Maybe,
+    MessageItem,
+    NewProduct,
+    OperativeId,
+    Overrides,
+    ReflectionItem,
+    Remarks,
+    StepQuestion,
+    TreeOperation,
+    VersionItem,
+    WaiverItem,
+    Words,
+    bracketed,
+)
+from cdo.core.formatting import pluralise
+from cdo.formats.fields import Block
+
+
+def _told(*amounts: tuple[int, str], else_: str) -> str:
+    """What a reply holds in a few words, for who watches; `else_` where it holds nothing."""
+    return ", ".join(pluralise(number, noun) for number, noun in amounts if number) or else_
+
+
+class MissionReply(Block):
+    """What every reply may hold. A key that no step knows is refused: a misspelled one would say nothing at all."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _aloud(cls, value: Any) -> Any:
+        """Drop the `thinking` key."""
+        return {key: item for key, item in value.items() if key != "thinking"} if isinstance(value, dict) else value
+
+
+class ContextRequest(MissionReply):
+    """A reply that asks for more before the step is done."""
+
+    response_type: Literal["request_context"]
+    requests: Annotated[tuple[StepQuestion, ...], Field(min_length=1, max_length=REQUESTS)]
+
+    @property
+    def position(self) -> str:
+        """The reply in a few words."""
+        return f"wants to see {pluralise(len(self.requests), 'thing')} more"
+
+
+class TalkReply(MissionReply):
+    """What reflecting, writing, reviewing and inspecting share: collabs, and what becomes of those one raised."""
+
+    response_type: Literal["final_output"]
+    collabs: Collabs = ()
+    remarks: Remarks = ()
+    confirms: CollabIds = ()
+    withdraws: CollabIds = ()
+
+    @property
+    def _talk(self) -> tuple[tuple[int, str], ...]:
+        """How much of each there is."""
+        closed = len(self.confirms) + len(self.withdraws)
+        return (len(self.collabs), "collab"), (len(self.remarks), "remark"), (closed, "closed collab")
+
+
+# -- the seven -------------------------------------------------------------------------------------
+
+
+class BootstrapReply(MissionReply):
+    """The charter, the team and the first tree; or a question without which they cannot be made."""
+
+    response_type: Literal["final_output", "halt"]
+    mission: Maybe = ""
+    objectives: Lines = ()
+    constraints: Lines = ()
+    personas: dict[AgentId, Words] = Field(default_factory=dict)
+    operative_domains: dict[OperativeId, DomainItem] = Field(default_factory=dict)
+    initial_products: Annotated[tuple[NewProduct, ...], BeforeValidator(bracketed), Field(max_length=40)] = ()
+    halt: HaltItem | None = None
+
+    @model_validator(mode="after")
+    def _either(self) -> BootstrapReply:
+        if self.response_type == "halt":
+            if self.halt is None or self.halt.type != "question":
+                raise ValueError("`halt` must hold a question in this step")
+        elif not (self.mission.strip() and self.objectives and self.initial_products):
+            raise ValueError("a final_output has `mission`, `objectives` and `initial_products`")
+        return self
+
+    @property
+    def position(self) -> str:
+        """The reply in a few words."""
+        return f"halt: {self.halt.type}" if self.halt else _told((len(self.initial_products), "product"), else_="")
+
+
+class ReflectReply(TalkReply):
+    """An operative's reflections on what it owns."""
+
+    reflections: Annotated[tuple[ReflectionItem, ...], BeforeValidator(bracketed), Field(max_length=64)] = ()
+
+    @property
+    def position(self) -> str:
+        """The reply in a few words."""
+        return _told((len(self.reflections), "reflection"), *self._talk, else_="no reflection")
+
+
+class PlanReply(MissionReply):
+    """The chair's plan of a round: one transaction, all or nothing."""
+
+    response_type: Literal["final_output", "halt"]
+    bootstrap_overrides: Overrides | None = None
+    tree_operations: Annotated[tuple[TreeOperation, ...], BeforeValidator(bracketed), Field(max_length=64)] = ()
+    waivers: Annotated[tuple[WaiverItem, ...], BeforeValidator(bracketed), Field(max_length=64)] = ()
+    acceptance: Annotated[tuple[AcceptanceItem, ...], BeforeValidator(bracketed), Field(max_length=128)] = ()
+    assignments: Annotated[tuple[AssignmentItem, ...], BeforeValidator(bracketed), Field(max_length=128)] = ()
+    chair_versions: Annotated[tuple[VersionItem, ...], BeforeValidator(bracketed), Field(max_length=8)] = ()
+    remarks: Remarks = ()
+    halt: HaltItem | None = None
+
+    @model_validator(mode="after")
+    def _halted(self) -> PlanReply:
+        if self.response_type == "halt" and self.halt is None:
+            raise ValueError("a halt needs `halt`")
+        return self
+
+    @property
+    def position(self) -> str:
+        """The reply in a few words."""
+        taken = sum(item.accepted for item in self.acceptance)
+        parts = [
+            _told((len(self.assignments), "assignment"), (len(self.tree_operations), "tree operation"), else_=""),
+            f"{taken} accepted" if taken else "",
+            f"{refused} rejected" if (refused := len(self.acceptance) - taken) else "",
+            f"halt: {self.halt.type}" if self.halt else "",
+        ]
+        return ", ".join(filter(None, parts)) or "no assignment"
+
+
+class WriteReply(TalkReply):
+    """An operative's versions of what it was assigned."""
+
+    versions: Annotated[tuple[VersionItem, ...], BeforeValidator(bracketed), Field(max_length=64)] = ()
+
+    @property
+    def position(self) -> str:
+        """The reply in a few words."""
+        return _told((len(self.versions), "version"), *self._talk, else_="no version")
+
+
+class ReviewReply(TalkReply):
+    """An operative's word on the work of others."""
+
+    @property
+    def position(self) -> str:
+        """The reply in a few words."""
+        return _told(*self._talk, else_="nothing to say")
+
+
+class InspectReply(TalkReply):
+    """The watchdog's inspections."""
+
+    inspections: Annotated[tuple[InspectionItem, ...], BeforeValidator(bracketed), Field(max_length=128)]
+
+    @property
+    def position(self) -> str:
+        """The reply in a few words; what counts is the verdict that code derives."""
+        claimed = [item.assessment for item in self.inspections]
+        parts = [
+            f"{claimed.count(name)} {name.replace('_', ' ')}"
+            for name in ("blocked", "needs_revision", "approved")
+            if name in claimed
+        ]
+        return f"{', '.join(parts)} (as claimed)" if parts else "no inspection"
+
+
+class PresentReply(MissionReply):
+    """The envoy's messages: three to five where so much happened."""
+
+    response_type: Literal["final_output"]
+    messages: Annotated[tuple[MessageItem, ...], BeforeValidator(bracketed), Field(min_length=1, max_length=5)]
+
+    @property
+    def position(self) -> str:
+        """The reply in a few words."""
+        return _told((len(self.messages), "message"), else_="")
+
+
+StepReply: TypeAlias = (
+    BootstrapReply | ReflectReply | PlanReply | WriteReply | ReviewReply | InspectReply | PresentReply
+)
+Said: TypeAlias = StepReply | ContextRequest
+REPLIES: dict[MissionStep, type[StepReply]] = {
+    MissionStep.BOOTSTRAP: BootstrapReply,
+    MissionStep.REFLECT: ReflectReply,
+    MissionStep.PLAN: PlanReply,
+    MissionStep.WRITE: WriteReply,
+    MissionStep.REVIEW: ReviewReply,
+    MissionStep.INSPECT: InspectReply,
+    MissionStep.PRESENT: PresentReply,
+}

@@ -1,0 +1,217 @@
+"""How a step's reply is read: one JSON object, checked by schema, then by what the mission's state allows. Pure."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cdo.cabal import reply_grammar
+from cdo.cabal.model.entities import MissionStep
+from cdo.cabal.model.references import absent
+from cdo.cabal.model.state import MissionState
+from cdo.cabal.replies.schemas import REPLIES, ContextRequest, Said, StepReply
+from cdo.cabal.rules import reducer
+from cdo.cabal.rules.feedback import Judged
+from cdo.cabal.rules.product_tree import PRESETS
+from cdo.core.steps import InvalidReply
+from cdo.formats.fields import too_long, validate
+from cdo.formats.markdown import fenced, unwrap
+from cdo.formats.strict_yaml import shown
+
+MAX_DEPTH = 12  # lists and objects inside each other
+MAX_PROBLEMS = 12  # more than a model fixes at once
+FINAL, REQUEST, HALT = "final_output", "request_context", "halt"
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_SURROGATES = re.compile(r"[\ud800-\udfff]")
+_ADVICE = r"Answer with one JSON object; inside its texts write a quote as \" and a line break as \n."
+
+
+@dataclass(frozen=True)
+class StepFormat:
+    """A reply of `agent` in `step`, judged by `state` (a `ReplyFormat`).
+
+    `about` are the products that the step is about: those to write, to review, due to be inspected. `last` says that
+    nothing can be asked for any more (in Bootstrap: of the user); `presets` are what a Decision may be decided by.
+    """
+
+    step: MissionStep
+    agent: str
+    state: MissionState = field(repr=False)
+    about: tuple[str, ...] = ()
+    last: bool = False
+    presets: tuple[str, ...] = PRESETS
+    _known: list[tuple[StepReply, MissionState, Judged]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
+
+    @property
+    def name(self) -> str:
+        """The step's name."""
+        return self.step.value
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """What `response_type` may be."""
+        if self.step is MissionStep.BOOTSTRAP:
+            return (FINAL,) if self.last else (FINAL, HALT)
+        return (FINAL, *(() if self.last else (REQUEST,)), *((HALT,) if self.step is MissionStep.PLAN else ()))
+
+    def parse(self, text: str) -> Said:
+        """Return the validated reply, or what it asks for; raise `InvalidReply`."""
+        too_long(text)
+        data = _typed(load(extracted(text)), tuple(REPLIES[self.step].model_fields))
+        kind = data["response_type"]
+        if kind not in self.types:
+            raise InvalidReply([self._refused(kind)])
+        if kind == REQUEST:
+            return self._requested(data)
+        reply = validate(REPLIES[self.step], data, "The reply")
+        _, problems = self.judged(reply, self.state)
+        if problems:
+            raise InvalidReply(_bounded(problems))
+        return reply
+
+    def judged(self, reply: StepReply, state: MissionState) -> Judged:
+        """`reducer.judged`; what was judged as it came is not judged again where nothing has happened since."""
+        for known, before, found in self._known:
+            if known is reply and before is state:
+                return found
+        found = reducer.apply_reply(state, self.step, self.agent, reply, self.about, self.presets)
+        self._known[:] = [(reply, state, found)]
+        return found
+
+    def repair(self, text: str) -> tuple[str, tuple[str, ...]] | None:
+        """Nothing: whatever cdo put in would count as said by the agent."""
+        return None
+
+    def grammar(self) -> str:
+        """The shape of a short reply with valid ids."""
+        return reply_grammar.grammar(self.step, self.agent, self.state, self.about)
+
+    def _refused(self, kind: Any) -> str:
+        allowed = " or ".join(f'"{item}"' for item in self.types)
+        why = ""
+        if kind == REQUEST:
+            why = (
+                "nothing can be asked for in this step"
+                if self.step is MissionStep.BOOTSTRAP
+                else "enough was asked for"
+            )
+        elif kind == HALT:
+            why = (
+                "enough was asked" if self.step is MissionStep.BOOTSTRAP else "only the chair can halt, when it plans"
+            )
+        return f"`response_type` must be {allowed}, not {_quoted(kind)}{f': {why}' if why else ''}."
+
+    def _requested(self, data: dict[str, Any]) -> ContextRequest:
+        request = validate(ContextRequest, data, "The request")
+        unknown = dict.fromkeys(
+            item.product_id for item in request.requests if item.product_id not in self.state.products
+        )
+        if unknown:
+            raise InvalidReply([f"{absent(self.state, item)}." for item in unknown])
+        return request
+
+
+# -- reading JSON ----------------------------------------------------------------------------------
+
+
+def extracted(text: str) -> str:
+    """The JSON object in a reply, without the fence or words around it; raise `InvalidReply` for none, or several.
+
+    Words may stand around it as long as they hold no braces: a piece of a broken object is never taken for the reply.
+    """
+    text = unwrap(text)
+    if not text.startswith(("{", "[")):
+        blocks = fenced(text, ("json",))
+        if len(blocks) > 1:
+            raise InvalidReply([f"There are {len(blocks)} blocks of JSON in the reply. {_ADVICE}"])
+        text = blocks[0][0].strip() if blocks else text
+    if text.startswith("["):
+        return text
+    start, end = text.find("{"), text.rfind("}")
+    if start < 0:
+        raise InvalidReply([f"There is no JSON object in the reply. {_ADVICE}"])
+    return text[start : end + 1] if end > start else text[start:]
+
+
+def load(text: str) -> Any:
+    """The value of a JSON text, with one kind of line break; raise `InvalidReply`.
+
+    Refused are keys given twice, NaN and numbers beyond a float's range, more than `MAX_DEPTH` levels, half surrogate
+    pairs, and control characters but tab and line breaks.
+    """
+    try:
+        value = json.loads(text, object_pairs_hook=_mapping, parse_float=_number, parse_constant=_number)
+    except json.JSONDecodeError as error:
+        why = "something follows the object" if error.msg == "Extra data" else error.msg.removesuffix(" at")
+        where = f"line {error.lineno}, column {error.colno} of the object"
+        raise InvalidReply([f"The reply is not valid JSON: {where}: {why}. {_ADVICE}"]) from None
+    except RecursionError:
+        raise InvalidReply([f"The reply is nested deeper than {MAX_DEPTH} levels."]) from None
+    except ValueError:  # Python reads no whole number of more than 4,300 digits
+        raise InvalidReply(["A number in the reply is too large."]) from None
+    return _clean(value, MAX_DEPTH)
+
+
+def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise InvalidReply([f"The key `{shown(key)}` is given twice in one object."])
+        found[key] = value
+    return found
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise InvalidReply([f"{shown(text)} is not a number in JSON."])
+    return value
+
+
+def _clean(value: Any, levels: int) -> Any:
+    if isinstance(value, (dict, list)) and not levels:
+        raise InvalidReply([f"The reply is nested deeper than {MAX_DEPTH} levels."])
+    if isinstance(value, dict):
+        return {_clean(key, 0): _clean(item, levels - 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_clean(item, levels - 1) for item in value]
+    if not isinstance(value, str):
+        return value
+    value = value.replace("\r\n", "\n").replace("\r", "\n")
+    if bad := _CONTROLS.search(value) or _SURROGATES.search(value):
+        kind = "half a surrogate pair" if "\ud800" <= bad[0] <= "\udfff" else "a control character"
+        raise InvalidReply([f"A text in the reply holds {kind}: U+{ord(bad[0]):04X}."])
+    return value
+
+
+def _typed(data: Any, keys: Sequence[str]) -> dict[str, Any]:
+    """The object with a `response_type`: one left out is "final_output" where a key of the step says that it is."""
+    if not isinstance(data, dict):
+        raise InvalidReply([f"The reply must be a JSON object with the keys {', '.join(keys)}."])
+    kind = data.get("response_type", FINAL)
+    if "response_type" not in data and not set(keys) & set(data):
+        raise InvalidReply(
+            [f"`response_type` is missing, and so is every other key of this step: {', '.join(keys)}."]
+        )
+    return {**data, "response_type": kind.strip().lower() if isinstance(kind, str) else kind}
+
+
+# -- words -----------------------------------------------------------------------------------------
+
+
+def _quoted(value: Any) -> str:
+    return f'"{shown(value)}"' if isinstance(value, str) else "a value that is no text"
+
+
+def _bounded(problems: Sequence[str]) -> list[str]:
+    """Each sentence once, at most `MAX_PROBLEMS`, of which the last then tells how many were left out."""
+    found = list(dict.fromkeys(problems))
+    if len(found) > MAX_PROBLEMS:
+        found[MAX_PROBLEMS - 1 :] = [f"{len(found) - MAX_PROBLEMS + 1} more things are wrong."]
+    return found

@@ -1,0 +1,355 @@
+"""Definitions of done: what a criterion may demand, what code makes of it, and what counts as evidence. Pure.
+
+A criterion comes from one model and is held against what another wrote; what cannot be tested has not passed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain
+
+from cdo.cabal.model import references
+from cdo.cabal.model.entities import Check, Criterion, CriterionResult, Version
+from cdo.cabal.model.state import MissionState
+from cdo.cabal.replies.fields import CONTENT, CriterionItem
+from cdo.cabal.rules.acceptance import held
+from cdo.core.formatting import one_line, pluralise
+from cdo.core.steps import Json
+from cdo.formats.sections import folded
+from cdo.formats.strict_yaml import shown
+from cdo.security.bounded_checks import UnusableCheck, check_schema, document, encodable, misfit, pattern
+
+QUOTE = 8  # characters of a quote that is not a whole line
+SUBSTANCE = 2  # letters and digits that any quote has
+CONTAINED = 600  # characters of what a text has to contain
+VISIBLE = 3  # of them that are seen, at least
+WORDS = CONTENT // 2  # the most words that a version can have
+FEWEST = 5  # words of the shortest text that is long enough for anything
+_KEPT = 300  # characters of a match that are kept as its quote
+_LAST = 99  # the highest number of a criterion's id
+# Texts that have nothing to do with each other: what is found in all of them is found anywhere.
+_UNRELATED = (
+    "Zebras graze quietly at dawn",
+    "Wir prüfen morgen alle Zahlen\n\nund melden das Ergebnis",
+    'if (x < 7) { rows["key"] = a & b * 2; }  // TODO: see #1, @me <br/>',
+    "Lorem ipsum dolor sit amet, consectetur\nadipiscing elit",
+)
+_ANY_JSON: tuple[Json, ...] = ({}, [], "x", 1)
+_UNCLOSED = re.compile("^ {0,3}<!--", re.MULTILINE)
+_HEADING = re.compile(r"(?:[\s>*+-]|\d{1,9}[.)])*#{1,6}(?:\s|$)")
+_UNDERLINE = re.compile(r" {0,3}(?:=+|-+)\s*")
+# A word, or one sign. In some scripts no blanks stand between words, and each sign may begin one.
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+)
+_PIECE = re.compile(f"(?:[^\\W{_UNSPACED}]|[\u0300-\u036f])+|.")
+# Controls, and what counts as a letter or a sign yet shows nothing.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufe00-\ufe0f"
+    "\U000e0100-\U000e01ef]"
+)
+
+
+# -- what a chair writes ---------------------------------------------------------------------------
+
+
+def made(items: Sequence[CriterionItem], old: tuple[Criterion, ...] = ()) -> tuple[Criterion, ...]:
+    """Criteria with ids: one with the text and the test of an old one keeps that one's id, any other gets a new id.
+
+    So a criterion that comes with an old id but another text or test is another criterion, whose id no old one has:
+    what was found of the old one says nothing of it.
+    """
+    free = {item.id: _asked(item.text, item.check) for item in old}
+    kept: dict[int, str] = {}
+    for claimed in (True, False):
+        for place, item in enumerate(items):
+            asked = _asked(item.text, _check(item))
+            same = (id for id, was in free.items() if was == asked and (id == item.id or not claimed))
+            if place not in kept and (id := next(same, "")):
+                kept[place] = id
+                del free[id]
+    new = _new_ids([item.id for item in old])
+    return tuple(Criterion(kept.get(place) or next(new), item.text, _check(item)) for place, item in enumerate(items))
+
+
+def _asked(text: str, check: Check) -> str:
+    """What a criterion demands, as it is compared: 1 is not true, and keys have no order."""
+    return json.dumps([folded(text), check.kind, check.value], sort_keys=True)
+
+
+def _new_ids(old: Sequence[str]) -> Iterator[str]:
+    """Ids that are not in `old`, those above its highest first."""
+    top = max((int(id[1:]) for id in old), default=0)
+    return (id for number in chain(range(top + 1, _LAST + 1), range(1, top)) if (id := f"d{number}") not in old)
+
+
+def _check(item: CriterionItem) -> Check:
+    """The test of a criterion with its argument as it is used, where it can be used at all."""
+    kind, value = item.check.kind, item.check.value
+    if kind == "judged":
+        return Check()
+    if kind in ("min_words", "max_words"):
+        return Check(kind, _number(value) or value)
+    return Check(kind, _product(value) if kind == "reference" else value)
+
+
+def _number(value: Json) -> int:
+    """A number of words; 0 for what is none."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        return 0
+    text = str(value).strip()
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 0
+    return number if number <= WORDS else 0
+
+
+def _product(value: Json) -> Json:
+    """An id of a product that may be put as a reference."""
+    cited = references.cited(value) if isinstance(value, str) else ()
+    return cited[0][1] if cited and cited[0][0] == "p" else value.strip() if isinstance(value, str) else value
+
+
+def problems(items: Sequence[CriterionItem], state: MissionState) -> list[str]:
+    """What is wrong with criteria: tests that cannot be run or cannot fail, ids and texts that come twice,
+    references that do not resolve; a sentence each."""
+    found: list[str] = []
+    for key, what in ((lambda item: item.id, "id"), (lambda item: folded(item.text), "text")):
+        said = [value for item in items if (value := key(item))]
+        twice = sorted({value for value in said if said.count(value) > 1})
+        found += (f"two criteria have the {what} `{shown(value)}`." for value in twice)
+    for place, item in enumerate(items, 1):
+        what = f"criterion {place}"
+        found += references.problems([item.text], state, what)
+        try:
+            _TESTED[item.check.kind][0](item.check.value, state)
+        except UnusableCheck as why:
+            found.append(f"{what} ({item.check.kind}): {why}.")
+    return found
+
+
+def _pattern_fits(value: Json, state: MissionState) -> None:
+    if not isinstance(value, str) or not value:
+        raise UnusableCheck("`value` must be a pattern of RE2")
+    if pattern(value).search(""):
+        raise UnusableCheck("the pattern is found in an empty text, and so in every other")
+    if all(pattern(value).search(text) for text in _UNRELATED):
+        raise UnusableCheck("the pattern is found in almost any text: put into it what only this product says")
+
+
+def _text_fits(value: Json, state: MissionState) -> None:
+    if not isinstance(value, str) or len(seen(value).replace(" ", "")) < VISIBLE or len(value) > CONTAINED:
+        raise UnusableCheck(f"`value` must be the text to be there, {VISIBLE} to {CONTAINED} characters")
+
+
+def _schema_fits(value: Json, state: MissionState) -> None:
+    check_schema(value)
+    if isinstance(value, dict) and not any(misfit(value, text) for text in _ANY_JSON):
+        raise UnusableCheck("the schema takes any JSON: name a `type`, what is required, what may be there")
+
+
+def _product_fits(value: Json, state: MissionState) -> None:
+    id = _product(value)
+    if not isinstance(id, str) or id not in state.products:
+        raise UnusableCheck(f"`value` must be a product; {references.there(state)}")
+
+
+def _least_fits(value: Json, state: MissionState) -> None:
+    if _number(value) < FEWEST:
+        raise UnusableCheck(f"`value` must be a number of words from {FEWEST} to {WORDS:,}")
+
+
+def _most_fits(value: Json, state: MissionState) -> None:
+    if not 0 < _number(value) < WORDS:
+        raise UnusableCheck(f"`value` must be a number of words from 1 to {WORDS - 1:,}: no version has more")
+
+
+def _anything_fits(value: Json, state: MissionState) -> None:
+    return None
+
+
+# -- what code tests -------------------------------------------------------------------------------
+
+Outcome = tuple[bool, str, str]  # whether it passed, the quote that shows it, a note
+
+
+def tested(criterion: Criterion, version: Version, state: MissionState) -> CriterionResult | None:
+    """Code's verdict on a version's content, by "code"; None where only an inspection can tell.
+
+    A test that cannot be run has not passed.
+    """
+    check = criterion.check
+    if check.kind == "judged":
+        return None
+    fits, test = _TESTED.get(check.kind, (_anything_fits, _unknown))
+    try:
+        fits(check.value, state)
+        passed, quote, note = test(check.value, version.content, state)
+    except UnusableCheck as why:
+        passed, quote, note = False, "", f"{why}"
+    return CriterionResult(criterion.id, passed, quote, note, "code")
+
+
+def whole(state: MissionState, product: str) -> Version:
+    """What code tests of a product: its newest version; of a container all that it holds as if it were one."""
+    item, latest = state.products[product], state.latest(product)
+    if latest and not item.container:
+        return latest
+    return Version("", 0, product, "code", item.name, "\n\n".join(material(state, product)), "", state.round)
+
+
+def _unknown(value: Json, content: str, state: MissionState) -> Outcome:
+    return False, "", "there is no such test"
+
+
+def _searched(value: Json, content: str, state: MissionState) -> Outcome:
+    match = pattern(str(value)).search(encodable(content))
+    if not match:
+        return False, "", f"nothing matches {one_line(value, 120)}"
+    return True, match[0][:_KEPT], ""
+
+
+def _contained(value: Json, content: str, state: MissionState) -> Outcome:
+    text = seen(str(value))
+    if text not in seen(content):
+        return False, "", f"it does not contain “{one_line(text, 120)}”"
+    return True, text[:_KEPT], ""
+
+
+def _structured(value: Json, content: str, state: MissionState) -> Outcome:
+    why = misfit(value, document(content)) if isinstance(value, dict) else "there is no schema"
+    return not why, "", why or "its JSON fits the schema"
+
+
+def _referring(value: Json, content: str, state: MissionState) -> Outcome:
+    id = str(_product(value))
+    if ("p", id) not in references.cited(content):
+        return False, "", f"it does not refer to [[p:{id}]]"
+    if not state.products[id].versions:
+        return False, "", f"[[p:{id}]] has no version yet"
+    return True, next(match[0] for match in references.REFERENCE.finditer(content) if match[2] == id), ""
+
+
+def _long_enough(value: Json, content: str, state: MissionState) -> Outcome:
+    found, wanted = _words(content), _number(value)
+    return found >= wanted, "", f"it has {pluralise(found, 'word')}, {wanted:,} or more are wanted"
+
+
+def _short_enough(value: Json, content: str, state: MissionState) -> Outcome:
+    found, wanted = _words(content), _number(value)
+    return found <= wanted, "", f"it has {pluralise(found, 'word')}, at most {wanted:,} are wanted"
+
+
+def _words(content: str) -> int:
+    """How many words a text has: signs that stand alone are none."""
+    return sum(any(map(str.isalnum, word)) for word in seen(content).split(" "))
+
+
+_TESTED: Mapping[str, tuple[Callable[[Json, MissionState], None], Callable[[Json, str, MissionState], Outcome]]] = {
+    "regex": (_pattern_fits, _searched),
+    "contains": (_text_fits, _contained),
+    "json_schema": (_schema_fits, _structured),
+    "reference": (_product_fits, _referring),
+    "min_words": (_least_fits, _long_enough),
+    "max_words": (_most_fits, _short_enough),
+    "judged": (_anything_fits, _unknown),
+}
+
+
+# -- what an inspector quotes ----------------------------------------------------------------------
+
+
+def material(state: MissionState, product: str) -> tuple[str, ...]:
+    """The texts that show how a product meets its criteria: content and outcome of its newest version; for a
+    container those of all that it holds."""
+    found: list[str] = []
+    rest, begun = [product], {product}
+    while rest:
+        item = state.products[rest.pop()]
+        inner = [each.id for each in held(state, item.id)] if item.container else []
+        rest += (id for id in reversed(inner) if id not in begun)
+        begun.update(inner)
+        if not item.container and (latest := state.latest(item.id)):
+            found += filter(None, (latest.content, latest.outcome))
+    return tuple(found)
+
+
+def evidence(quote: str, texts: Iterable[str]) -> bool:
+    """Whether a quote stands in one of the texts and says something: `QUOTE` characters or a whole line, with
+    letters or digits among them; of whole words, and not all of it heading. White space is folded; what is not seen
+    does not count, nor what stands in a comment of HTML."""
+    text = seen(quote)
+    if sum(map(str.isalnum, text)) < SUBSTANCE:
+        return False
+    if len(text) >= QUOTE:
+        return any(_stands(f"\0{_pieces(text)}", *_stream(item)) for item in texts)
+    return any(text == line and not heading for item in texts for line, heading in _lines(item))
+
+
+def _stands(quote: str, stream: str, headings: Sequence[tuple[int, int]]) -> bool:
+    """Whether pieces of a quote are found among those of a text, and not within a heading."""
+    start = 0
+    while (at := stream.find(quote, start)) >= 0:
+        place = bisect_right(headings, at, key=lambda span: span[0]) - 1
+        if place < 0 or at + len(quote) > headings[place][1]:
+            return True
+        start = max(at, headings[place][1] - len(quote)) + 1
+    return False
+
+
+@lru_cache(maxsize=128)
+def _stream(text: str) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """The pieces of all that is seen of a text, and where in that headings in a row begin and end."""
+    parts, size = [], 0
+    headings: list[tuple[int, int]] = []
+    after = False  # a heading
+    for line, heading in _lines(text):
+        piece = _pieces(line)
+        parts.append(f" \0{piece}")
+        size += len(parts[-1])
+        if heading:
+            begin = headings.pop()[0] if after else size - len(piece) - 1
+            headings.append((begin, size))
+        after = heading
+    return "".join(parts), tuple(headings)
+
+
+def _pieces(text: str) -> str:
+    """The words of a text, and each sign and blank between them, each with a mark behind it that no text has."""
+    return "".join(f"{piece}\0" for piece in _PIECE.findall(text))
+
+
+@lru_cache(maxsize=128)
+def _lines(text: str) -> tuple[tuple[str, bool], ...]:
+    """The lines of a text in which something is seen, each with whether it is a heading in Markdown."""
+    lines = _uncommented(text).splitlines()
+    found = [(seen(line), line, below) for line, below in zip(lines, [*lines[1:], ""], strict=False)]
+    return tuple(
+        (text, bool(_HEADING.match(line) or _UNDERLINE.fullmatch(line) or _UNDERLINE.fullmatch(below)))
+        for text, line, below in found
+        if text
+    )
+
+
+def _uncommented(text: str) -> str:
+    """A text without its comments of HTML: one that never ends hides what follows where it begins a line, and is text
+    elsewhere."""
+    parts, start = [], 0
+    while (at := text.find("<!--", start)) >= 0:
+        if (end := text.find("-->", at + 4)) < 0:
+            unclosed = _UNCLOSED.search(text, max(start, text.rfind("\n", 0, at) + 1))
+            text = text[: unclosed.start()] if unclosed else text
+            break
+        parts.append(text[start:at])
+        start = end + 3
+    return "".join((*parts, text[start:]))
+
+
+def seen(text: str) -> str:
+    """A text as it is seen: a blank for each white space, nothing for controls and signs without width."""
+    if not text.isascii():
+        text = "".join(char for char in text if unicodedata.category(char) != "Cf")
+    return " ".join(_UNSEEN.sub("", text).split())

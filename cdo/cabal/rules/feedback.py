@@ -1,0 +1,317 @@
+"""What agents say of products, to each other and to the user, and what ends a collab. Pure (seeds 002 and 003).
+
+Each function takes a state and a reply and gives the next state and what is wrong with the reply: sentences that a
+model can act on. Where there is a problem the state comes back as it was. Agents of one step answer at the same time:
+a reply that is right before the others of its step are taken in is right after it as well, in whatever order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+
+from cdo.cabal.model import references
+from cdo.cabal.model.entities import (
+    BLOCKING,
+    Collab,
+    EnvoyMessage,
+    FeedbackResponse,
+    MissionEvent,
+    MissionStep,
+    Product,
+    Reflection,
+    Remark,
+    Version,
+)
+from cdo.cabal.model.events import called, identifiers, recorded, told
+from cdo.cabal.model.references import absent, listed
+from cdo.cabal.model.state import MissionState
+from cdo.cabal.replies.fields import CollabItem, ReflectionItem, RemarkItem, ResponseFields
+from cdo.cabal.replies.schemas import PresentReply, ReflectReply, ReviewReply, TalkReply
+from cdo.core.mission_names import CHAIR, ENVOY, WATCHDOG
+from cdo.formats.fields import twice
+
+Judged = tuple[MissionState, tuple[str, ...]]
+
+_SILENT = (MissionStep.BOOTSTRAP, MissionStep.PRESENT)  # steps without remarks
+_DONE = {"replied": "answered", "confirmed": "confirmed as settled", "withdrawn": "withdrawn", "waived": "waived"}
+
+
+# -- talk ------------------------------------------------------------------------------------------
+
+
+def talked(
+    state: MissionState, step: MissionStep, agent: str, reply: TalkReply, about: Collection[str] | None = None
+) -> Judged:
+    """What `agent` confirms, withdraws, raises and remarks in `step`.
+
+    `about` are the products that collabs may be on, None for all. An endorsement never blocks: its importance is
+    kept below `BLOCKING`. A confirmation needs a version newer than the collab, and comes from who raised it or from
+    the watchdog; only who raised a collab withdraws it.
+    """
+    after, problems = _settled(state, step, agent, reply)
+    after, wrong = _collabs(after, step, agent, reply.collabs, about)
+    after, misdirected = remarked(after, step, agent, reply.remarks)
+    problems += (*wrong, *misdirected)
+    return (state, problems) if problems else (after, ())
+
+
+def remarked(state: MissionState, step: MissionStep, agent: str, items: Sequence[RemarkItem]) -> Judged:
+    """The remarks of `agent` with canonical recipients; nobody remarks in Bootstrap or Presentation."""
+    if items and step in _SILENT:
+        return state, ("No remarks are made in this step; leave `remarks` out.",)
+    problems = references.problems([item.content for item in items], state, "A remark")
+    made: list[Remark] = []
+    for item in items:
+        recipients, wrong = references.recipients(item.recipients, state, agent)
+        problems += wrong
+        made.append(Remark(agent, recipients, item.type, item.content, state.round, state.at))
+    if problems:
+        return state, tuple(problems)
+    after = replace(state, remarks=(*state.remarks, *made))
+    for remark in made:
+        to = listed("itself" if name == agent else called(name) for name in remark.recipients)
+        text = f"From {called(agent)} to {to}: {told(state, remark.content)}"
+        after = recorded(after, step, "remark", agent, text)
+    return after, ()
+
+
+def closed(state: MissionState, step: MissionStep, id: str, by: str, how: str, why: str) -> MissionState:
+    """The state with a collab closed and told; one that is closed already stays as it is."""
+    collab = state.collabs[id]
+    if not collab.open:
+        return state
+    shut = replace(collab, open=False, closed_by=by, how=how, why=why)
+    text = f"{state.products[collab.product].name}: {told(state, collab.summary)}: {_DONE[how]} by {called(by)}"
+    after = replace(state, collabs={**state.collabs, id: shut})
+    return recorded(after, step, "closed", by, text, collab.product, id)
+
+
+def answerable(state: MissionState, step: MissionStep, product: str) -> dict[str, Collab]:
+    """The collabs of a product that a reply of `step` may answer: the open ones, and those closed in this step."""
+    shut = {item.ref for item in _lately(state, step) if item.kind == "closed" and item.product == product}
+    found = state.about(product, closed=bool(shut))
+    return {item.id: item for item in found if item.open or item.id in shut}
+
+
+def _lately(state: MissionState, step: MissionStep) -> Iterator[MissionEvent]:
+    """The events of this step of this round, newest first."""
+    for item in reversed(state.events):
+        if item.round != state.round or item.step is not step:
+            return
+        yield item
+
+
+def _settled(state: MissionState, step: MissionStep, agent: str, reply: TalkReply) -> Judged:
+    """The collabs that `agent` confirms or withdraws."""
+    shut = {item.ref for item in _lately(state, step) if item.kind == "closed"}
+    problems = twice((*reply.confirms, *reply.withdraws), "In `confirms` and `withdraws`,")
+    after = state
+    rules: tuple[tuple[str, Sequence[str], Callable[[MissionState, str, Collab], str]], ...] = (
+        ("confirmed", reply.confirms, _unconfirmed),
+        ("withdrawn", reply.withdraws, _kept),
+    )
+    for how, ids, rule in rules:
+        for id in ids:
+            collab = state.collabs.get(id)
+            if collab is None or not (collab.open or id in shut):
+                own = listed(item.id for item in state.collabs.values() if item.open and item.author == agent)
+                problems.append(f"{id} is not an open collab; those that you raised and that are open: {own}.")
+            elif problem := rule(state, agent, collab):
+                problems.append(problem)
+            else:
+                after = closed(after, step, id, agent, how, "")
+    return (state, tuple(problems)) if problems else (after, ())
+
+
+def _unconfirmed(state: MissionState, agent: str, collab: Collab) -> str:
+    """Why `agent` cannot confirm that a collab is settled; "" when it can."""
+    if agent not in (collab.author, WATCHDOG):
+        return f"{collab.id} was raised by {collab.author}: only {collab.author} or {WATCHDOG} can confirm it."
+    if not renewed(state, collab):
+        inside = state.products[collab.product].container
+        none = f"nothing in {collab.product} has a" if inside else f"{collab.product} has no"
+        return f"{collab.id} cannot be confirmed: {none} version since it was raised."
+    return ""
+
+
+def renewed(state: MissionState, collab: Collab) -> bool:
+    """Whether a product has a version that is newer than a collab on it; for a container, something live in it."""
+    return _newest(state, collab.product) > _number(collab.version)
+
+
+def _newest(state: MissionState, product: str, counted: Callable[[Version], bool] = lambda version: True) -> int:
+    """The number in the id of a product's newest version that counts; for a container of those of all live below it;
+    0 for none."""
+    found = [product, *(_below(state, product) if state.products[product].container else ())]
+    versions = (next(filter(counted, reversed(state.history(id))), None) for id in found)
+    return max((_number(version.id) for version in versions if version), default=0)
+
+
+def _below(state: MissionState, product: str) -> Iterator[str]:
+    """The live products that hang below a product, however deep."""
+    children: dict[str, list[str]] = {}
+    for item in state.products.values():
+        if item.live and item.parent is not None:
+            children.setdefault(item.parent, []).append(item.id)
+    left = children.get(product, [])
+    while left:
+        yield from left
+        left = [id for each in left for id in children.get(each, ())]
+
+
+def _number(version: str) -> int:
+    """The number in a version's id; 0 for none."""
+    return int(version[1:] or 0)
+
+
+def _kept(state: MissionState, agent: str, collab: Collab) -> str:
+    """Why `agent` cannot withdraw a collab; "" when it can."""
+    if agent == collab.author:
+        return ""
+    return f"{collab.id} was raised by {collab.author}: only {collab.author} can withdraw it."
+
+
+def _collabs(
+    state: MissionState, step: MissionStep, agent: str, items: Sequence[CollabItem], about: Collection[str] | None
+) -> Judged:
+    problems = [problem for item in items for problem in _unfit(state, agent, item, about)]
+    texts = [text for item in items for text in (item.comment, item.shortestSummary)]
+    problems += references.problems(texts, state, "A collab")
+    if problems:
+        return state, tuple(problems)
+    after = state
+    for item in items:
+        importance = min(item.importance, BLOCKING - 1) if item.type == "endorsement" else item.importance
+        after, _ = raised(
+            after, step, agent, item.refersToProduct, item.type, importance, item.comment, item.shortestSummary
+        )
+    return after, ()
+
+
+def raised(
+    state: MissionState,
+    step: MissionStep,
+    author: str,
+    product: str,
+    kind: str,
+    importance: int,
+    comment: str,
+    summary: str,
+    finding: str = "",
+) -> tuple[MissionState, Collab]:
+    """The state with a new collab on the newest version of a product, told as an event; and that collab.
+
+    For a container that is the newest version in it. What others write at the same time the author has not seen.
+    """
+
+    def seen(version: Version) -> bool:
+        beside = step is MissionStep.WRITE and version.round == state.round and not version.session
+        return not beside or version.author == author or version.author not in state.team
+
+    newest = _newest(state, product, seen)
+    collab = Collab(
+        f"c{len(state.collabs) + 1}", product, kind, importance, author, comment, summary, state.round,
+        f"v{newest}" if newest else "", finding,
+    )  # fmt: skip
+    after = replace(state, collabs={**state.collabs, collab.id: collab})
+    text = f"{state.products[product].name}: {told(state, summary)} ({kind}, {importance})"
+    return recorded(after, step, "collab", author, text, product, collab.id), collab
+
+
+def _unfit(state: MissionState, agent: str, item: CollabItem, about: Collection[str] | None) -> list[str]:
+    """What is wrong with a collab's product and type, coming from `agent`."""
+    id = item.refersToProduct
+    if problem := absent(state, id):
+        return [f"{problem}."]
+    if about is not None and id not in about:
+        return [f"A collab is on {id}; in this step they may be on {listed(sorted(about, key=_order))}."]
+    if item.type == "endorsement" and state.products[id].owner == agent:
+        return [f"{id} is yours: nobody endorses its own product."]
+    return []
+
+
+def _order(id: str) -> tuple[int, str]:
+    return (len(id), id)
+
+
+# -- the steps that only talk ----------------------------------------------------------------------
+
+
+def reflected(state: MissionState, agent: str, reply: ReflectReply) -> Judged:
+    """What `agent` says of the products that it owns, and to whom it replies.
+
+    A response by a product's owner closes a collab below `BLOCKING`; one that blocks stays open.
+    """
+    own = {product.id: product for product in state.owned(agent)}
+    names = [item.refersToProduct for item in reply.reflections]
+    problems = twice(names, "In `reflections`,")
+    after = state
+    for item in reply.reflections:
+        if item.refersToProduct in own:
+            after, wrong = _reflection(after, agent, own[item.refersToProduct], item)
+            problems += wrong
+        else:
+            problems.append(f"{item.refersToProduct} is not yours to reflect on; you own {listed(own)}.")
+    after, talk = talked(after, MissionStep.REFLECT, agent, reply)
+    problems += talk
+    return (state, tuple(problems)) if problems else (after, ())
+
+
+def _reflection(state: MissionState, agent: str, product: Product, item: ReflectionItem) -> Judged:
+    there = answerable(state, MissionStep.REFLECT, product.id)
+    texts = [*item.dod_gaps, item.lessons_from_history, item.next_version_delta, *item.blockers]
+    texts += [text for said in item.feedback_responses for text in (said.planned_change, said.rationale)]
+    problems = references.problems(texts, state, f"The reflection on {product.id}")
+    problems += twice([said.collab_id for said in item.feedback_responses], "In `feedback_responses`,")
+    for said in item.feedback_responses:
+        if said.collab_id not in there:
+            problems.append(f"{said.collab_id} is not an open collab of {product.id}; those are {listed(there)}.")
+        elif said.action != "accept" and not _said(said):
+            problems.append(f"Say in `rationale` why you {said.action} {said.collab_id}.")
+    if problems:
+        return state, tuple(problems)
+    responses = tuple(FeedbackResponse(said.collab_id, said.action, _said(said)) for said in item.feedback_responses)
+    made = Reflection(
+        agent, product.id, item.dod_status, item.dod_gaps, responses, item.lessons_from_history,
+        item.next_version_delta, item.blockers,
+    )  # fmt: skip
+    after = replace(state, reflections=(*state.reflections, made))
+    text = f"{product.name}: {called(agent)} says its definition of done is {item.dod_status.replace('_', ' ')}"
+    after = recorded(after, MissionStep.REFLECT, "reflection", agent, text, product.id)
+    for response in responses:
+        if there[response.collab].importance < BLOCKING:
+            why = f"{response.action}: {response.text}" if response.text else response.action
+            after = closed(after, MissionStep.REFLECT, response.collab, agent, "replied", why)
+    return after, ()
+
+
+def _said(response: ResponseFields) -> str:
+    """What an owner plans about a collab, or why nothing."""
+    first, second = response.planned_change, response.rationale
+    return (first or second) if response.action == "accept" else (second or first)
+
+
+def reviewed(state: MissionState, agent: str, reply: ReviewReply, products: Collection[str]) -> Judged:
+    """What `agent` says of the `products` that it was given to review, and of its own beside them."""
+    mine = [product.id for product in state.owned(agent)]
+    return talked(state, MissionStep.REVIEW, agent, reply, {*products, *mine})
+
+
+def presented(state: MissionState, reply: PresentReply, round_events: Collection[str]) -> Judged:
+    """The envoy's messages, in the voice of the chair or an operative, each resting on events of this round."""
+    speakers = (CHAIR, *state.team)
+    problems: list[str] = []
+    after = state
+    for place, item in enumerate(reply.messages, 1):
+        if item.as_agent not in speakers:
+            problems.append(f"Message {place} speaks as {item.as_agent}; who may speak: {', '.join(speakers)}.")
+        if named := identifiers(state, item.content):
+            problems.append(f"Message {place} names {', '.join(named)}: say what it is in plain words instead.")
+        if strange := [id for id in item.events if id not in round_events]:
+            there = listed(sorted(round_events, key=_order))
+            problems.append(f"Message {place} rests on {', '.join(strange)}; the events of this round are {there}.")
+        made = EnvoyMessage(state.round, item.as_agent, item.content, tuple(dict.fromkeys(item.events)))
+        after = replace(after, messages=(*after.messages, made))
+        after = recorded(after, MissionStep.PRESENT, "message", ENVOY, item.content)
+    return (state, tuple(problems)) if problems else (after, ())

@@ -1,0 +1,232 @@
+"""Inspections: what the watchdog's reply comes to once code has held it against the record. Pure.
+
+The watchdog says which criteria are met, quoting what shows it, and what it found. Code tests what it can, looks for
+each quote, adds what the watchdog left unsaid, and derives the verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from cdo.cabal.model import references
+from cdo.cabal.model.entities import (
+    BLOCKING,
+    REVISION,
+    Collab,
+    Criterion,
+    CriterionResult,
+    Inspection,
+    InspectionFinding,
+    MissionStep,
+    Product,
+)
+from cdo.cabal.model.events import recorded
+from cdo.cabal.model.references import listed
+from cdo.cabal.model.state import MissionState
+from cdo.cabal.replies.fields import FindingItem, InspectionItem, ResultItem
+from cdo.cabal.replies.schemas import InspectReply
+from cdo.cabal.rules import criteria, feedback
+from cdo.cabal.rules.acceptance import parts, verdict
+from cdo.core.formatting import one_line
+from cdo.core.mission_names import WATCHDOG
+from cdo.formats.fields import twice
+from cdo.formats.sections import folded
+
+_SUMMARY = 600  # characters of a collab's summary
+
+
+def inspected(state: MissionState, reply: InspectReply, due: Sequence[str]) -> tuple[MissionState, tuple[str, ...]]:
+    """The state with one inspection of each product in `due` and what else the watchdog said; and what is wrong with
+    the reply, in which case the state is as it was."""
+    said = [item.product_id for item in reply.inspections]
+    problems = twice(said, "In `inspections`,")
+    if missing := [id for id in due if id not in said]:
+        problems.append(f"These are to be inspected too: {listed(missing)}.")
+    if strange := [id for id in dict.fromkeys(said) if id not in due]:
+        problems.append(f"Not to be inspected now: {listed(strange)}; inspect {listed(due)}.")
+    after, talk = feedback.talked(state, MissionStep.INSPECT, WATCHDOG, reply)
+    problems += talk
+    items = {item.product_id: item for item in reply.inspections if item.product_id in due}
+    for id in due:
+        if id in items:
+            problems += _unfit(after, state.products[id], items[id])
+    if problems:
+        return state, tuple(problems)
+    for id in due:
+        after = _inspection(after, state.products[id], items[id])
+    return after, ()
+
+
+# -- what is wrong with one ------------------------------------------------------------------------
+
+
+def _unfit(state: MissionState, product: Product, item: InspectionItem) -> list[str]:
+    """What is wrong with the inspection of a product."""
+    latest = state.latest(product.id)
+    found: list[str] = []
+    if product.container:
+        if item.version_id is not None:
+            found.append(f"{product.id} holds other products and has no versions: leave its `version_id` out.")
+    elif latest is None:
+        found.append(f"{product.id} has no version that could be inspected.")
+    elif item.version_id != latest.id:
+        found.append(f"{product.id}: you inspect {item.version_id or 'no version'}; its newest is {latest.id}.")
+    texts = [text for finding in item.findings for text in (finding.issue, finding.recommendation)]
+    texts += [result.note for result in item.criteria]
+    found += references.problems(texts, state, f"The inspection of {product.id}")
+    return found + _results_wrong(state, product, item.criteria) + _findings_wrong(state, product, item.findings)
+
+
+def _results_wrong(state: MissionState, product: Product, items: Sequence[ResultItem]) -> list[str]:
+    """What is wrong with the results for a product's criteria; what code tests needs none."""
+    said = {item.criterion_id: item for item in items}
+    found = twice([item.criterion_id for item in items], f"In the criteria of {product.id},")
+    found += _strangers(product, said)
+    texts = criteria.material(state, product.id)
+    for criterion in product.dod:
+        if criterion.check.kind != "judged":
+            continue
+        item = said.get(criterion.id)
+        if item is None:
+            found.append(f"{product.id}: say whether {criterion.id} is met.")
+        elif item.passed and not criteria.evidence(item.quote, texts):
+            found.append(
+                f"{product.id}: the quote for {criterion.id} does not stand there. Quote whole words, "
+                f"{criteria.QUOTE} characters or more, or a whole line, word for word, and more than a heading; "
+                "or say that it is not met."
+            )
+    return found
+
+
+def _findings_wrong(state: MissionState, product: Product, items: Sequence[FindingItem]) -> list[str]:
+    """What is wrong with the findings on a product: criteria and collabs that it does not have."""
+    found = _strangers(product, [item.criterion_id for item in items if item.criterion_id])
+    there = [item.id for item in state.about(product.id)]
+    for id in dict.fromkeys(item.collab_id for item in items if item.collab_id):
+        if id not in there:
+            found.append(f"{id} is not an open collab of {product.id}; those are {listed(there)}.")
+    return found
+
+
+def _strangers(product: Product, ids: Iterable[str]) -> list[str]:
+    own = [item.id for item in product.dod]
+    return [
+        f"{product.id} has no criterion {id}; it has {listed(own)}." for id in dict.fromkeys(ids) if id not in own
+    ]
+
+
+# -- what one comes to -----------------------------------------------------------------------------
+
+
+def _inspection(state: MissionState, product: Product, item: InspectionItem) -> MissionState:
+    """The state with the inspection of one product, its event, and a collab for each finding that wants one."""
+    id = f"i{len(state.inspections) + 1}"
+    results = _results(state, product, item.criteria)
+    findings = [
+        InspectionFinding(
+            said.category, said.severity, said.issue, said.recommendation, said.criterion_id, said.collab_id
+        )
+        for said in item.findings
+    ]
+    findings += _lost(product, results, findings, state.inspection(product.id))
+    findings += _unmet(product, results, findings)
+    latest = state.latest(product.id)
+    version = latest.id if latest and not product.container else ""
+    ratings = tuple((str(name), degree) for name, degree in item.ratings.items())
+    came_to = verdict(finding.severity for finding in findings)
+    text = f"{product.name}: {came_to.value.replace('_', ' ')}"
+    after = recorded(state, MissionStep.INSPECT, "inspection", WATCHDOG, text, product.id, id)
+    at = len(after.events)
+    linked: list[InspectionFinding] = []
+    for finding in findings:
+        after, finding = _linked(after, product, finding, id)
+        linked.append(finding)
+    made = Inspection(
+        id, product.id, version, product.dod_sha, results, tuple(linked), came_to, state.round, at,
+        parts(state, product.id) if product.container else (), ratings,
+    )  # fmt: skip
+    return replace(after, inspections={**after.inspections, id: made})
+
+
+def _results(state: MissionState, product: Product, items: Sequence[ResultItem]) -> tuple[CriterionResult, ...]:
+    """A result for each criterion: code's where it tests, the watchdog's elsewhere."""
+    said = {item.criterion_id: item for item in items}
+    text = criteria.whole(state, product.id)
+    return tuple(
+        criteria.tested(criterion, text, state) or _judged(criterion, said[criterion.id]) for criterion in product.dod
+    )
+
+
+def _judged(criterion: Criterion, item: ResultItem) -> CriterionResult:
+    return CriterionResult(criterion.id, item.passed, item.quote if item.passed else "", item.note, WATCHDOG)
+
+
+def _lost(
+    product: Product,
+    results: Sequence[CriterionResult],
+    findings: Sequence[InspectionFinding],
+    last: Inspection | None,
+) -> list[InspectionFinding]:
+    """A blocking finding for each criterion that was met at the last inspection and no longer is.
+
+    One that has the same id is the same: `criteria.made` gives another id with another text or test.
+    """
+    before = {item.criterion for item in last.results if item.passed} if last else set()
+    lost = {item.criterion: item.note for item in results if not item.passed and item.criterion in before}
+    for finding in findings:
+        if finding.severity >= BLOCKING:
+            lost.pop(finding.criterion, None)
+    text = {item.id: item.text for item in product.dod}
+    return [
+        InspectionFinding("quality", BLOCKING, f"Was met before and no longer is: {text[id]}", note, id)
+        for id, note in lost.items()
+    ]
+
+
+def _unmet(
+    product: Product, results: Sequence[CriterionResult], findings: Sequence[InspectionFinding]
+) -> list[InspectionFinding]:
+    """A finding for each criterion that is not met and that no finding that wants a revision names."""
+    named = {item.criterion for item in findings if item.severity >= REVISION}
+    text = {item.id: item.text for item in product.dod}
+    return [
+        InspectionFinding("completeness", REVISION, f"Not met: {text[item.criterion]}", item.note, item.criterion)
+        for item in results
+        if not item.passed and item.criterion not in named
+    ]
+
+
+def _linked(
+    state: MissionState, product: Product, finding: InspectionFinding, id: str
+) -> tuple[MissionState, InspectionFinding]:
+    """A finding with the collab that stands for it, which is made where none does and the finding wants one."""
+    there = [item for item in state.about(product.id) if _can_stand(item, finding.severity)]
+    stands = [item for item in there if item.id == finding.collab]
+    if finding.severity >= REVISION:
+        stands += [item for item in there if _same(item, finding)]
+    if stands or finding.severity < REVISION:
+        return state, replace(finding, collab=stands[0].id if stands else "")
+    comment = "\n\n".join(text for text in (finding.issue, finding.recommendation) if text)
+    after, collab = feedback.raised(
+        state, MissionStep.INSPECT, WATCHDOG, product.id, "concern", finding.severity, comment,
+        one_line(finding.issue, _SUMMARY), id,
+    )  # fmt: skip
+    return after, replace(finding, collab=collab.id)
+
+
+def _can_stand(collab: Collab, severity: int) -> bool:
+    """Whether an open collab weighs as much as a finding.
+
+    For one that blocks only the watchdog's own flag does, which nobody else can close or waive; for one that wants a
+    revision what praises or hardly matters does not.
+    """
+    if severity >= BLOCKING:
+        return collab.flag
+    return severity < REVISION or (collab.importance >= REVISION and collab.kind != "endorsement")
+
+
+def _same(collab: Collab, finding: InspectionFinding) -> bool:
+    """Whether a collab is that of an earlier finding, in the same words."""
+    said = folded(collab.summary) == folded(one_line(finding.issue, _SUMMARY))
+    return said and collab.author == WATCHDOG and bool(collab.finding)

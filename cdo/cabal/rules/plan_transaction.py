@@ -1,0 +1,378 @@
+"""What becomes of a bootstrap and of a plan: one transaction each, all of it or nothing. Pure (seed 003, SPEC-cabal).
+
+The order within a plan: overrides (from the next round on), tree operations, waivers, acceptance, assignments, the
+chair's own versions, remarks, halt. All that is wrong is told at once, so that a model can fix it in one go; where
+one mistake causes others, only that one is told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from cdo.cabal.model import references
+from cdo.cabal.model.entities import Acceptance, Assignment, Kind, Mission, MissionStep, Product, Status, slug
+from cdo.cabal.model.events import called, recorded, told
+from cdo.cabal.model.references import absent, listed
+from cdo.cabal.model.state import MissionState
+from cdo.cabal.replies.fields import (
+    AcceptanceItem,
+    AssignmentItem,
+    DomainItem,
+    HaltItem,
+    Overrides,
+    RemarkItem,
+    VersionItem,
+    WaiverItem,
+)
+from cdo.cabal.replies.schemas import BootstrapReply, PlanReply
+from cdo.cabal.rules import acceptance, feedback
+from cdo.cabal.rules.feedback import Judged
+from cdo.cabal.rules.product_tree import PRESETS, Drafted, drafted, planted, reopened, settled
+from cdo.cabal.rules.versions import alike, letters, unbound, versioned
+from cdo.core.mission_names import CHAIR, ROOT
+from cdo.formats.fields import twice
+
+ORDERS = 24  # products that one operative is given to write in a round: a reply has to hold them
+_NAME = 120  # characters of the root's name
+
+
+# -- round 0 ---------------------------------------------------------------------------------------
+
+
+def bootstrapped(state: MissionState, reply: BootstrapReply, presets: Collection[str] = PRESETS) -> Judged:
+    """The state with its charter and first products, and what is wrong with the reply; with anything, as it was.
+
+    A reply that asks a question changes nothing. Personas and domains of agents who are not in the team are dropped;
+    what an agent was not given is not made up. The root holds all and is named after the mission.
+    """
+    if reply.halt is not None:
+        return state, ()
+    name = told(state, re.split(r"(?<=[.!?])\s", reply.mission, maxsplit=1)[0].rstrip("."), _NAME) or "The mission"
+    root = Product(ROOT, name, Kind.ORCHESTRATION, None, CHAIR, (), slug=slug(name), round=state.round)
+    begun = recorded(
+        replace(state, products={ROOT: root}), MissionStep.BOOTSTRAP, "mission", CHAIR, "The mission was set"
+    )
+    begun = recorded(begun, MissionStep.BOOTSTRAP, "created", CHAIR, f"{name} was planned", ROOT)
+    draft = planted(begun, reply.initial_products, presets)
+    problems = list(draft.problems)
+    if not draft.doubtful and all(item.id == ROOT for item in draft.state.live()):
+        problems.append("initial_products: there must be a product that is not the chair's own.")
+    mission = _charter(state, reply, draft)
+    problems += _unresolved(mission, draft.state)
+    return (state, tuple(problems)) if problems else (replace(draft.state, mission=mission), ())
+
+
+def _charter(state: MissionState, reply: BootstrapReply, draft: Drafted) -> Mission:
+    def text(value: str) -> str:
+        return settled(value, draft.made)
+
+    return Mission(
+        text(reply.mission),
+        tuple(map(text, reply.objectives)),
+        tuple(map(text, reply.constraints)),
+        _personas(reply.personas, state.agents, draft.made),
+        _domains(reply.operative_domains, state.team, draft.made),
+    )
+
+
+def _personas(items: Mapping[str, str], agents: Sequence[str], made: Mapping[str, str]) -> dict[str, str]:
+    """Who the agents of the team are."""
+    return {agent: settled(items[agent], made) for agent in agents if agent in items}
+
+
+def _domains(
+    items: Mapping[str, DomainItem], team: Sequence[str], made: Mapping[str, str]
+) -> dict[str, tuple[str, str]]:
+    """What operatives of the team are responsible for."""
+    return {
+        agent: (settled(items[agent].responsibility, made), settled(items[agent].area, made))
+        for agent in team
+        if agent in items
+    }
+
+
+def _unresolved(mission: Mission, state: MissionState) -> list[str]:
+    """The references of a charter that do not resolve."""
+    texts = [mission.mission, *mission.objectives, *mission.constraints, *mission.personas.values()]
+    texts += [text for pair in mission.domains.values() for text in pair]
+    return references.problems(texts, state, "The charter")
+
+
+# -- a round's plan --------------------------------------------------------------------------------
+
+
+def planned(state: MissionState, reply: PlanReply, presets: Collection[str] = PRESETS) -> Judged:
+    """The state after a plan, and what is wrong with it; with anything wrong, the state as it was.
+
+    A question is left to whoever asks it. `done` sets `halt`; it is refused while a live product is unaccepted,
+    anything is assigned or the charter is about to change.
+    """
+    waived = {item.collab_id for item in reply.waivers}
+    plan = _PlanDraft(drafted(state, reply.tree_operations, presets, waived))
+    plan.unbind(state)
+    if reply.bootstrap_overrides is not None:
+        plan.override(reply.bootstrap_overrides)
+    for waiver in reply.waivers:
+        plan.waive(waiver)
+    plan.judge(reply.acceptance)
+    plan.assign(reply.assignments)
+    plan.write(reply.chair_versions)
+    plan.remark(reply.remarks)
+    if reply.halt is not None:
+        plan.end(reply.halt, bool(reply.assignments))
+    return (state, tuple(plan.problems)) if plan.problems else (plan.state, ())
+
+
+class _PlanDraft:
+    """A plan being carried out: applies what is legal, notes what is not."""
+
+    def __init__(self, draft: Drafted) -> None:
+        self.state = draft.state
+        self.made = draft.made
+        self.doubtful, self.refused = draft.doubtful, set[str]()  # by operations, by the word on acceptance
+        self.problems = list(draft.problems)
+
+    def unbind(self, before: MissionState) -> None:
+        """Make stale what refers to a Decision that was archived or is none any more."""
+        for id, old in before.products.items():
+            now = self.state.products[id]
+            if old.kind is not Kind.DECISION or old.status is Status.ARCHIVED:
+                continue
+            if now.status is Status.ARCHIVED:
+                self.state = unbound(self.state, MissionStep.PLAN, CHAIR, id, f"{now.name} was archived")
+            elif now.kind is not Kind.DECISION:
+                self.state = unbound(self.state, MissionStep.PLAN, CHAIR, id, f"{now.name} is no Decision any more")
+
+    def override(self, item: Overrides) -> None:
+        """Keep what of the charter changes with the next round; empty fields and agents of no team change nothing."""
+        mission = self.state.mission
+        assert mission is not None  # a plan follows a bootstrap
+        now = replace(mission, **self.state.pending)
+        new: dict[str, Any] = {
+            "mission": self._text(item.mission or "") or now.mission,
+            "objectives": tuple(map(self._text, item.objectives or ())) or now.objectives,
+            "constraints": tuple(map(self._text, item.constraints or ())) or now.constraints,
+            "personas": {**now.personas, **_personas(item.personas or {}, self.state.agents, self.made)},
+            "domains": {**now.domains, **_domains(item.operative_domains or {}, self.state.team, self.made)},
+        }
+        changed = {key: value for key, value in new.items() if value != getattr(now, key)}
+        self.problems += _unresolved(replace(now, **changed), self.state)
+        if changed:
+            self.state = replace(self.state, pending={**self.state.pending, **changed})
+            self._tell("override", f"The charter changes from the next round on: {listed(changed)}")
+
+    def waive(self, item: WaiverItem) -> None:
+        """Close a blocking collab that is not the watchdog's."""
+        what, reason = f"waivers: {item.collab_id}", self._said(f"waivers: {item.collab_id}", item.reason)
+        collab = self.state.collabs.get(item.collab_id)
+        if collab is None or not collab.blocking:
+            there = [id for id, other in self.state.collabs.items() if other.blocking and not other.flag]
+            self.problems.append(f"{what} is not an open blocking collab; those that can be waived: {listed(there)}.")
+        elif collab.flag:
+            self.problems.append(f"{what} is a flag of the watchdog, which nobody can waive; have it settled.")
+        else:
+            self.state = feedback.closed(self.state, MissionStep.PLAN, collab.id, CHAIR, "waived", reason)
+
+    # -- acceptance ---------------------------------------------------------------------------
+
+    def judge(self, items: Sequence[AcceptanceItem]) -> None:
+        """Accept and reject products, those that others hold before them."""
+        self.problems += twice([self._real(item.product_id) for item in items], "In `acceptance`,")
+        there = [(item, product.id) for item in items if (product := self._found("acceptance", item.product_id))]
+        for item, id in sorted(there, key=lambda pair: -acceptance.depth(self.state, self.state.products[pair[1]])):
+            product = self.state.products[id]  # as it is after those before
+            latest = self.state.latest(product.id)
+            if not product.live:
+                own = "archived" if product.status is Status.ARCHIVED else "the chair's own: nobody accepts it"
+                self._wrong(product, f"is {own}")
+            elif item.version_id and (latest is None or latest.id != item.version_id):
+                newest = f"its newest version is {latest.id}" if latest else "it has no version"
+                self._wrong(product, f"cannot be judged by {item.version_id}: {newest}")
+            elif not item.accepted:
+                self._reject(product, item)
+            elif not acceptance.holds(self.state, product.id):
+                self._accept(product, item)
+
+    def _accept(self, product: Product, item: AcceptanceItem) -> None:
+        if any(child.id in self.doubtful | self.refused for child in self.state.children(product.id)):
+            self.refused.add(product.id)  # what keeps the child from being accepted is told already
+            return
+        waiver = self._said(f"acceptance: {product.id}", item.waiver)
+        if lacking := acceptance.missing_for_acceptance(self.state, product.id, waiver):
+            self._wrong(product, f"cannot be accepted: {'; '.join(lacking)}")
+            return
+        latest, found = self.state.latest(product.id), acceptance.current(self.state, product.id)
+        assert found is not None  # nothing is accepted without an inspection
+        waiver = waiver if acceptance.missing_for_acceptance(self.state, product.id) else ""
+        version, sha = (latest.id, latest.sha) if latest and not product.container else ("", "")
+        pinned = Acceptance(product.id, version, sha, product.dod_sha, found.id, waiver, self.state.round)
+        self._put(replace(product, status=Status.ACCEPTED))
+        self.state = replace(self.state, acceptances={**self.state.acceptances, product.id: pinned})
+        if waiver:
+            why = f"{product.name} may pass without a revision: {told(self.state, waiver)}"
+            self._tell("waived", why, product.id, found.id)
+        self._tell("accepted", f"{product.name} was accepted", product.id, found.id)
+
+    def _reject(self, product: Product, item: AcceptanceItem) -> None:
+        """Reject a product; of one that nobody has written or inspected there is nothing to reject."""
+        latest = self.state.latest(product.id)
+        if latest is None and self.state.inspection(product.id) is None:
+            return
+        if not item.rejection_reason.strip():
+            self._wrong(product, "is rejected without a rejection_reason")
+            return
+        reason = told(self.state, self._said(f"acceptance: {product.id}", item.rejection_reason))
+        self._tell("rejected", f"{product.name} was rejected: {reason}", product.id, latest.id if latest else "")
+        self.state = reopened(self.state, product.id, MissionStep.PLAN, CHAIR, "the chair rejected it")
+        self._put(replace(self.state.products[product.id], status=Status.IN_PROGRESS))
+
+    # -- work ---------------------------------------------------------------------------------
+
+    def assign(self, items: Sequence[AssignmentItem]) -> None:
+        """Give products to operatives, who own them from now on."""
+        self.problems += twice([self._real(item.product_id) for item in items], "In `assignments`,")
+        for item in items:
+            if product := self._found("assignments", item.product_id):
+                self._assign(product, item)
+        for writer, number in Counter(item.writer for item in self.state.assignments.values()).items():
+            if number > ORDERS:
+                self.problems.append(
+                    f"assignments: {writer} would have {number} products to write in this round, and {ORDERS} is the "
+                    "most; give some of them to others, or leave them to the next round."
+                )
+
+    def _assign(self, product: Product, item: AssignmentItem) -> None:
+        what, order = f"assignments: {product.id}", item.directive
+        attached = tuple(dict.fromkeys(map(self._real, item.attach_context)))
+        strange = [agent for agent in item.assignee_ids if agent not in self.state.team]
+        wrong = [*self._unassignable(product), *self._unaddressed(product, item.address)]
+        if strange:
+            wrong.append(f"not in the team: {listed(strange)}; the operatives are {listed(self.state.team)}")
+        wrong += [absent(self.state, id) for id in attached if id not in self.state.products]
+        objective, dod, why, context = (
+            self._said(what, text) for text in (order.objective, order.dod, order.why, order.context)
+        )
+        if wrong:
+            self.problems += (f"{what}: {problem}." for problem in wrong)
+            return
+        writer, *others = dict.fromkeys(item.assignee_ids)
+        made = Assignment(
+            product.id, writer, tuple(others), order.importance, objective, dod, why, context, self.state.round,
+            attached, tuple(dict.fromkeys(item.address)),
+        )  # fmt: skip
+        status = Status.IN_PROGRESS if product.status is Status.PENDING else product.status
+        self._put(replace(product, owner=writer, status=status))
+        self.state = replace(self.state, assignments={**self.state.assignments, product.id: made})
+        self._tell("assigned", f"{product.name} was assigned to {called(writer)}", product.id)
+
+    def _unassignable(self, product: Product) -> list[str]:
+        """Why nobody can be told to write the product."""
+        if product.status is Status.ARCHIVED:
+            return [absent(self.state, product.id)]
+        if product.meta:
+            return ["it is the chair's own; write it in `chair_versions`"]
+        return (
+            [f"its type is {product.kind}, which has no versions; assign what it holds"] if product.container else []
+        )
+
+    def _unaddressed(self, product: Product, ids: Sequence[str]) -> list[str]:
+        """Which collabs no version of the product can answer."""
+        there = [item.id for item in self.state.about(product.id)]
+        bad = [id for id in dict.fromkeys(ids) if id not in there]
+        return [f"no open collab of it: {listed(bad)}; those are {listed(there)}"] if bad else []
+
+    def write(self, items: Sequence[VersionItem]) -> None:
+        """Add versions of what is the chair's own."""
+        self.problems += twice([self._real(item.product_id) for item in items], "In `chair_versions`,")
+        for item in items:
+            if product := self._found("chair_versions", item.product_id):
+                self._write(product, item)
+
+    def _write(self, product: Product, item: VersionItem) -> None:
+        what, latest = f"chair_versions: {product.id}", self.state.latest(product.id)
+        if not product.meta or product.status is Status.ARCHIVED:
+            own = [other.id for other in self.state.owned(CHAIR) if other.meta]
+            self.problems.append(f"{what}: it is not the chair's to write; that is {listed(own)}.")
+            return
+        wrong = self._unaddressed(product, item.addresses)
+        title, content, summary = (self._said(what, text) for text in (item.title, item.content, item.change_summary))
+        if latest and alike(latest.content, content) and not _grown(latest.content, content):
+            wrong.append(f"it says nearly the same as {latest.id}; leave it out, or write what is new")
+        if wrong:
+            self.problems += (f"{what}: {problem}." for problem in wrong)
+            return
+        self.state = versioned(
+            self.state, MissionStep.PLAN, CHAIR, product.id, title, content, summary, addresses=item.addresses
+        )
+
+    def remark(self, items: Sequence[RemarkItem]) -> None:
+        """Say what the chair says to others."""
+        said = [item.model_copy(update={"content": settled(item.content, self.made)}) for item in items]
+        self.state, problems = feedback.remarked(self.state, MissionStep.PLAN, CHAIR, said)
+        self.problems += problems
+
+    def end(self, item: HaltItem, assigned: bool) -> None:
+        """End the mission where the plan says that it is done, and it is."""
+        message = self._said("halt", item.message)
+        if item.type != "done":
+            return
+        if assigned:
+            self.problems.append("halt: a mission that is done has no assignments; leave out the one or the others.")
+        if self.state.pending:
+            self.problems.append(
+                f"halt: the charter changes with the next round ({listed(self.state.pending)}), and everything is "
+                "judged by it then; end the mission after that, or leave `bootstrap_overrides` out."
+            )
+        told_already = self.doubtful | self.refused
+        left = [product for product in acceptance.unaccepted(self.state) if product.id not in told_already]
+        if left:
+            reasons = [f"{product.id} ({product.name}): {self._first(product)}" for product in left]
+            self.problems.append(f"halt: not done while these are not accepted: {listed(reasons)}.")
+        self.state = replace(self.state, halt="done", why=told(self.state, message, 600))
+        self._tell("halt", "The chair declared the mission done")
+
+    def _first(self, product: Product) -> str:
+        """The first thing that keeps a product from being accepted."""
+        lacking = acceptance.missing_for_acceptance(self.state, product.id)
+        return lacking[0] if lacking else "nothing is missing: put it into `acceptance`"
+
+    # -- helpers ------------------------------------------------------------------------------
+
+    def _real(self, id: str) -> str:
+        return self.made.get(id, id)
+
+    def _text(self, text: str) -> str:
+        return settled(text, self.made)
+
+    def _said(self, what: str, text: str) -> str:
+        """A text with the ids of what is new; a reference in it that does not resolve is a problem."""
+        text = self._text(text)
+        self.problems += references.problems([text], self.state, what)
+        return text
+
+    def _found(self, what: str, id: str) -> Product | None:
+        """Return the product, archived or not. If it does not exist, record the problem once and return None."""
+        product = self.state.products.get(self._real(id))
+        if product is None:
+            self.problems.append(f"{what}: {absent(self.state, id)}.")
+        return product if product and product.id not in self.doubtful else None
+
+    def _wrong(self, product: Product, why: str) -> None:
+        """Note what is wrong with the word on a product; what follows from that is not told."""
+        self.problems.append(f"acceptance: {product.id} ({product.name}) {why}.")
+        self.refused.add(product.id)
+
+    def _put(self, product: Product) -> None:
+        self.state = replace(self.state, products={**self.state.products, product.id: product})
+
+    def _tell(self, kind: str, text: str, product: str = "", ref: str = "") -> None:
+        self.state = recorded(self.state, MissionStep.PLAN, kind, CHAIR, text, product, ref)
+
+
+def _grown(old: str, new: str) -> bool:
+    """Whether a text keeps every line of another and has more: a log grows that way, however little at a time."""
+    return set(map(letters, old.splitlines())) - {""} < set(map(letters, new.splitlines())) - {""}

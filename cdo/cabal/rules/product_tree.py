@@ -1,0 +1,410 @@
+"""The product tree and what the chair may do to it: composition, ownership, all operations or none. Pure.
+
+A Content holds nothing, a Collection only Contents, a Decision and an Orchestration anything (seed 002). Every
+product that is not archived hangs below the root, which code makes and nobody removes, moves or retypes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cdo.cabal.model import references
+from cdo.cabal.model.entities import Kind, MissionStep, Product, Status, slug
+from cdo.cabal.model.events import recorded, told
+from cdo.cabal.model.references import absent, listed, there
+from cdo.cabal.model.state import MissionState
+from cdo.cabal.replies.fields import CriterionItem, NewProduct, ProductChange, ProductItem, TreeOperation
+from cdo.cabal.rules import acceptance, criteria
+from cdo.core.formatting import one_line
+from cdo.core.mission_names import CHAIR, ROOT
+
+PRESETS = ("quick", "think", "deep", "full")  # what a Decision may be decided by where nobody says otherwise
+
+LEVELS = 12  # of a tree, its root being the first
+PRODUCTS = 300  # of a mission that are not archived
+_NAME = 120  # characters of a product's name
+_NEW = re.compile(r"(?<![\w-])new-[1-9][0-9]{0,2}(?![\w-])")
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """The tree after those operations that are legal.
+
+    `made` gives the ids of what is new by `new-N`. Of the products in `doubtful` (by id) an operation was refused:
+    what else seems wrong with them may only follow from that. `problems` are sentences; with any, `state` is good for
+    nothing but finding more of them: it holds stand-ins, archived, for what could not be made.
+    """
+
+    state: MissionState
+    made: Mapping[str, str]
+    doubtful: frozenset[str]
+    problems: tuple[str, ...]
+
+
+def drafted(
+    state: MissionState, operations: Sequence[TreeOperation], presets: Collection[str], waived: Collection[str] = ()
+) -> Drafted:
+    """A plan's operations one after the other; those that are illegal change nothing.
+
+    The collabs in `waived`, which the plan waives, do not keep their products from being removed; flags always do.
+    """
+    labels = [item.new_id for item in operations if item.action == "ADD"]
+    draft = _Draft(state, MissionStep.PLAN, presets, labels, waived)
+    for item in operations:
+        draft.operate(item)
+    return draft.finished()
+
+
+def planted(state: MissionState, items: Sequence[NewProduct], presets: Collection[str]) -> Drafted:
+    """The first products, each below the root or one that stands before it; the root is there already."""
+    labels = [item.new_id or f"initial_products {place}" for place, item in enumerate(items, 1)]
+    draft = _Draft(state, MissionStep.BOOTSTRAP, presets, labels)
+    for label, item in zip(labels, items, strict=True):
+        draft.add(one_line(f"initial_products ({item.name})", 80), label, item.parent_id or ROOT, item)
+    return draft.finished()
+
+
+def reopened(state: MissionState, product: str, step: MissionStep, actor: str, why: str) -> MissionState:
+    """The product, and the containers around it, in progress again where they were accepted, each with an event.
+
+    `why` is a clause without ids: "its definition of done changed". Any change of what was accepted calls this.
+    """
+    return _taken_back(state, (product, *_containers(state, product)), step, actor, why)
+
+
+def _taken_back(
+    state: MissionState, products: Iterable[str], step: MissionStep, actor: str, why: str
+) -> MissionState:
+    """The state without the acceptances of these products, each told where there was one."""
+    for id in products:
+        if id in state.acceptances:
+            item = replace(state.products[id], status=Status.IN_PROGRESS)
+            kept = {other: held for other, held in state.acceptances.items() if other != id}
+            state = replace(state, products={**state.products, id: item}, acceptances=kept)
+            state = recorded(state, step, "reopened", actor, f"{item.name} was reopened: {why}", id)
+    return state
+
+
+def settled(text: str, made: Mapping[str, str]) -> str:
+    """A text with the ids of what is new in place of `new-N`."""
+    return _NEW.sub(lambda match: made.get(match[0], match[0]), text)
+
+
+def holds(parent: Kind, child: Kind) -> bool:
+    """Whether a product of the one kind may hold one of the other."""
+    return parent is not Kind.CONTENT and (parent is not Kind.COLLECTION or child is Kind.CONTENT)
+
+
+def _containers(state: MissionState, product: str) -> Iterator[str]:
+    """The containers around a product, innermost first: their acceptance rests on it.
+
+    A Decision between them is accepted for itself, yet what it holds is part of what its container brings together.
+    """
+    above = state.products[product].parent
+    while above is not None:
+        if state.products[above].container:
+            yield above
+        above = state.products[above].parent
+
+
+class _Draft:
+    """A tree in the making: applies what is legal, notes what is not."""
+
+    def __init__(
+        self,
+        state: MissionState,
+        step: MissionStep,
+        presets: Collection[str],
+        labels: Iterable[str],
+        waived: Collection[str] = (),
+    ) -> None:
+        self.state = state
+        self.step, self.presets, self.waived = step, presets, waived
+        start = 1 + max((int(id[1:]) for id in state.products), default=0)
+        self.made = {label: f"p{number}" for number, label in enumerate(dict.fromkeys(labels), start)}
+        self.doubtful: set[str] = set()
+        self.stuck: set[str] = set()  # what should have gone elsewhere
+        self.problems: list[str] = []
+        self.tests: list[tuple[str, Sequence[CriterionItem]]] = []  # judged when all products are there
+        self.texts: list[tuple[str, str]] = []
+
+    def operate(self, item: TreeOperation) -> None:
+        """Apply one operation of a plan, or note why not."""
+        what = f"{item.action} {item.new_id if item.action == 'ADD' else item.product_id}"
+        if isinstance(item.product, ProductItem):
+            self.add(what, item.new_id, item.parent_id or ROOT, item.product)
+            return
+        product = self._found(what, item.product_id or "")
+        before = len(self.problems)
+        if product is None:
+            return
+        {"REMOVE": self._remove, "MOVE": self._move, "UPDATE": self._update}[item.action](what, product, item)
+        if len(self.problems) > before:
+            (self.doubtful if item.action == "UPDATE" else self.stuck).add(product.id)
+
+    def add(self, what: str, label: str, below: str, item: ProductItem) -> None:
+        """Make one product with the id that its label has, or note why not."""
+        id = self.made[label]
+        if id in self.state.products or id in self.doubtful:
+            self.problems.append(f"{what}: {label} is used twice; every new product needs a new_id of its own.")
+            return
+        meta = item.owner == CHAIR
+        parent = self._found(what, below)
+        wrong = [
+            *self._misnamed(item.name),
+            *self._misowned(item.owner),
+            *self._undecidable(item.type, item.decide_by),
+        ]
+        if meta and item.type is not Kind.CONTENT:
+            wrong.append(f"the chair owns only Content, no {item.type}; leave its owner out")
+        if not meta and not item.dod and item.type in (Kind.CONTENT, Kind.DECISION):
+            wrong.append(f"a {item.type} needs at least one criterion in its dod")
+        if parent is not None and not holds(parent.kind, item.type):
+            wrong.append(_held_wrongly(parent, item.type))
+        wrong += self._crowded()
+        if parent is not None:
+            wrong += self._too_deep(parent)
+        self.problems += (f"{what}: {problem}." for problem in wrong)
+        if wrong or parent is None:
+            self.doubtful.add(id)
+            return
+        name, dod = one_line(item.name, _NAME), self._criteria(what, item.dod)
+        product = Product(
+            id, name, item.type, parent.id, item.owner, criteria.made(dod), meta=meta, decide_by=item.decide_by,
+            slug=slug(name), round=self.state.round,
+        )  # fmt: skip
+        self._put(product)
+        self._tell("created", f"{name} was planned", id)
+        self._regroup(parent.id, product, "was added to it")
+
+    def finished(self) -> Drafted:
+        """What came of it: now that all products are there, references and criteria are judged too."""
+        lost = {
+            id: Product(id, id, Kind.CONTENT, ROOT, None, (), Status.ARCHIVED)
+            for id in self.made.values()
+            if id not in self.state.products
+        }
+        self.state = replace(self.state, products={**self.state.products, **lost})
+        for what, items in self.tests:
+            self.problems += (f"{what}: {problem}" for problem in criteria.problems(items, self.state))
+        for what, text in self.texts:
+            self.problems += references.problems([text], self.state, what)
+        return Drafted(self.state, self.made, frozenset(self.doubtful), tuple(self.problems))
+
+    # -- the operations -----------------------------------------------------------------------
+
+    def _remove(self, what: str, product: Product, item: TreeOperation) -> None:
+        if product.id == ROOT:
+            self.problems.append(f"{what}: the root holds all others and cannot be removed.")
+            return
+        reason = settled(item.reason, self.made)
+        self.texts.append((what, reason))
+        around = product.parent or ROOT
+        gone = set(self._below(product.id))
+        if held := self._disputed(gone):
+            self.problems.append(f"{what}: {held}.")
+            return
+        kept = {id: held for id, held in self.state.acceptances.items() if id not in gone}
+        products = {
+            id: replace(other, status=Status.ARCHIVED) if id in gone else other
+            for id, other in self.state.products.items()
+        }
+        self.state = replace(self.state, products=products, acceptances=kept)
+        self._tell("archived", f"{product.name} was archived: {told(self.state, reason)}", product.id)
+        for id in sorted(gone - {product.id}, key=lambda id: int(id[1:])):
+            self._tell("archived", f"{products[id].name} was archived with {product.name}", id)
+        self._regroup(around, product, "was archived")
+
+    def _move(self, what: str, product: Product, item: TreeOperation) -> None:
+        if product.id == ROOT:
+            self.problems.append(f"{what}: the root holds all others and cannot be moved.")
+            return
+        parent = self._found(what, item.parent_id or "")
+        if parent is None:
+            return
+        if parent.id in self._below(product.id):
+            self.problems.append(
+                f"{what}: {parent.id} is {product.id} itself or lies below it; choose another parent."
+            )
+        elif not holds(parent.kind, product.kind):
+            self.problems.append(f"{what}: {_held_wrongly(parent, product.kind)}.")
+        elif wrong := list(self._too_deep(parent, product)):
+            self.problems += (f"{what}: {problem}." for problem in wrong)
+        elif parent.id != product.parent:
+            self._regroup(product.parent or ROOT, product, "was moved out of it")
+            self._put(replace(product, parent=parent.id))
+            self._tell("moved", f"{product.name} was moved to {parent.name}", product.id)
+            self._regroup(parent.id, product, "was moved to it")
+
+    def _update(self, what: str, product: Product, item: TreeOperation) -> None:
+        change = item.product
+        assert isinstance(change, ProductChange)  # an UPDATE has nothing else
+        kind = change.type or product.kind
+        decide_by = product.decide_by if kind is Kind.DECISION else ""
+        decide_by = decide_by if change.decide_by is None else change.decide_by
+        dod = product.dod
+        wrong = [*self._unowned(product, change.owner), *self._mistyped(product, kind)]
+        wrong += self._undecidable(kind, decide_by)
+        if change.name is not None:
+            wrong += self._misnamed(change.name)
+        if change.dod is not None:
+            dod = criteria.made(self._criteria(what, change.dod), product.dod)
+        if not dod and not product.meta and kind in (Kind.CONTENT, Kind.DECISION):
+            wrong.append(f"a {kind} needs at least one criterion in its dod")
+        self.problems += (f"{what}: {problem}." for problem in wrong)
+        if not wrong:
+            name = one_line(change.name, _NAME) if change.name is not None else product.name
+            owner = change.owner or product.owner
+            self._change(product, replace(product, name=name, kind=kind, owner=owner, dod=dod, decide_by=decide_by))
+
+    def _change(self, old: Product, new: Product) -> None:
+        """Put a product in place of its old self, and tell what is new about it."""
+        said = {
+            f"is now called {new.name}": old.name != new.name,
+            f"is now of type {new.kind}": old.kind is not new.kind,
+            "has a new owner": old.owner != new.owner,
+            "has a new definition of done": old.dod != new.dod,
+            "is decided in another way": old.decide_by != new.decide_by,
+        }
+        news = [clause for clause, true in said.items() if true]
+        if not news:
+            return
+        self._put(new)
+        self._tell("updated", f"{old.name} {listed(news)}", new.id)
+        if old.kind is not new.kind:  # what was inspected was something else
+            self._put(replace(new, stale_at=len(self.state.events), stale_why="its type changed"))
+            self._reopen(new.id, "its type changed")
+        if old.dod != new.dod:
+            self._reopen(new.id, "its definition of done changed")
+
+    # -- what may be --------------------------------------------------------------------------
+
+    def _misnamed(self, name: str) -> Iterator[str]:
+        if not any(char.isalnum() for char in name) or "[[" in name:
+            yield "its name must have a letter or a digit, and no reference"
+
+    def _crowded(self) -> Iterator[str]:
+        if sum(item.status is not Status.ARCHIVED for item in self.state.products.values()) >= PRODUCTS:
+            yield f"there are {PRODUCTS} products, and no mission has more; REMOVE what is not needed"
+
+    def _too_deep(self, parent: Product, product: Product | None = None) -> Iterator[str]:
+        """Why a product, with all below it, cannot hang below `parent`; None is a new one, with nothing below it."""
+        level = acceptance.depth(self.state, parent) + 1
+        if product is not None:
+            depths = [acceptance.depth(self.state, self.state.products[id]) for id in self._below(product.id)]
+            level += max(depths) - depths[0]
+        if level > LEVELS:
+            yield f"the tree would have {level} levels, and {LEVELS} is the most; put it higher up"
+
+    def _disputed(self, products: Collection[str]) -> str:
+        """What is open against products that are to be removed: to archive them must not silence it."""
+        for item in self.state.collabs.values():
+            if item.product in products and item.blocking and (item.flag or item.id not in self.waived):
+                kind = "a flag of the watchdog" if item.flag else f"a blocking {item.kind}"
+                first = "have it settled first" if item.flag else "waive it, or have it settled first"
+                name = f"{item.product} ({self.state.products[item.product].name})"
+                return f"{item.id}, {kind} on {name}, is open; {first}. Until then MOVE or rename it"
+        return ""
+
+    def _misowned(self, owner: str | None) -> Iterator[str]:
+        if owner is not None and owner not in (*self.state.team, CHAIR):
+            yield f"{owner} cannot own a product; {listed(self.state.team)} can"
+
+    def _unowned(self, product: Product, owner: str | None) -> Iterator[str]:
+        """Why the owner cannot change: what is the chair's own needs no acceptance, so nothing becomes it later."""
+        yield from self._misowned(owner)
+        if owner is None or owner == product.owner:
+            return
+        if product.meta or product.id == ROOT:
+            yield "it stays with chair-1; ADD another product for an operative"
+        elif owner == CHAIR:
+            yield "chair-1 writes only what was its own from the beginning; leave it to an operative"
+
+    def _undecidable(self, kind: Kind, preset: str) -> Iterator[str]:
+        if preset and kind is not Kind.DECISION:
+            yield f"decide_by is for a Decision only; its type is {kind}"
+        elif preset and preset not in self.presets:
+            yield f"decide_by must be one of {listed(self.presets)}"
+
+    def _mistyped(self, product: Product, kind: Kind) -> Iterator[str]:
+        """Why the product cannot be of that kind."""
+        if kind is product.kind:
+            return
+        if product.id == ROOT or product.meta:
+            yield f"its type stays {product.kind}"
+            return
+        above = self.state.products[product.parent or ROOT]
+        if not holds(above.kind, kind):
+            yield _held_wrongly(above, kind)
+        held = (child for child in self.state.children(product.id) if child.id not in self.stuck)
+        if bad := [child.id for child in held if not holds(kind, child.kind)]:
+            yield f"a {kind} cannot hold {listed(bad)}; move or remove them first"
+        latest = self.state.latest(product.id)
+        if latest and kind in (Kind.COLLECTION, Kind.ORCHESTRATION):
+            yield f"it has versions of its own, and no {kind} has any"
+        if latest and kind is Kind.DECISION and not latest.outcome:
+            yield "its newest version states no outcome, and a Decision has one; ADD a Decision"
+
+    # -- helpers ------------------------------------------------------------------------------
+
+    def _found(self, what: str, id: str) -> Product | None:
+        """The product to be changed or to hold another; None, and why, unless that is known, where there is none."""
+        real = self.made.get(id, id)
+        product = self.state.products.get(real)
+        if real in self.doubtful:
+            return None
+        if product is not None and product.status is not Status.ARCHIVED:
+            return product
+        if product is None and id in self.made:
+            why = f"{id} is added only later; put its ADD first"
+        elif product is None and id.startswith("new-"):
+            why = f"{id} is not added here; {there(self.state)}"
+        else:
+            why = absent(self.state, real)
+        self.problems.append(f"{what}: {why}.")
+        return None
+
+    def _below(self, id: str) -> list[str]:
+        """The product and what hangs below it and is not archived, from the top."""
+        below: dict[str, list[str]] = {}
+        for item in self.state.products.values():
+            if item.parent is not None and item.status is not Status.ARCHIVED:
+                below.setdefault(item.parent, []).append(item.id)
+        found = [id]
+        for each in found:  # grows while it is read
+            found += below.get(each, ())
+        return found
+
+    def _criteria(self, what: str, items: Sequence[CriterionItem]) -> list[CriterionItem]:
+        """Criteria with the ids of what is new in them, to be judged at the end."""
+        done = []
+        for item in items:
+            value = item.check.value
+            value = settled(value, self.made) if isinstance(value, str) else value
+            check = item.check.model_copy(update={"value": value})
+            done.append(item.model_copy(update={"text": settled(item.text, self.made), "check": check}))
+        self.tests.append((what, done))
+        return done
+
+    def _put(self, product: Product) -> None:
+        self.state = replace(self.state, products={**self.state.products, product.id: product})
+
+    def _tell(self, kind: str, text: str, product: str) -> None:
+        self.state = recorded(self.state, self.step, kind, CHAIR, text, product)
+
+    def _regroup(self, parent: str, child: Product, why: str) -> None:
+        """Reopen what was accepted for what it holds: not a Decision, and not for what is the chair's own."""
+        if not child.meta:
+            held = [parent] if self.state.products[parent].container else []
+            around = (*held, *_containers(self.state, parent))
+            self.state = _taken_back(self.state, around, self.step, CHAIR, f"{child.name} {why}")
+
+    def _reopen(self, product: str, why: str) -> None:
+        self.state = reopened(self.state, product, self.step, CHAIR, why)
+
+
+def _held_wrongly(parent: Product, child: Kind) -> str:
+    held = "nothing" if parent.kind is Kind.CONTENT else "only Content"
+    return f"{parent.id} ({parent.name}) is a {parent.kind}, which holds {held}: no {child} can be below it"

@@ -1,0 +1,373 @@
+"""The next state of a mission from what was said or happened: the only way from one state to another. Pure.
+
+A mission is the fold of these functions over what was recorded, so that a resume restores it exactly. `judged` takes
+the replies of the seven steps; the others what the program, the person and nested deliberations do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from cdo.cabal.model.entities import STEPS, Assignment, Kind, MissionStep, Question, Remark, Status
+from cdo.cabal.model.events import called, recorded, told
+from cdo.cabal.model.references import listed
+from cdo.cabal.model.state import MissionState
+from cdo.cabal.replies.schemas import (
+    BootstrapReply,
+    InspectReply,
+    PlanReply,
+    PresentReply,
+    ReflectReply,
+    ReviewReply,
+    StepReply,
+    WriteReply,
+)
+from cdo.cabal.rules.feedback import Judged, presented, raised, reflected, reviewed
+from cdo.cabal.rules.inspection import inspected
+from cdo.cabal.rules.plan_transaction import bootstrapped, planned
+from cdo.cabal.rules.product_tree import PRESETS, reopened
+from cdo.cabal.rules.versions import staled, versioned, wrote
+from cdo.core.exchange import Fault
+from cdo.core.mission_names import CHAIR, ENVOY, USER, WATCHDOG, operatives
+from cdo.core.steps import Missing
+
+_ACTORS = {
+    MissionStep.BOOTSTRAP: CHAIR,
+    MissionStep.PLAN: CHAIR,
+    MissionStep.INSPECT: WATCHDOG,
+    MissionStep.PRESENT: ENVOY,
+}
+_TOUCHING = ("mission", "objectives", "constraints")  # what of the charter acceptances rest on
+_CHARTER = {"mission": "the mission", "personas": "the personas", "domains": "the operatives' domains"}
+_FIRST = MissionStep.REFLECT  # the step that what happens before a round's first reply is told in
+_SUMMARY = 120  # characters of a person's comment that stand for it
+_SETTLED = ("confirmed", "waived")  # how a blocker is closed where that is progress
+_DOING = {
+    MissionStep.BOOTSTRAP: "bootstrap",
+    MissionStep.REFLECT: "reflection",
+    MissionStep.PLAN: "plan",
+    MissionStep.WRITE: "writing",
+    MissionStep.REVIEW: "review",
+    MissionStep.INSPECT: "inspection",
+    MissionStep.PRESENT: "presentation",
+}
+OVERTAKEN = Missing("overtaken by others")
+_WHY = {  # by the kind of reason
+    **{fault.value: fault.value for fault in Fault},
+    **{kind: kind for kind in (OVERTAKEN.kind, "no model")},
+    Fault.INVALID.value: "no valid reply",
+    Fault.LENGTH.value: "cut off",
+    Fault.TRUNCATED.value: "cut off",
+    "budget": "a cap was reached",
+}
+
+
+# -- a round ---------------------------------------------------------------------------------------
+
+
+def begin(request: str, team: int) -> MissionState:
+    """The state before anything was said; `team` is how many operatives there are."""
+    return MissionState(request, operatives(team))
+
+
+def open_round(state: MissionState) -> MissionState:
+    """The next round: overrides take effect, what was for the last round lapses, a halt is over.
+
+    Where the mission, its objectives or constraints change, no inspection counts and no acceptance holds any more.
+    """
+    lapsed = [item for item in state.assignments.values() if not _kept(state, item)]
+    # However many inspections came after a remark, the next plan still hears it.
+    said = [item for item in state.remarks if item.round == state.round]
+    remarks = tuple(replace(item, at=max(item.at, state.at - len(STEPS) + 2)) for item in said)
+    opened = replace(
+        state, round=state.round + 1, assignments={}, reflections=(), remarks=remarks, pending={}, halt="", why=""
+    )
+    for item in lapsed:
+        text = f"{state.products[item.product].name}: no version came of last round's assignment"
+        opened = recorded(opened, _FIRST, "lapsed", "code", text, item.product)
+    return _overridden(opened, state)
+
+
+def _kept(state: MissionState, order: Assignment) -> bool:
+    """Whether an assignment's product was written in its round, or is none any more."""
+    if state.products[order.product].status is Status.ARCHIVED:
+        return True
+    versions = reversed(state.products[order.product].versions)
+    written = (state.versions[id] for id in versions)
+    return any(item.author == order.writer for item in written if item.round == order.round)
+
+
+def _overridden(opened: MissionState, before: MissionState) -> MissionState:
+    """The state with the overrides that were ordered in the last round."""
+    if before.mission is None or not before.pending:
+        return opened
+    opened = replace(opened, mission=replace(before.mission, **before.pending))
+    names = {key: _CHARTER.get(key, f"the {key}") for key in before.pending}
+    text = f"What the chair changed holds from now on: {listed(names.values())}"
+    opened = recorded(opened, _FIRST, "override", "code", text)
+    if touching := [name for key, name in names.items() if key in _TOUCHING]:
+        inspected = {item.product for item in before.inspections.values()}
+        for product in before.live():
+            if product.id in inspected:
+                opened = staled(opened, _FIRST, "code", product.id, f"{listed(touching)} changed")
+    return opened
+
+
+def stepped(state: MissionState) -> MissionState:
+    """The state when the next step begins."""
+    return replace(state, at=state.at + 1)
+
+
+def close_round(before: MissionState, after: MissionState) -> MissionState:
+    """`after` with a round counted in which nothing moved since `before`.
+
+    A version by an operative or the person, a criterion newly met and a blocker confirmed or waived are progress. To
+    reword what has to be met is none, nor is it to withdraw what one has raised.
+    """
+    if _moved(before, after):
+        return replace(after, idle=0)
+    text = "Nothing moved in this round: no new version, no criterion newly met, no blocker closed"
+    return recorded(replace(after, idle=after.idle + 1), MissionStep.INSPECT, "stall", "code", text)
+
+
+def _moved(before: MissionState, after: MissionState) -> bool:
+    if any(item.author != CHAIR for item in islice(after.versions.values(), len(before.versions), None)):
+        return True
+    if any(item.blocking and after.collabs[id].how in _SETTLED for id, item in before.collabs.items()):
+        return True
+    for item in islice(after.inspections.values(), len(before.inspections), None):
+        old = before.inspection(item.product)
+        if old is not None and old.dod != item.dod:
+            continue
+        had = {result.criterion for result in (old.results if old else ()) if result.passed}
+        if any(result.passed and result.criterion not in had for result in item.results):
+            return True
+    return False
+
+
+def halted(state: MissionState, kind: str, why: str) -> MissionState:
+    """The state of a mission that ends, for the reason `why` in words; `kind` is one of `State.halt`."""
+    return recorded(
+        replace(state, halt=kind, why=why), MissionStep.PRESENT, "halt", "code", f"The mission ended: {why}"
+    )
+
+
+# -- what agents say -------------------------------------------------------------------------------
+
+
+def apply_reply(
+    state: MissionState,
+    step: MissionStep,
+    agent: str,
+    reply: StepReply,
+    about: Sequence[str] = (),
+    presets: Collection[str] = PRESETS,
+) -> Judged:
+    """The state after a reply, and what is wrong with it; with anything wrong, the state as it was.
+
+    `about` are the products to review or due to be inspected; `presets` are what a Decision may be decided by. A
+    blocking collab on something accepted reopens it.
+    """
+    if problem := _misplaced(state, step, agent):
+        return state, (problem,)
+    after, problems = _dispatched(state, step, agent, reply, about, presets)
+    if problems:
+        return state, problems
+    for collab in islice(after.collabs.values(), len(state.collabs), None):
+        if collab.blocking:
+            after = reopened(after, collab.product, step, agent, f"a blocking {collab.kind} was raised")
+    return _forgotten(after, agent), ()
+
+
+def _misplaced(state: MissionState, step: MissionStep, agent: str) -> str:
+    """Why this agent cannot reply in this step now; "" when it can."""
+    allowed = (_ACTORS[step],) if step in _ACTORS else state.team
+    if agent not in allowed:
+        return f"{agent} has no part in the step {step}, which is for {listed(allowed)}."
+    if (step is MissionStep.BOOTSTRAP) is (state.mission is not None):
+        return "The mission is set already." if state.mission else "The mission is not set yet."
+    return ""
+
+
+def _dispatched(
+    state: MissionState,
+    step: MissionStep,
+    agent: str,
+    reply: StepReply,
+    about: Sequence[str],
+    presets: Collection[str],
+) -> Judged:
+    match step, reply:
+        case MissionStep.BOOTSTRAP, BootstrapReply():
+            return bootstrapped(state, reply, presets)
+        case MissionStep.REFLECT, ReflectReply():
+            return reflected(state, agent, reply)
+        case MissionStep.PLAN, PlanReply():
+            return planned(state, reply, presets)
+        case MissionStep.WRITE, WriteReply():
+            return wrote(state, agent, reply)
+        case MissionStep.REVIEW, ReviewReply():
+            return reviewed(state, agent, reply, about)
+        case MissionStep.INSPECT, InspectReply():
+            return inspected(state, reply, about)
+        case MissionStep.PRESENT, PresentReply():
+            return presented(state, reply, _events(state))
+    return state, (f"This is not a reply to the step {step}.",)
+
+
+def _events(state: MissionState) -> tuple[str, ...]:
+    """The ids of this round's events, in order."""
+    found: list[str] = []
+    for item in reversed(state.events):
+        if item.round != state.round:
+            break
+        found.append(item.id)
+    return tuple(reversed(found))
+
+
+def record_missing_reply(state: MissionState, step: MissionStep, agent: str, reason: Missing) -> MissionState:
+    """The state after a step in which an agent gave no valid reply: of the reason only the kind is told."""
+    why = _WHY.get(reason.kind, "no reply")
+    text = f"Nothing came from {called(agent)} in its {_DOING[step]}: {why}"
+    return recorded(_forgotten(state, agent), step, "missed", agent, text)
+
+
+def mark_seen(state: MissionState, agent: str, products: Sequence[str]) -> MissionState:
+    """The state where `agent` was shown these products as they are now."""
+    if not products:
+        return state
+    now = {**state.seen.get(agent, {}), **dict.fromkeys(products, len(state.events))}
+    return replace(state, seen={**state.seen, agent: now})
+
+
+# -- remarks ---------------------------------------------------------------------------------------
+
+
+def heard(state: MissionState, agent: str) -> tuple[Remark, ...]:
+    """The remarks that `agent` is shown in the step that runs now, oldest first.
+
+    What others said is heard from the next step on, to the end of the round and for one round's number of steps;
+    what one said to oneself in one's next step only. Nothing is heard in the step it is said in: who answers first
+    must not matter.
+    """
+    return tuple(
+        item
+        for item in state.remarks
+        if agent in item.recipients
+        and item.at != state.at
+        and (item.round == state.round or state.at - item.at <= len(STEPS))
+    )
+
+
+def _forgotten(state: MissionState, agent: str) -> MissionState:
+    """The state without the notes that `agent` made for itself before this step, now that it has acted."""
+    if not any(item.author == agent in item.recipients and item.at != state.at for item in state.remarks):
+        return state
+    kept: list[Remark] = []
+    for item in state.remarks:
+        if item.author == agent and item.at != state.at:
+            item = replace(item, recipients=tuple(name for name in item.recipients if name != agent))
+        if item.recipients:
+            kept.append(item)
+    return replace(state, remarks=tuple(kept))
+
+
+# -- the person, and deliberations -----------------------------------------------------------------
+
+
+def user_version(
+    state: MissionState, product: str, title: str, content: str, summary: str, outcome: str = ""
+) -> MissionState:
+    """A version by the person; a Decision without an `outcome` keeps its last one, or has its title for one.
+
+    Of what is archived or has no versions, and of what says the same as the last version, nothing is taken. Raises
+    `ValueError` for an unknown product.
+    """
+    item = state.products.get(product)
+    if item is None:
+        raise ValueError(f"{product} is not a product")
+    last = state.latest(product)
+    decided = outcome.strip() or (last.outcome if last else title)
+    outcome = decided if item.kind is Kind.DECISION else ""
+    if last and (last.content.strip(), last.outcome) == (content.strip(), outcome):
+        return state
+    if item.container or item.status is Status.ARCHIVED:
+        why = "it is archived" if item.status is Status.ARCHIVED else "it only holds others"
+        text = f"What the user wrote for {item.name} was not taken: {why}"
+        return recorded(state, _FIRST, "user", USER, text, product)
+    return versioned(state, _FIRST, USER, product, title, content, summary, outcome=outcome)
+
+
+def user_said(
+    state: MissionState, text: str, product: str = "", kind: str = "feedback", importance: int = 7
+) -> MissionState:
+    """What the person said: a collab where `product` is one that is not archived, else a remark to the whole team.
+
+    A remark on what is archived begins with its name and how important it is to the person.
+    """
+    item = state.products.get(product)
+    if item is None or item.status is Status.ARCHIVED:
+        if item is not None:
+            text = f"About {item.name}, which is archived ({kind}, importance {importance}): {text}"
+        remark = Remark(USER, state.agents, "note", text, state.round, state.at)
+        state = replace(state, remarks=(*state.remarks, remark))
+        return recorded(state, _FIRST, "user", USER, f"The user said: {told(state, text)}")
+    summary = told(state, text, _SUMMARY)
+    state, collab = raised(state, _FIRST, USER, product, kind, importance, text, summary)
+    if collab.blocking:
+        state = reopened(state, product, _FIRST, USER, f"the user raised a blocking {kind}")
+    return state
+
+
+def asked(state: MissionState, name: str, question: str, options: Sequence[str]) -> MissionState:
+    """The state where the person was asked, in the call `name`."""
+    item = Question(name, question, tuple(options), "", state.round)
+    state = replace(state, questions=(*state.questions, item))
+    return recorded(state, _asking(state), "question", CHAIR, f"The chair asks: {told(state, question)}", "", name)
+
+
+def answered(state: MissionState, name: str, answer: str) -> MissionState:
+    """The state where the person answered what was asked in the call `name`; raises `ValueError` for none such."""
+    place = next((at for at in reversed(range(len(state.questions))) if state.questions[at].name == name), None)
+    if place is None:
+        raise ValueError(f"nothing was asked in {name}")
+    given = replace(state.questions[place], answer=answer)
+    state = replace(state, questions=(*state.questions[:place], given, *state.questions[place + 1 :]))
+    return recorded(state, _asking(state), "answer", USER, f"The user answers: {told(state, answer)}", "", name)
+
+
+def _asking(state: MissionState) -> MissionStep:
+    return MissionStep.PLAN if state.round else MissionStep.BOOTSTRAP
+
+
+def deliberated(
+    state: MissionState, product: str, outcome: str, content: str, session: str, status: str = ""
+) -> MissionState:
+    """A version of a Decision by its owner, from a deliberation in `session` that ended with `status`.
+
+    It addresses what the owner's assignment says. Raises `ValueError` for a product that nobody owns or that is no
+    Decision.
+    """
+    item = state.products.get(product)
+    if item is None or item.owner is None or item.kind is not Kind.DECISION:
+        raise ValueError(f"{product} is not a Decision that somebody owns")
+    order = state.assignments.get(product)
+    open_ones = {collab.id for collab in state.about(product)}
+    addresses = tuple(id for id in (order.address if order else ()) if id in open_ones)
+    outcome = outcome.strip() or "No decision was reached"
+    summary = f"Deliberated: {status}" if status else "Deliberated"
+    state = versioned(
+        state,
+        MissionStep.WRITE,
+        item.owner,
+        product,
+        item.name,
+        content,
+        summary,
+        outcome=outcome,
+        addresses=addresses,
+        session=session,
+    )
+    return recorded(state, MissionStep.WRITE, "decided", "code", f"{item.name}: {told(state, outcome)}", product)

@@ -1,0 +1,174 @@
+"""What the commands share: common options, how they print and how they end.
+
+What others wrote reaches a terminal only so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from cdo.core.errors import CdoError, NeedsHuman, SessionError, UsageError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from cdo.content.library import Library
+    from cdo.session.reader import SessionReader
+
+OUT = click.option("--out", metavar="DIR", help="Folder of the sessions (default: tmp).")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+VERBOSE = click.option("-v", "--verbose", is_flag=True, help="Show tracebacks of errors.", expose_value=False)
+
+
+def library_here() -> Library:
+    """The content visible from the working directory."""
+    from cdo.content.library import Library
+
+    return Library.at(Path.cwd())
+
+
+def out_folder(out: str | None) -> Path:
+    """The folder that sessions live in: the one given, else the one set."""
+    from cdo.planning import settings
+
+    return Path(settings.resolve({"out": out} if out else {}, library_here()).sure("out").values.out)
+
+
+def require_trusted_session(session: Path, root: str, adr_dir: str | None) -> None:
+    """Raise `NeedsHuman` where a session reads or writes elsewhere than around it and around here.
+
+    One that somebody else made, in a clone or on a branch, could so send files of this machine to a model. Whoever
+    gives --trust or --yes is not asked.
+    """
+    from cdo.repository import survey
+
+    here, there = (survey.root_of(place) or place.resolve() for place in (Path.cwd(), session.absolute()))
+    around = [place for place in (here, there) if place != Path("/")]
+    for what, folder in (("reads files in", root and session / root), ("writes its decision to", adr_dir)):
+        place = Path(os.path.realpath(folder)) if folder else here
+        if not any(place == near or (what != "reads files in" and near in place.parents) for near in around):
+            raise NeedsHuman(
+                f"The session {session} {what} {place}, outside its own folder and outside this repository.",
+                "If you created it that way, pass --trust. Otherwise inspect its session.yaml first.",
+            )
+
+
+def session_folder(name: str | None, out: str | None) -> Path:
+    """The directory of a session by its name or path; the newest without one."""
+    from cdo.session.records import session_path, sessions
+
+    folder = out_folder(out)
+    if name is None:
+        found = sessions(folder)
+        if not found:
+            raise SessionError(f"There is no session in {folder}.", 'Begin one: cdo think "Should we …?"')
+        return found[0]
+    if not Path(name).is_dir():
+        name = name.removeprefix("cdo/")  # as its branch is called
+    path = Path(name) if os.sep in name else session_path(folder, name)
+    if not path.is_dir():
+        raise SessionError(f"There is no session {path}.", "`cdo list --git` shows what there is, on branches too.")
+    return path
+
+
+def complete_session(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The names of sessions that begin with `incomplete`, newest first, for a shell's completion."""
+    from click.shell_completion import CompletionItem
+
+    from cdo.session.records import PREFIX, sessions
+
+    try:
+        found = [path.name.removeprefix(PREFIX) for path in sessions(out_folder(ctx.params.get("out")))]
+    except CdoError:
+        return []
+    return [CompletionItem(name) for name in found if name.startswith(incomplete)]
+
+
+def session_archive(name: str | None, out: str | None) -> SessionReader:
+    """A session to look back on, by its name or path; the newest without one. Raises `SessionError`.
+
+    One whose folder is gone is read from the branch of git that keeps it, and that is said.
+    """
+    from cdo.session.reader import SessionFolder
+
+    try:
+        return SessionFolder(session_folder(name, out))
+    except (SessionError, UsageError):  # `origin/a` is no name of a folder
+        found = _on_branch(name, out) if name else None
+        if found is None:
+            raise
+        from cdo.core.formatting import visible
+
+        click.echo(visible(f"{found.name}: its folder is not there; this is {found.place}."), err=True)
+        return found
+
+
+def _on_branch(name: str, out: str | None) -> SessionReader | None:
+    """A session on a branch of the repository that sessions live in, else of the working directory's."""
+    from cdo.session.branch_reader import open_branch
+
+    places = (place for place in (out_folder(out), Path()) if place.is_dir())
+    return next((found for place in places if (found := open_branch(place, name))), None)
+
+
+SESSION = click.argument("session", required=False, shell_complete=complete_session)
+
+
+def print_text(text: str) -> None:
+    """Print text that a model may have written: controls made visible."""
+    from cdo.core.formatting import visible
+
+    click.echo(visible(text.rstrip("\n")))
+
+
+def print_table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
+    """Print rows in columns as wide as they need; those numbered in `right` end at the right."""
+    from cdo.core.formatting import visible
+
+    shown = [[visible(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    for row in shown:
+        cells = zip(row, widths, strict=True)
+        columns = (text.rjust(width) if at in right else text.ljust(width) for at, (text, width) in enumerate(cells))
+        click.echo("  ".join(columns).rstrip())
+
+
+def dumps(value: Any) -> str:
+    """`value` as JSON that can be read by people too: what a terminal would act on or cannot show is escaped."""
+    narrow = not (sys.stdout.encoding or "").lower().startswith("utf")
+    return re.sub(r"[^\n -~]", _escaped, json.dumps(value, indent=2, ensure_ascii=narrow))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    char = match[0]
+    if char.isprintable():
+        return char
+    return json.dumps(char)[1:-1] if ord(char) > 0xFFFF else f"\\u{ord(char):04x}"
+
+
+def columns(stream: Any) -> int:
+    """How many columns there are to write in."""
+    import shutil
+
+    return shutil.get_terminal_size((100, 24)).columns if stream.isatty() or os.environ.get("COLUMNS") else 100
+
+
+def exit_now(code: int) -> NoReturn:
+    """End the process with `code`, at once.
+
+    What is left to do has been done: litellm's exit handlers would cost a second, and a question that waits for an
+    answer in its thread would abort the interpreter.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # a reader that went away
+            stream.flush()
+    os._exit(code)

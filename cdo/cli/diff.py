@@ -1,0 +1,110 @@
+"""The command `diff`: two sessions, or two turns, side by side."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cdo.cli.common import JSON, OUT, VERBOSE, columns, complete_session, dumps, session_archive
+from cdo.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from cdo.history.comparison import Comparison
+    from cdo.history.comparison_text import Line
+    from cdo.history.history import History
+    from cdo.session.reader import SessionReader
+
+EXIT_STRICT = 3
+_TURN = re.compile(r"(.+):([0-9]{1,6})", re.DOTALL)
+
+
+@click.command()
+@click.argument("a", required=False, shell_complete=complete_session)
+@click.argument("b", required=False, shell_complete=complete_session)
+@click.option("--changed", is_flag=True, help="Show only what differs.")
+@click.option("--strict", is_flag=True, help="Exit with code 3 if they differ.")
+@OUT
+@JSON
+@VERBOSE
+@click.pass_context
+def diff(
+    ctx: click.Context, a: str | None, b: str | None, changed: bool, strict: bool, out: str | None, as_json: bool
+) -> None:
+    """Compare two sessions, or two turns.
+
+    Write SESSION for the end of a session and SESSION:TURN for one of its turns (`a:2`). `cdo diff a` compares the
+    first turn of a with its end, `cdo diff a:2` turn 2 with its end. Missions are compared as they ended.
+    """
+    from cdo.history import comparison, comparison_text
+
+    found = _found(a, b, out)
+    if as_json:
+        click.echo(dumps(comparison.json(found, changed=changed)))
+    else:
+        for line in comparison_text.lines(found, columns(sys.stdout), changed=changed):
+            click.echo(_painted(line))
+    if strict and not found.same:
+        ctx.exit(EXIT_STRICT)
+
+
+def _found(a: str | None, b: str | None, out: str | None) -> Comparison:
+    """What is to be compared, read once where both are of one session; raises `UsageError` and `SessionError`."""
+    from cdo.history import comparison, history, snapshot
+
+    (name, turn), other = _named(a), _named(b)
+    left = session_archive(name, out)
+    right = left if b is None else session_archive(other[0], out)
+    one = Path(left.place).resolve() == Path(right.place).resolve()
+    past = history.read(left)
+    other_past = past if one else history.read(right)
+    if past.frozen.plan.crew or other_past.frozen.plan.crew:
+        if turn is not None or other[1] is not None or b is None:
+            raise UsageError(_no_rounds(left if past.frozen.plan.crew else right), "Name two missions: cdo diff a b.")
+        return _missions(left, past, right, other_past)
+    if b is None:
+        turn = turn or (past.turns[0].number if past.turns else 1)
+    views = (
+        snapshot.view(left, past, turn),
+        snapshot.view(right, other_past, other[1]),
+    )
+    return comparison.compare(*views, one=one)
+
+
+def _no_rounds(mission: SessionReader) -> str:
+    name = mission.name
+    return f"{name} is a mission: its rounds are compared by git, each with the one before (`git log -p cdo/{name}`)."
+
+
+def _missions(left: SessionReader, past: History, right: SessionReader, other: History) -> Comparison:
+    """Two missions as they ended; raises `UsageError` where one is a deliberation."""
+    from cdo.history import comparison, snapshot
+
+    if not (past.frozen.plan.crew and other.frozen.plan.crew):
+        mission, rest = (left, right) if past.frozen.plan.crew else (right, left)
+        raise UsageError(
+            f"{mission.name} is a mission and {rest.name} a deliberation: they have too little in common.",
+            "Compare two missions, or two deliberations.",
+        )
+    return comparison.outcomes(snapshot.mission(left, past), snapshot.mission(right, other))
+
+
+def _named(text: str | None) -> tuple[str | None, int | None]:
+    """A session's name or path, and the turn behind its last colon, if any."""
+    match = _TURN.fullmatch(text or "")
+    return (match[1], int(match[2])) if match else (text, None)
+
+
+def _painted(line: Line) -> str:
+    """A line in the colours of its tone; `click.echo` takes them away where nobody could see them."""
+    if os.environ.get("NO_COLOR"):
+        return line.text
+    if line.tone == "head":
+        return click.style(line.text, bold=True)
+    if line.tone == "same":
+        return click.style(line.text, dim=True)
+    return (click.style(line.what, fg="yellow", bold=True) + line.said).rstrip()

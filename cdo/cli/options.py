@@ -1,0 +1,100 @@
+"""What the commands that deliberate share: their options, and what is known before a run is driven."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from cdo.content.library import Library
+    from cdo.planning.plan import CheckCommand, Plan
+    from cdo.providers.models import ModelSpec, Trusted
+    from cdo.terminal.plan_preview import Preview
+
+Options = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def _options(*options: Options) -> Options:
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
+
+
+LIMITS = _options(
+    click.option("--budget", metavar="USD", help="Maximum cost. Models of unknown price are refused."),
+    click.option("--max-calls", metavar="N", help="Maximum number of requests, retries included."),
+    click.option("--max-tokens", metavar="N", help="Maximum number of tokens, in and out."),
+    click.option("--timeout", metavar="S", help="Maximum duration of the run, in seconds."),
+    click.option("--concurrency", metavar="N", help="Maximum number of requests at the same time."),
+)
+STRICT = click.option(
+    "--strict", is_flag=True, help="Exit with code 3 if the run did not converge, or a reply is missing."
+)
+NO_INPUT = click.option("--no-input", is_flag=True, help="Never ask a question.")
+CONSENT = _options(click.option("--yes", "-y", is_flag=True, help="Answer confirmations with yes."), NO_INPUT)
+OUTPUT = _options(
+    click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+    click.option("-q", "--quiet", is_flag=True, help="Show only problems."),
+    click.option("-v", "--verbose", is_flag=True, help="Show more details, and tracebacks of errors."),
+)
+REVIEW = click.option(
+    "--review/--no-review",
+    "review",
+    default=None,
+    help="Write FINAL.md from a blind draft, ranked findings and a review (3 more calls; off in quick).",
+)
+NO_GIT = click.option("--no-git", is_flag=True, help="Do not commit the run to a git branch.")
+
+
+def flags(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings among a command's options, as far as they were given."""
+    keys = (
+        "model", "width", "turns", "budget", "max_calls", "max_tokens", "timeout", "concurrency", "out", "strict",
+        "skills", "adr_dir", "no_git",
+    )  # fmt: skip
+    found = {key: options[key] for key in keys if options.get(key) not in (None, (), False)}
+    if options.get("review") is not None:
+        found["review"] = "true" if options["review"] else "false"  # False would mean that it was not given
+    if "adr_dir" in found:  # a resume may come from another folder
+        found["adr_dir"] = str(Path(found["adr_dir"]).absolute())
+    return found
+
+
+def trusted(options: Mapping[str, Any]) -> Trusted:
+    """What tells whether the person trusts a file of the project; with --trust they do so now."""
+    from cdo.security.trust import Trust
+
+    trust = Trust.load()
+
+    def holds(kind: str, path: Path, sha256: str) -> bool:
+        if options.get("trust"):
+            trust.pin(kind, [(path, sha256)])
+        return trust.holds(kind, path, sha256)
+
+    return holds
+
+
+def from_session(check: CheckCommand, out: Path) -> CheckCommand:
+    """A check with an absolute root, as a session in `out` keeps it: relative to its folder."""
+    return check.model_copy(update={"root": os.path.relpath(check.root, out.absolute() / "session")})
+
+
+def preview(
+    plan: Plan, specs: Sequence[ModelSpec], problem: str, context: str, library: Library, session: str
+) -> Preview:
+    """What is known of a plan before a turn, with the range of what it may take."""
+    from cdo.planning.estimate import estimate
+    from cdo.repository.context import estimate_tokens
+    from cdo.terminal.plan_preview import Preview
+
+    given = estimate_tokens(problem + context)
+    there = shutil.which("bd") is not None
+    return Preview(plan, specs, estimate(plan, specs, given), given, problem, library, session, tracked=there)

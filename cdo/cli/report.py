@@ -1,0 +1,144 @@
+"""`cdo report`: a session as one HTML page, or its history as JSON."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cdo.cli.common import JSON, OUT, SESSION, VERBOSE, dumps, library_here, print_text, session_archive
+from cdo.core.errors import SessionError, UsageError
+
+if TYPE_CHECKING:
+    from cdo.content.library import Library
+    from cdo.session.reader import SessionReader
+
+_DEPTH = 3  # folders of a session, one in another
+
+
+@click.command()
+@SESSION
+@click.option(
+    "-o", "--output", metavar="FILE", help="File to write (default: report.html in the session; -: standard output)."
+)
+@OUT
+@JSON
+@VERBOSE
+def report(session: str | None, output: str | None, out: str | None, as_json: bool) -> None:
+    """Write a session as one self-contained HTML page.
+
+    Without a name, take the newest session.
+    """
+    from dataclasses import asdict
+
+    from cdo.cabal import reconstruction
+    from cdo.history import history
+    from cdo.report import mission_page as missions
+    from cdo.report import page as reports
+    from cdo.session.reader import SessionFolder
+    from cdo.session.records import locked
+
+    archive = session_archive(session, out)
+    target = _target(archive, output or ("-" if as_json else None))
+    if reconstruction.is_mission(archive):
+        now = reports.standing(archive, isinstance(archive, SessionFolder) and locked(archive.path))
+        course = reconstruction.retrace(archive)
+        if as_json:
+            return _deliver(dumps(asdict(course.state)) + "\n", target)
+        return _deliver(missions.page(archive, course, _library(), _base(archive, target), now), target)
+    told = history.read(archive)
+    if as_json:
+        return _deliver(dumps(reports.as_data(told)) + "\n", target)
+    papers = reports.papers(archive, _base(archive, target))
+    now = reports.standing(archive, isinstance(archive, SessionFolder) and locked(archive.path))
+    return _deliver(reports.page(told, papers, _library(), now), target)
+
+
+def _library() -> Library:
+    """The content without the project's: a page that is mailed on is not worded by whatever was cloned."""
+    from cdo.content.library import Library
+
+    return Library(tuple(root for root in library_here().roots if root[0] != "project"))
+
+
+def _target(archive: SessionReader, output: str | None) -> Path | None:
+    """Where the page goes; None is stdout. Raises `UsageError` for a folder and for what a session keeps."""
+    from cdo.report.page import NAME
+    from cdo.session.reader import SessionFolder
+
+    if output in ("-", "/dev/stdout"):
+        return None
+    if output:
+        target = Path(output)
+        if target.is_dir():
+            raise UsageError(f"{target} is a folder.", f"Give a file: -o {target / NAME}")
+        here = target.parent.resolve()
+        within = [folder for folder in (here, *here.parents[: _DEPTH - 1]) if (folder / "session.yaml").is_file()]
+        if within and (target.name != NAME or here not in within):
+            raise UsageError(
+                f"{target} lies in the session {within[0].name}, where only {NAME} is written.",
+                "Give a file elsewhere, or none.",
+            )
+        return target
+    return (
+        archive.path / NAME
+        if isinstance(archive, SessionFolder)
+        else Path(f"cdo-{re.sub(r'[^A-Za-z0-9.-]+', '-', archive.name)}-{NAME}")
+    )
+
+
+def _base(archive: SessionReader, target: Path | None) -> str | None:
+    """The session's folder as an address seen from the page; None where it is no folder.
+
+    A page that is printed is taken to be read from the working directory.
+    """
+    from urllib.parse import quote
+
+    from cdo.session.reader import SessionFolder
+
+    if not isinstance(archive, SessionFolder):
+        return None
+    place = os.path.relpath(archive.path.resolve(), (target.parent if target else Path()).resolve())
+    return "" if place == "." else quote(Path(place).as_posix(), errors="surrogateescape")
+
+
+def _deliver(text: str, target: Path | None) -> None:
+    """Print `text`, or write it whole over what is there, never through a link; raises `SessionError`.
+
+    A device or a pipe that a person named just takes it.
+    """
+    from cdo.session.atomic_files import closing, encodable, explain, kind_of, open_path, write_file
+
+    if target is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        if _takes(target):
+            with click.open_file(str(target), "wb") as stream:
+                click.echo(encodable(text).encode(), file=stream, nl=False)
+            return
+        with closing(open_path(target.parent, make=True)) as folder:
+            kind = kind_of(target.name, folder)
+            if kind is not None and not stat.S_ISREG(kind):
+                code = errno.ELOOP if stat.S_ISLNK(kind) else errno.EINVAL
+                raise OSError(code, "it is not a regular file", target.name)
+            write_file(folder, target.name, encodable(text).encode())
+    except OSError as error:
+        found = explain(error, target)
+        known = error.errno in (errno.ELOOP, errno.ENOSPC)
+        raise SessionError(found.message, found.hint if known else "Give a file elsewhere with -o.") from None
+    print_text(str(target))
+
+
+def _takes(target: Path) -> bool:
+    """Whether `target` is a device or a pipe; one behind a link only where the path is absolute, a person's word."""
+    try:
+        kind = target.stat(follow_symlinks=target.is_absolute()).st_mode
+    except OSError:
+        return False
+    return stat.S_ISCHR(kind) or stat.S_ISFIFO(kind)

@@ -1,0 +1,344 @@
+"""The commands that deliberate, `run` (the default) and `resume`: their words and options, and what a run needs.
+
+Both end in `run_session.run_and_report`, which shows the run and asks the person.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import cycle, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cdo.cli.common import OUT, columns, complete_session, dumps, print_text, require_trusted_session
+from cdo.cli.options import CONSENT, LIMITS, NO_GIT, OUTPUT, REVIEW, STRICT, flags, from_session, preview, trusted
+from cdo.core.errors import CdoError, UsageError
+from cdo.core.formatting import one_line
+
+if TYPE_CHECKING:
+    from cdo.content.library import Library
+    from cdo.planning.arguments import Invocation
+    from cdo.planning.plan import CheckCommand
+    from cdo.planning.settings import Resolved
+    from cdo.terminal.plan_preview import Preview
+
+EPILOG = """\b
+Examples:
+  cdo think "Should we reduce node types?"
+  cdo adaptive,full -c docs/ -m openai/gpt-4.1 "Evaluate architecture"
+  git diff | cdo deep -          # the problem from a pipe; @FILE reads a file
+  cdo debug --check "pytest -q" "test_total fails since Tuesday"
+  cdo resume                     # go on with the newest unfinished session
+
+\b
+Exit codes: 0 FINAL.md written, 1 internal error, 2 usage, 3 --strict and not converged or
+degraded, 4 no usable model or bad configuration, 5 budget reached, 6 paused for you, 7 the models
+failed, 8 session damaged or locked, 130 interrupted."""
+
+
+# -- the commands ------------------------------------------------------------------------------------
+
+
+class Words(click.Command):
+    """A command whose words after `--` all belong to the problem."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            split = args.index("--")
+            ctx.meta["cdo.after"] = args[split + 1 :]
+            args = args[:split]
+        return super().parse_args(ctx, args)
+
+
+@click.command("run", cls=Words, epilog=EPILOG)
+@click.argument("words", nargs=-1, metavar="[ARGS] PROBLEM…")
+@click.option(
+    "-m",
+    "--model",
+    multiple=True,
+    metavar="NAME",
+    help="Model to use. Repeat to spread the voices over several models.",
+)
+@click.option("-c", "--context", multiple=True, metavar="PATH", help="File or folder to show to the voices.")
+@click.option("--no-context", is_flag=True, help="Show the voices no files.")
+@click.option(
+    "--recall", is_flag=True, help="Add decisions of similar past runs to the context, labelled as past decisions."
+)
+@click.option(
+    "--check",
+    metavar="COMMAND",
+    help="Only for debug: a command that fails while the fault is there. cdo runs it in a copy of the work tree "
+    "before the first phase, and again with each patch that is proposed; in a sandbox where this machine has one.",
+)
+@click.option("--width", metavar="N|A-B", help="Number of voices in a turn.")
+@click.option("--turns", metavar="N", help="Maximum number of turns.")
+@LIMITS
+@STRICT
+@OUT
+@click.option("--session", metavar="NAME", help="Name of the session; its folder is tmp/cdo-NAME/.")
+@click.option("--skills", multiple=True, metavar="DIR", help="Folder of Agent Skills to choose from.")
+@click.option(
+    "--trust",
+    is_flag=True,
+    help="Trust this project's skills, command agents and providers as they are now.",
+)
+@click.option(
+    "--adr-dir", metavar="DIR", help="Copy the decision record of `exec arch` into this folder, with the next number."
+)
+@click.option("--dry-run", is_flag=True, help="Print the plan and the range of calls and cost. Send nothing.")
+@REVIEW
+@NO_GIT
+@CONSENT
+@OUTPUT
+@click.pass_context
+def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> None:
+    """Deliberate a problem (the default command)."""
+    from cdo.content.library import Library
+    from cdo.planning import arguments as grammar
+
+    library = Library.at(Path.cwd())
+    vocabulary = grammar.vocabulary(library.names("presets"), library.names("modes"))
+    after = ctx.meta.get("cdo.after")
+    _not_a_command(words, after, vocabulary.words())
+    try:
+        invocation = grammar.parse(words, vocabulary, after_dashes=after)
+    except grammar.NoProblem:
+        if sys.stdin.isatty():
+            raise
+        invocation = grammar.parse([*words, "-"], vocabulary)
+    from cdo.app import new_run, seats
+    from cdo.core.formatting import visible
+    from cdo.planning import plan_builder, settings
+    from cdo.security import secrets
+    from cdo.session import records, session_file
+
+    # Before anything is made of it: a part of a secret would pass for a word of its own.
+    problem = secrets.redactor(os.environ)(_problem(*grammar.problem_source(invocation.problem)))
+
+    if options["session"] is not None:
+        records.session_path(Path(), options["session"])
+    holds = trusted(options)
+    resolved = settings.resolve(flags(options), library, trusted=holds).sure()
+    mixed = plan_builder.preset_of(invocation, problem, library)[2].mixed
+    mix = new_run.models_of(resolved, library, holds, every="lev-exec" in invocation.modifiers, mixed=mixed)
+    specs = seats.specs(mix.names, library, resolved.values, os.environ, holds)
+    look = not options["no_context"]
+    around, notes = new_run.environment(resolved, specs, library, trust_all=options["trust"], look=look)
+    check = _check(options["check"])
+    around = replace(
+        around,
+        mixed=mix.several,
+        remarks=(*mix.notes(), *_unasked(invocation, options)),
+        check=check and from_session(check, Path(resolved.values.out)),
+    )
+    plan_ = plan_builder.make(invocation, problem, resolved, library, mix.names, around)
+    context = new_run.context_of(options["context"], resolved, specs, problem, look=look)
+    if options["recall"]:
+        context, note = new_run.with_recall(resolved, library, problem, context)
+        notes = (*notes, note)
+        if options["dry_run"]:
+            click.echo(visible(note), err=True)
+    shown = preview(plan_, specs, problem, context, library, options["session"] or "")
+    if options["dry_run"]:
+        if check:
+            _announce(check, resolved.values.check_timeout)
+        return _dry_run(shown, options["as_json"])
+    if resolved.values.adr_dir:
+        new_run.require_writable(Path(resolved.values.adr_dir))
+    from cdo.cli.run_session import run_and_report
+
+    if check:
+        _allow(check)
+    session = session_file.create(plan_, problem, context, resolved, options["session"])
+    told = (*notes, *plan_.remarks)
+    return run_and_report(session, plan_, shown, resolved.values, options, resumed=False, notes=told)
+
+
+@click.command("resume")
+@click.argument("session", required=False, shell_complete=complete_session)
+@click.option("-m", "--model", multiple=True, metavar="NAME", help="Use these models for all calls that remain.")
+@click.option(
+    "--rounds", type=click.IntRange(1, 100), metavar="N", help="New maximum number of rounds, for a mission."
+)
+@click.option(
+    "--check", metavar="COMMAND", help="Confirm the check command that the session has, if you did not begin it here."
+)
+@click.option("--trust", is_flag=True, help="Trust this project's command agents and providers as they are now.")
+@LIMITS
+@STRICT
+@OUT
+@NO_GIT
+@CONSENT
+@OUTPUT
+def resume_command(session: str | None, **options: Any) -> None:
+    """Resume a session. No recorded call is repeated or billed again.
+
+    Without a name, resume the newest unfinished session.
+    """
+    from cdo.app import seats
+    from cdo.content.library import Library
+    from cdo.planning import settings
+    from cdo.security import secrets
+    from cdo.session import session_file
+    from cdo.session.store import Session
+
+    library = Library.at(Path.cwd())
+    resolved = settings.resolve(flags(options), library, trusted=trusted(options))
+    if not session:
+        resolved.sure("out")
+    path = _path(session, resolved) if session else session_file.newest_unfinished(Path(resolved.values.out))
+    opened = Session.open(path, secrets.redactor(os.environ))
+    try:
+        kept = session_file.load(opened)
+        if options["rounds"]:
+            kept = session_file.with_more_rounds(opened, kept, options["rounds"])
+        names = kept.plan.asked
+        if options["model"]:  # the plan stays as it is: only who is asked from now on changes
+            names = tuple(islice(cycle(options["model"]), len(names)))
+        adjusted = session_file.with_overrides(kept, resolved)
+        if not (options["trust"] or options["yes"]):
+            require_trusted_session(opened.path, kept.plan.root, adjusted.adr_dir)
+        if options["check"] is not None:
+            _confirm(options["check"], kept.plan.check, opened.path)
+        specs = seats.specs(names, library, adjusted, os.environ, trusted(options))
+        plan = kept.plan.with_models(names, {spec.name: spec.vendor for spec in specs})
+        problem = opened.read("00-input.md") or ""
+        shown = preview(plan, specs, problem, opened.read("00-context.md") or "", library, opened.name)
+    except CdoError:
+        opened.close()
+        raise
+    from cdo.cli.run_session import run_and_report
+
+    return run_and_report(opened, kept.plan, shown, adjusted, options, resumed=True)
+
+
+# -- what a run needs ------------------------------------------------------------------------------
+
+
+def _not_a_command(words: Sequence[str], after: Sequence[str] | None, vocabulary: Sequence[str]) -> None:
+    """Raise `UsageError` where the problem would be a command's name, or most likely a misspelled word."""
+    import difflib
+
+    commands = _commands()
+    first = words[0] if words else ""
+    if len(words) != 1 or after is not None or first in vocabulary:
+        return
+    if first in commands:
+        raise UsageError(f"`{first}` is a command.", f"Put it first: cdo {first} …; or quote a longer problem.")
+    if near := difflib.get_close_matches(first, [*commands, *vocabulary], n=1, cutoff=0.75):
+        raise UsageError(
+            f"`{first[:40]}` is not a command, and as a problem it is short.",
+            f"Did you mean `cdo {near[0]}`? Put `--` before it if it is the problem.",
+        )
+
+
+def _commands() -> list[str]:
+    """The names of all commands."""
+    parent = click.get_current_context().find_root().command
+    return list(parent.commands) if isinstance(parent, click.Group) else []
+
+
+def _problem(source: str, value: str) -> str:
+    """The problem's text, wherever it comes from; raises `UsageError`."""
+    try:
+        if source == "stdin":
+            text = sys.stdin.buffer.read().decode("utf-8-sig")
+        elif source == "file":
+            text = Path(value).read_text(encoding="utf-8-sig")
+        else:
+            text = value
+            text.encode()  # a word of the command line may hold bytes that are no text
+    except UnicodeError:
+        raise UsageError("The problem is not UTF-8 text.", "Convert it first.") from None
+    except OSError as error:
+        raise UsageError(f"The problem file {value} cannot be read: {error.strerror}.", "Check the path.") from None
+    if not text.strip():
+        raise UsageError("There is no problem to deliberate.", 'Give one: cdo think "Should we …?"')
+    return text.strip()
+
+
+def _check(command: str | None) -> CheckCommand | None:
+    """The check of a run from this folder, its root as an absolute path; None without --check."""
+    if command is None:
+        return None
+    from cdo.repository import survey
+    from cdo.runner import check_command
+    from cdo.security import secrets
+
+    if secrets.redactor(os.environ)(command) != command:
+        raise UsageError(
+            "The command of --check holds the value of a secret variable, which is never written to a file.",
+            "Put the command into a script that reads the variable from a file of its own.",
+        )
+    return check_command.given(command, survey.root_of(Path.cwd()), Path.cwd())
+
+
+def _allow(check: CheckCommand) -> None:
+    from cdo.runner import check_command
+
+    check_command.allow(check, Path(check.root))
+
+
+def _announce(check: CheckCommand, limit: float) -> None:
+    """Tell what a run would do with the check, and what would hold it; it is not run."""
+    from cdo.core.formatting import visible
+    from cdo.runner import check_command
+
+    text = check_command.announced(check.command, check_command.sandbox_here(), limit)
+    click.echo(visible(text.replace("` runs in a copy", "` would run in a copy", 1)), err=True)
+
+
+def _confirm(command: str, check: CheckCommand | None, session: Path) -> None:
+    """Take the person's word that a session's check is theirs; raises `UsageError` where it is another command."""
+    if check is None:
+        raise UsageError("This session has no check.", 'Begin a run with one: cdo debug --check "…" "What fails"')
+    if command.strip() != check.command:
+        raise UsageError(
+            f"The check of this session is another command: `{one_line(check.command, 200)}`.",
+            "A session keeps the check that it began with; begin a new run for another one.",
+        )
+    _allow(check.model_copy(update={"root": os.path.realpath(session / check.root)}))
+
+
+def _unasked(invocation: Invocation, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """What `hitl` comes to where nobody may be asked."""
+    if "hitl" not in invocation.modifiers or not options["no_input"]:
+        return ()
+    return (
+        "`hitl` with --no-input: nobody is asked, so the run stops before each turn with exit code 6. Edit "
+        "tN-plan.yaml or leave it; `cdo resume` then goes on.",
+    )
+
+
+def given_request(words: Sequence[str], library: Library) -> str:
+    """The request of `cdo cabal`: its words, or what `-` or `@FILE` reads; raises `UsageError`."""
+    from cdo.planning import arguments as grammar
+
+    vocabulary = grammar.vocabulary(library.names("presets"), library.names("modes"))
+    return _problem(*grammar.problem_source(grammar.request(words, vocabulary)))
+
+
+def _dry_run(preview: Preview, as_json: bool) -> None:
+    """Print what a run would be; nothing is sent."""
+    from cdo.planning.estimate import summary
+    from cdo.terminal.plan_dashboard import lines
+
+    if as_json:
+        first = [voice.name for voice in preview.first().voices]
+        click.echo(dumps(summary(preview.plan, preview.problem, preview.span, first)))
+        return
+    for row in lines(preview.first(), columns(sys.stdout)):
+        print_text(row)
+    click.echo("Nothing was sent.")
+
+
+def _path(name: str, resolved: Resolved) -> Path:
+    """A session's directory, from its name or from a path to it."""
+    from cdo.session.records import session_path
+
+    return Path(name) if os.sep in name else session_path(Path(resolved.values.out), name)

@@ -1,0 +1,286 @@
+"""Drives a run under a view: shows its plan and what happens, asks the person, prints the result, ends the process.
+
+`app` wires the run; here is what a person at the terminal sees of it and is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import click
+
+from cdo.app import run
+from cdo.cli.common import columns, dumps, exit_now
+from cdo.core.errors import BudgetReached, CdoError, Interrupted, NeedsHuman
+from cdo.core.events import Event
+from cdo.core.formatting import visible
+from cdo.core.mission_names import round_of
+from cdo.core.result import Result
+from cdo.core.steps import Ask, Pause
+from cdo.core.usage import totals
+from cdo.planning import turn_plan, turn_plan_commands
+from cdo.planning.plan import Plan
+from cdo.planning.settings import Settings
+from cdo.runner.human_steps import Human, PendingReview, chosen
+from cdo.session.store import Session
+from cdo.terminal import plan_editor
+from cdo.terminal.plan_dashboard import PastTurn, lines, markdown
+from cdo.terminal.plan_preview import Preview
+from cdo.terminal.views import RunView, make_view, summary
+
+EXIT_STRICT = 3
+# How a run, an audit and a mission end when nothing is left to be said against them.
+CLEAN = ("converged", "survives", "done")
+UNRESOLVED = "unresolved"  # how a mission ends that a cap or a stall ended
+
+
+def run_and_report(
+    session: Session,
+    kept: Plan,
+    preview: Preview,
+    settings: Settings,
+    options: Mapping[str, Any],
+    *,
+    resumed: bool,
+    notes: Sequence[str] = (),
+) -> None:
+    """Run a session's plan as it was `kept` under a view, print its result, and exit with its code.
+
+    `preview` shows it with the models that are asked from now on, which may be others than the plan's.
+    """
+    plan = preview.plan
+    view = make_view(sys.stderr, quiet=options["quiet"], verbose=options["verbose"], json=options["as_json"])
+    try:
+        view(Event("run", session.name, {
+            "preset": plan.preset, "why": plan.why, "models": list(plan.models), "path": str(session.path),
+            "resumed": resumed,
+        }))  # fmt: skip
+        for note in notes:
+            view(Event("note", "", {"text": note}))
+        if plan.dashboard:
+            _show_plan(session, preview, view, begun=any(record["kind"] == "exchange" for record in session.records))
+        shell = _shell(view, preview, options, kept.instead(plan.models))
+        if kept.crew:
+            from cdo.app.nested_run import holder
+
+            shell.nest = holder(session, kept, settings, preview.library, shell)
+            shell.reopened = bool(options.get("rounds"))
+        result = asyncio.run(run.run(session, kept, settings, preview.library, shell))
+    except CdoError as error:
+        if options["as_json"]:
+            view.close()
+            click.echo(dumps(_broken_off(session, error, "round" if plan.crew else "turn").json()))
+        raise
+    finally:
+        view.close()
+        session.close()
+    with contextlib.suppress(BrokenPipeError):  # whoever reads no further still wants the exit code
+        click.echo(dumps(result.json()) if options["as_json"] else summary(result))
+    if result.status == UNRESOLVED:
+        exit_now(EXIT_STRICT)
+    if settings.strict and (result.status not in CLEAN or result.degraded):
+        exit_now(EXIT_STRICT)
+
+
+def _show_plan(session: Session, preview: Preview, view: RunView, *, begun: bool) -> None:
+    """Show the dashboard before the first turn, and keep it as a file. With a human it is shown with the plan."""
+    if begun:
+        return
+    sketch = preview.first()
+    session.put_text("00-plan.md", markdown(sketch))
+    if not preview.plan.hitl:
+        view(Event("dashboard", "", {"lines": lines(sketch, columns(sys.stderr))}))
+
+
+def _broken_off(session: Session, error: CdoError, unit: str) -> Result:
+    """What `--json` prints of a run without a result: how far it came, and why it ended."""
+    kinds = {BudgetReached: "budget", NeedsHuman: "paused", Interrupted: "interrupted"}
+    used = totals(session.records)
+    asked = [record for record in session.records if record["kind"] == "exchange"]
+    turns = {record["call"] for record in asked if record["call_kind"] == "synthesis"}
+    rounds = [number for record in asked if (number := round_of(record["call"])) is not None]
+    waits = error if isinstance(error, NeedsHuman) else NeedsHuman("")
+    return Result(
+        session=session.name,
+        path=str(session.path),
+        status=kinds.get(type(error), "failed"),
+        why=error.message,
+        decision="",
+        confidence=None,
+        turns=max(rounds, default=0) if unit == "round" else len(turns),
+        calls=used.calls,
+        tokens=used.tokens,
+        cost=used.known_cost,
+        unit=unit,
+        question=waits.question,
+        options=waits.options,
+    )
+
+
+def _shell(view: RunView, preview: Preview, options: Mapping[str, Any], instead: Mapping[str, str]) -> run.RunHooks:
+    """How this invocation can ask: at a terminal the person, with --yes for consent, else nobody."""
+    terminal = sys.stdin.isatty() and sys.stderr.isatty() and not options.get("no_input")
+    past = Progress(preview)
+
+    def observe(event: Event) -> None:
+        past.note(event)
+        view(event)
+        if event.kind == "round":
+            view(Event("tree", "", {"products": event.data["products"]}))
+
+    async def answer(pause: Pause) -> str:
+        return await _ask(view, pause.question, pause.options)
+
+    async def tell(ask: Ask) -> str:
+        return await _told(view, ask)
+
+    async def consent(stale: Sequence[str], kept: Sequence[str]) -> bool:
+        if options.get("yes"):
+            return True
+        question = f"Edited files make these stale: {', '.join(stale)}."
+        if kept:
+            question += f" Kept, since you edited them: {', '.join(kept)}."
+        return (
+            await _ask(view, f"{question} Ask for them again (the old ones move to superseded/)?", ("yes", "no"))
+            == "yes"
+        )
+
+    async def review(editing: PendingReview) -> str:
+        return await past.review(view, editing)
+
+    may_ask = terminal and not options.get("yes")
+    return run.RunHooks(
+        preview.specs,
+        observe,
+        human=Human(
+            answer=answer if may_ask else None,
+            tell=tell if terminal else None,
+            consent=consent if terminal or options.get("yes") else None,
+            review=review if terminal else None,
+        ),
+        instead=instead,
+    )
+
+
+class Progress:
+    """What a person at the terminal is shown before each turn: the plan, and what the turns before it came to."""
+
+    def __init__(self, preview: Preview) -> None:
+        self._preview = preview
+        self._past: dict[int, PastTurn] = {}
+        self._voices: dict[int, int] = {}
+        self._open: dict[str, str] = {}
+
+    def note(self, event: Event) -> None:
+        """Take in what happened: how many voices a turn has, and what its synthesis says."""
+        if event.kind == "batch":
+            for name, kind in event.data["calls"]:
+                if kind == "agent" and (found := re.match(r"t(\d+)-", name)):
+                    self._voices[int(found[1])] = len(event.data["calls"])
+        directive = event.data.get("directive")
+        if event.kind == "reply" and directive and (found := re.match(r"t(\d+)-", event.name)):
+            turn = int(found[1])
+            for tension in directive["tensions"]:
+                self._open.pop(tension["id"], None)
+                if tension["status"] == "open":
+                    self._open[tension["id"]] = tension["title"]
+            voices, confidence = self._voices.get(turn, 0), directive["confidence"]
+            self._past[turn] = PastTurn(turn, voices, confidence, len(self._open))
+
+    async def review(self, view: RunView, editing: PendingReview) -> str:
+        """Let the person change a turn's plan at the terminal or in an editor; returns its text."""
+        form: Any = editing.review.format
+
+        def show(data: Any, columns: int) -> list[str]:
+            past = [item for turn, item in sorted(self._past.items()) if turn < data.turn]
+            titles = [f"{name}: {title}" for name, title in self._open.items()]
+            return [*lines(self._preview.of(data, past, titles), columns), *form.remarks(data)]
+
+        def change(command: str, text: str) -> str:
+            return turn_plan.dump(turn_plan_commands.applied(command, form.parse(text), form), form, editing.render)
+
+        commands = [(f"{verb} {takes}".strip(), what) for verb, (takes, what) in turn_plan_commands.COMMANDS.items()]
+        return await plan_editor.review(
+            view,
+            editing.path,
+            editing.text,
+            form.parse,
+            show,
+            write=editing.write,
+            change=change,
+            commands=commands,
+        )
+
+
+def _picked(typed: str, choices: Sequence[str]) -> str:
+    """The choice that was typed, by its number or by how it begins; raise `click.UsageError` where it is none."""
+    word = typed.strip().casefold()
+    begun = [choice for choice in choices if word and choice.casefold().startswith(word)]
+    if word.isdecimal() and 1 <= int(word) <= len(choices):
+        return choices[int(word) - 1]
+    if len(begun) != 1:
+        raise click.UsageError(f"Type a number from 1 to {len(choices)}, or how your choice begins.")
+    return begun[0]
+
+
+async def _ask(view: RunView, question: str, choices: Sequence[str]) -> str:
+    """Ask at the terminal, with the live view out of the way; runs beside the event loop."""
+
+    def prompt() -> str:
+        with view.suspend():
+            click.echo(visible(question), err=True)
+            for number, choice in enumerate(choices, 1):
+                click.echo(f"  {number}) {visible(choice)}", err=True)
+            return str(
+                click.prompt("Your choice", value_proc=lambda typed: _picked(typed, choices), default="1", err=True)
+            )
+
+    try:
+        return await _in_thread(prompt)
+    except click.Abort:
+        raise NeedsHuman("The question was not answered.", "`cdo resume` asks it again.") from None
+
+
+def _meant(typed: str, options: Sequence[str]) -> str:
+    """What was answered; raise `click.UsageError` for a number that no option has."""
+    answer = chosen(typed.strip(), options)
+    if not answer or (options and answer.isdecimal() and answer not in options):
+        raise click.UsageError(f"Type a number from 1 to {len(options)}, or an answer in words.")
+    return answer
+
+
+async def _told(view: RunView, ask: Ask) -> str:
+    """Put a question to the person at the terminal; an option's number stands for it, and any text is an answer."""
+
+    def prompt() -> str:
+        with view.suspend():
+            click.echo(visible(ask.question), err=True)
+            for number, option in enumerate(ask.options, 1):
+                click.echo(f"  {number}) {visible(option)}", err=True)
+            return str(click.prompt("Your answer", value_proc=lambda typed: _meant(typed, ask.options), err=True))
+
+    try:
+        return await _in_thread(prompt)
+    except click.Abort:
+        raise NeedsHuman("The question was not answered.", "`cdo answer` answers it, `cdo resume` goes on.") from None
+
+
+async def _in_thread(function: Callable[[], str]) -> str:
+    """Run a blocking function in a daemon thread: Ctrl-C must not wait until somebody presses Enter."""
+    done: Future[str] = Future()
+
+    def work() -> None:
+        try:
+            done.set_result(function())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=work, name="cdo-ask", daemon=True).start()
+    return await asyncio.wrap_future(done)

@@ -1,0 +1,174 @@
+"""The commands around a run: show, final, and those of the library, the machine and of skills. They send nothing."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cdo.cli import diff, library, machine, report, restore, skills, verify, watch
+from cdo.cli.common import JSON, OUT, SESSION, VERBOSE, print_table, print_text, session_archive
+from cdo.cli.common import dumps as dumps  # also for the command line
+from cdo.core.errors import SessionError, UsageError
+from cdo.core.mission_names import MODE
+
+if TYPE_CHECKING:
+    from cdo.session.reader import SessionReader
+
+OVERVIEW = (
+    "session", "path", "created", "forked", "preset", "mode", "modifiers", "domain", "models", "rounds", "calls",
+    "tokens", "cost", "deliberations", "status", "question", "confidence", "problem",
+)  # fmt: skip
+
+
+def register(cli: click.Group) -> None:
+    """Add these commands to the command line."""
+    for command in (
+        *library.COMMANDS,
+        show,
+        final,
+        watch.watch,
+        report.report,
+        diff.diff,
+        restore.restore,
+        verify.verify_command,
+        skills.skills,
+        *machine.COMMANDS,
+    ):
+        cli.add_command(command)
+
+
+@click.command()
+@SESSION
+@click.argument("name", required=False)
+@OUT
+@JSON
+@VERBOSE
+def show(session: str | None, name: str | None, out: str | None, as_json: bool) -> None:
+    """Show a session, or one file or call of it.
+
+    `cdo show` takes the newest session, `cdo show SESSION t1-critic` shows one file, also in a folder of the session
+    (`products/p4-api/v7`). With --json a call is shown with every recorded attempt: request, response, usage, cost,
+    times.
+    """
+    from cdo.history.run_index import look
+
+    archive = session_archive(session, out)
+    if session and name:
+        return _show_one(archive, session, name.removesuffix(".md"), as_json)
+    row = look(archive).row
+    calls = _calls(archive.records())
+    if row["mode"] == MODE:
+        row |= _stands(archive, row)
+    if as_json:
+        click.echo(dumps({**row, "ledger": calls}))
+        return None
+    from cdo.core.formatting import money
+
+    row["cost"] = money(row["cost"])
+    if row["mode"] == MODE:
+        nested = row["deliberations"]
+        row["deliberations"] = [f"{item['session']} (paid there: {money(item['cost'])})" for item in nested]
+        row["mode"] = None
+    for key in OVERVIEW:
+        if (value := row.get(key)) not in (None, []):
+            print_text(f"{key + ':':12}{', '.join(value) if isinstance(value, list) else value}")
+    if products := row.get("products"):
+        click.echo()
+        print_table([["product", "status", "version", "owner", "verdict", ""], *map(_product_row, products)])
+    if calls:
+        click.echo()
+        head = ["call", "attempts", "model", "seconds", "tokens", "cost", ""]
+        print_table([head, *(_ledger_row(call, money(call["cost"])) for call in calls)], right=(1, 3, 4))
+    return None
+
+
+def _stands(archive: SessionReader, row: dict[str, Any]) -> dict[str, Any]:
+    """How a mission stands: its products, and what its team waits for the person to say."""
+    from cdo.cabal.files import status
+    from cdo.cabal.reconstruction import retrace
+    from cdo.terminal.run_state import asking
+
+    found: dict[str, Any] = {"products": status.products(archive)}
+    if row["status"] in ("paused", "unfinished"):
+        with contextlib.suppress(SessionError, ValueError, LookupError, TypeError):  # it only informs
+            if question := retrace(archive).question:
+                found["question"] = asking({"question": question.question, "options": question.options})
+    return found
+
+
+def _product_row(item: dict[str, Any]) -> list[str]:
+    from cdo.core.formatting import one_line
+
+    name = "  " * item["depth"] + one_line(item["name"], 60)
+    version = f"{item['version']} ({item['version_id']})" if item["version"] else ""
+    blocked = f"✗ {one_line('; '.join(item['blocked']), 100)}" if item["blocked"] else ""
+    return [name, item["status"], version, one_line(item["owner"], 20), item["verdict"], blocked]
+
+
+def _ledger_row(call: dict[str, Any], cost: str) -> list[str]:
+    seconds, tokens = f"{call['seconds']:.1f}", f"{call['tokens']:,}"
+    shared = f"from {call['from']}" if "from" in call else ""
+    last = ", ".join(filter(None, (call["last_fault"], shared)))
+    return [call["call"], str(call["attempts"]), call["model"], seconds, tokens, cost, last]
+
+
+def _calls(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The ledger: what each call took over all its attempts."""
+    found: dict[str, dict[str, Any]] = {}
+    empty = {"attempts": 0, "seconds": 0.0, "tokens": 0, "cost": 0.0}
+    for record in records:
+        if record["kind"] != "exchange":
+            continue
+        row = found.setdefault(record["call"], {"call": record["call"], "model": record["model"], **empty})
+        usage = record.get("usage") or {}
+        row["attempts"] += 1
+        row["model"] = record["model"]
+        row["seconds"] = round(row["seconds"] + record.get("seconds", 0.0), 3)
+        row["tokens"] += usage.get("input_tokens", 0) + usage.get("output_tokens", 0)
+        if usage:
+            row["cost"] = None if row["cost"] is None or record["cost"] is None else row["cost"] + record["cost"]
+        row["last_fault"] = (record.get("fault") or {}).get("kind", "")
+        row |= {"from": record["from"]} if record.get("from") else {}
+    return list(found.values())
+
+
+def _show_one(archive: SessionReader, session: str, name: str, as_json: bool) -> None:
+    """Print one file of a session, or with `as_json` what is recorded of one call."""
+    if as_json:
+        records = archive.records()
+        texts = {record["sha256"]: record["text"] for record in records if record["kind"] == "text"}
+        call = name.lower() if name in ("FINAL", "DRAFT", "REVIEW", "FINDINGS") else name
+        exchanges = [record for record in records if record.get("call") == call]
+        for record in exchanges:
+            for message in record.get("request", {}).get("messages", []):
+                if identity := message.pop("shared", None):
+                    message["text"] = texts.get(identity, "") + message["text"]
+        if not exchanges:
+            raise UsageError(
+                f"{archive.name} has no recorded call named {name}.", f"`cdo show {session}` lists them."
+            )
+        click.echo(dumps(exchanges))
+        return
+    wanted = ("FINAL.md",) if name == "final" else (f"{name}.md", name)
+    text = next((archive.text(file) for file in archive.files() if file in wanted), None)
+    if text is None:
+        raise UsageError(
+            f"{archive.name} has no file {wanted[0]}.",
+            f"`cdo show {session}` lists its calls; with --json you see what was recorded of one.",
+        )
+    print_text(text)
+
+
+@click.command()
+@SESSION
+@OUT
+@VERBOSE
+def final(session: str | None, out: str | None) -> None:
+    """Print FINAL.md of a session (the newest without a name)."""
+    archive = session_archive(session, out)
+    text = archive.text("FINAL.md")
+    if text is None:
+        raise SessionError(f"{archive.place} has no FINAL.md yet.", f"`cdo resume {archive.name}` goes on with it.")
+    print_text(text)

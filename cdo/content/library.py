@@ -1,0 +1,268 @@
+"""Content files: presets, protocols, briefs, roles, provider tables. Data, loaded one by one when needed.
+
+A document is looked up under its name ("presets/think", "templates/roles/critic") in the nearest `.cdo/`
+folder, then in the user's folder, then in what ships with cdo; the first match wins whole, nothing is merged.
+Templates are rendered by Jinja2 in strict and sandboxed mode (`sandbox`): an unknown variable is an error, and
+what a model or a person wrote only ever enters as the value of a variable.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cdo.core.errors import ContentError
+from cdo.security.safe_open import read_regular
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+    from pydantic import BaseModel
+
+    from cdo.security.template_sandbox import Sandbox
+
+FOLDERS = ("presets", "domains", "templates", "engine", "dispatch", "modes")
+SUFFIXES = (".yaml", ".md")
+FIX = "Fix the file and run again."
+MAX_BYTES = 1_000_000  # of one file
+MODEL = TypeVar("MODEL", bound="BaseModel")
+
+_HERE = Path(__file__).resolve().parents[1]
+# A wheel carries the folders inside the package; a checkout has them beside it.
+PACKAGED = _HERE / "data" if (_HERE / "data").is_dir() else _HERE.parent
+
+
+@dataclass(frozen=True)
+class ContentFile:
+    """One content file: its name, where it was found, its front matter (or YAML), its body and where that starts."""
+
+    name: str
+    path: Path
+    meta: Mapping[str, Any]
+    body: str
+    first_line: int = 1
+
+
+def project_folder(start: Path) -> Path | None:
+    """The nearest `.cdo` folder at or above `start`, or None."""
+    start = start.absolute()
+    return next((up / ".cdo" for up in (start, *start.parents) if _is_there(up / ".cdo", Path.is_dir)), None)
+
+
+def _is_there(path: Path, test: Callable[[Path], bool]) -> bool:
+    """Whether `path` passes `test`; what may not be looked at is not there."""
+    try:
+        return test(path)
+    except OSError:
+        return False
+
+
+def read_content(path: Path, project: Path | None = None) -> bytes:
+    """The bytes of a content or configuration file, at most `MAX_BYTES`. Raises `OSError`.
+
+    One of a `project` must really lie inside it: a repository may hold links, and what they lead to is not its own.
+    """
+    real = os.path.realpath(path)
+    if project and not real.startswith(os.path.realpath(project).rstrip("/") + "/"):
+        raise OSError(errno.EPERM, "it is a link that leads out of the project")
+    data = read_regular(real, MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise OSError(errno.EFBIG, f"it is larger than {MAX_BYTES:,} bytes")
+    return data
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """What is in a folder, hidden things (also editors' lock files) left out; [] where there is none."""
+    try:
+        return [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
+    except OSError:
+        return []
+
+
+def user_folder() -> Path:
+    """Where a person keeps settings and content of their own (`CDO_CONFIG_DIR` moves it)."""
+    if custom := os.environ.get("CDO_CONFIG_DIR"):
+        return Path(custom).expanduser()
+    import platformdirs
+
+    return Path(platformdirs.user_config_dir("cdo"))
+
+
+@dataclass
+class Library:
+    """The content visible from a working directory. `opened` lists the names that were read, in order."""
+
+    roots: tuple[tuple[str, Path], ...]
+    opened: list[str] = field(default_factory=list)
+    _data: dict[str, bytes] = field(default_factory=dict)
+    _loaded: dict[str, ContentFile] = field(default_factory=dict)
+    _templates: dict[str, Template] = field(default_factory=dict)
+
+    @classmethod
+    def at(cls, directory: Path) -> Library:
+        """The library as seen from `directory`: project, user, packaged."""
+        project = project_folder(directory)
+        roots = [("project", project)] if project else []
+        return cls((*roots, ("user", user_folder()), ("packaged", PACKAGED)))
+
+    def names(self, folder: str) -> list[str]:
+        """The names of all documents in `folder` ("presets", "templates/roles"), sorted, without it."""
+        entries = [entry for _, root in self.roots for entry in _entries(root / folder)]
+        return sorted(
+            {entry.name.rpartition(".")[0] for entry in entries if entry.name.endswith(SUFFIXES) and entry.is_file()}
+        )
+
+    def every(self) -> Iterator[str]:
+        """The full names of all documents."""
+        for folder in FOLDERS:
+            subfolders = {entry.name for _, root in self.roots for entry in _entries(root / folder) if entry.is_dir()}
+            for place in (folder, *(f"{folder}/{sub}" for sub in sorted(subfolders))):
+                yield from (f"{place}/{name}" for name in self.names(place))
+
+    def find(self, name: str) -> tuple[str, Path]:
+        """Return (source, path) of the winner for a full name; raise `ContentError` naming the nearest."""
+        inside = name.startswith(FOLDERS) and ".." not in name
+        for source, root in self.roots if inside else ():
+            for suffix in SUFFIXES:
+                if _is_there(path := root / f"{name}{suffix}", Path.is_file):
+                    return source, path
+        import difflib
+
+        folder, _, last = name.rpartition("/")
+        places = [full.rpartition("/") for full in self.every()]
+        here = [place for place in places if place[0] == folder] or places
+        close = difflib.get_close_matches(last, [found for *_, found in here], n=3)
+        near = ["".join(place) for found in close for place in here if place[2] == found]
+        hint = f"Did you mean {', '.join(near)}?" if near else "`cdo content list` shows what there is."
+        raise ContentError(f"There is no content file called {name}.", hint)
+
+    def resolve(self, name: str) -> str:
+        """The full name for what a person typed: "think" becomes "presets/think" where that is clear."""
+        name = name.removesuffix(".md").removesuffix(".yaml")
+        if "/" in name:
+            return name
+        matches = [full for full in self.every() if full.rpartition("/")[2] == name]
+        if len(matches) > 1:
+            raise ContentError(f"`{name}` could be {' or '.join(matches)}.", "Give the full name.")
+        return matches[0] if matches else name
+
+    def data(self, name: str) -> bytes:
+        """The bytes of one document, read once; raise `ContentError` where they cannot be read."""
+        if name not in self._data:
+            source, path = self.find(name)
+            root = next(root for kind, root in self.roots if kind == source)
+            try:
+                self._data[name] = read_content(path, root.parent if source == "project" else None)
+            except OSError as error:
+                raise ContentError(
+                    f"{path} cannot be read: {error.strerror}.", "Fix its permissions and run again."
+                ) from None
+        return self._data[name]
+
+    def load(self, name: str) -> ContentFile:
+        """Read one document; raise `ContentError` naming file, line and column of what is wrong."""
+        if name not in self._loaded:
+            self._loaded[name] = _document(name, self.find(name)[1], self.data(name))
+            self.opened.append(name)
+        return self._loaded[name]
+
+    def read(self, name: str, schema: type[MODEL]) -> tuple[MODEL, str]:
+        """Load a document whose keys are those of `schema`; return (its values, its body)."""
+        document = self.load(name)
+        return checked(schema, document.meta, document.path), document.body
+
+    def template(self, name: str) -> Template:
+        """The template of a document's body, compiled once; raise `ContentError` naming file and line."""
+        if name not in self._templates:
+            document = self.load(name)
+            from jinja2 import TemplateSyntaxError
+
+            try:
+                self._templates[name] = self._jinja.compiled(document.body)
+            except TemplateSyntaxError as error:
+                where = f"{document.path}: line {document.first_line + error.lineno - 1}"
+                raise ContentError(f"{where}: {error.message}", FIX) from None
+        return self._templates[name]
+
+    def render(self, name: str, values: Mapping[str, Any], block: str = "") -> str:
+        """Render a document's body (or one `{% block %}` of it) with `values`; raise `ContentError`."""
+        template, document = self.template(name), self.load(name)
+        if block and block not in template.blocks:
+            raise ContentError(f"{document.path} has no block called {block}.", FIX)
+        write = template.blocks[block] if block else template.root_render_func
+        self._jinja.refill()
+        try:
+            return "".join(write(template.new_context(dict(values)))).strip()
+        except Exception as error:  # whatever the expressions of a template can raise
+            frames = traceback.extract_tb(error.__traceback__)
+            lines = [frame.lineno for frame in frames if frame.filename == "<template>" and frame.lineno]
+            number = template.get_corresponding_lineno(lines[-1]) + document.first_line - 1 if lines else 1
+            raise ContentError(f"{document.path}: line {number}: {error}", FIX) from None
+
+    @cached_property
+    def _jinja(self) -> Sandbox:
+        from cdo.security.template_sandbox import Sandbox
+
+        # Prompts are plain text for a model: there is no markup to escape.
+        return Sandbox({"within": within, "attribute": attribute, "line": line})
+
+
+def _document(name: str, path: Path, data: bytes) -> ContentFile:
+    from cdo.formats import strict_yaml
+    from cdo.formats.markdown import line_breaks, split_front_matter
+
+    try:
+        text = line_breaks(data.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise ContentError(f"{path} is not UTF-8 text.", "Convert it to UTF-8 and run again.") from None
+    block, body = (text, "") if path.suffix == ".yaml" else split_front_matter(text)
+    try:
+        meta = strict_yaml.load(block or "", max_bytes=65_536)
+    except strict_yaml.YamlProblem as problem:
+        raise ContentError(f"{path}: {problem}.", FIX) from None
+    if not isinstance(meta, dict | None):
+        raise ContentError(f"{path}: the top level must be a mapping of keys.", FIX)
+    above = text[: max(0, len(text.rstrip("\n")) - len(body))].count("\n")
+    return ContentFile(name, path, meta or {}, body, above + 1)
+
+
+def checked(schema: type[MODEL], values: Mapping[str, Any], path: Path | str) -> MODEL:
+    """Validate `values` of the file `path`; raise `ContentError` naming file, key and allowed keys."""
+    from pydantic import ValidationError
+
+    from cdo.formats.fields import keys_at, worded
+
+    try:
+        return schema.model_validate(dict(values))
+    except ValidationError as error:
+        # A key that is not known explains one that is missing.
+        item = min(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
+    key = ".".join(str(part) for part in item["loc"])
+    allowed = f"Allowed keys: {', '.join(keys_at(schema, item['loc'][:-1]))}."
+    if item["type"] == "extra_forbidden":
+        raise ContentError(f"{path}: `{key}` is not a key it can have.", allowed)
+    if item["type"] == "missing":
+        raise ContentError(f"{path}: `{key}` is missing.", allowed)
+    raise ContentError(f"{path}: `{key}`: {worded(item)}.", allowed)
+
+
+def within(text: str, tag: str) -> str:
+    """`text` such that it cannot close the tag it is shown in."""
+    return re.sub(rf"<(?=[\s/]*{re.escape(tag)}\b)", "‹", text, flags=re.IGNORECASE)
+
+
+def attribute(text: str) -> str:
+    """`text` as it can stand between the quotes of a tag's attribute."""
+    return line(re.sub(r"[<>\"]+", " ", text), 300)
+
+
+def line(text: str, limit: int = 600) -> str:
+    """`text` on one line of at most `limit` characters: it cannot pass for a heading or a rule of the prompt."""
+    text = " ".join(text.split())
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

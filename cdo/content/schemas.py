@@ -1,0 +1,180 @@
+"""What the keys of content files may be (pydantic). Unknown keys are errors, so that typos are found."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from cdo.core.schema import Schema
+from cdo.security.secrets import secret_variable
+
+Count = Annotated[int, Field(ge=1, le=256)]
+WordCount = Annotated[int, Field(ge=50, le=10_000)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+def _band(value: tuple[int, int]) -> tuple[int, int]:
+    if value[0] > value[1]:
+        raise ValueError("the first number must not be above the second")
+    return value
+
+
+# How many requests for tools one reply may have, and in how many rounds.
+Looks = tuple[Annotated[int, Field(ge=0, le=100)], Annotated[int, Field(ge=0, le=20)]]
+Band = Annotated[tuple[Count, Count], AfterValidator(_band)]
+
+
+class Preset(Schema):
+    """`presets/*.yaml`: a row of the presets table (seed 004, section 2), and the roles to start from.
+
+    `width` is [fewest, most] voices a turn; `max_turns` is [after which a further turn must be earned, the
+    cap]; `start` is how many of `roles`, in order, make up the first turn, unless the question fits others better.
+    With `mixed` the voices sit on models of different makers where several are at hand. `looks` is how often a voice
+    may look into the repository in one reply, as [requests, rounds]; without it the numbers of `dispatch/tools.yaml`
+    hold. With `review` a blind draft is corrected by ranked findings and a review. `words` is how long
+    [a voice's reply, FINAL.md] may be.
+    """
+
+    about: str
+    width: Band
+    start: Count
+    max_turns: Band
+    bd: bool
+    skills: Literal["no", "optional", "yes"]
+    team_mode: Literal["subagents", "team"]
+    dashboard: bool
+    adaptive: bool
+    roles: tuple[str, ...]
+    mixed: bool = False
+    mode: str | None = None
+    review: bool = False
+    words: tuple[WordCount, WordCount] = (500, 900)
+    looks: Looks | None = None
+
+
+class Role(Schema):
+    """`templates/roles/*.md`: a method and an evidence duty; the body is the charge.
+
+    `method` is one sentence of about twelve words. A question that holds one of `tags` may seat the role in the first
+    turn; `part` says what a first turn may not lose: who argues from evidence, and who attacks.
+    `length` multiplies the words that the preset gives a voice.
+    """
+
+    title: str
+    method: str
+    evidence: str
+    tags: tuple[str, ...]
+    length: Annotated[float, Field(gt=0, le=4)] = 1.0
+    part: Literal["evidence", "critique", ""] = ""
+
+
+class Prompt(Schema):
+    """A document that words a call: blocks `system`, `shared` (the same for a whole batch) and `own`."""
+
+    purpose: str
+    load_when: str
+    kind: Literal["agent", "synthesis", "findings", "review", "final", "cabal"]
+
+
+class Criteria(Schema):
+    """The thresholds by which a deliberation ends, pauses or is tested."""
+
+    exit_confidence: Share
+    quiet_turns: Count
+    agreement_flag: Share
+    confidence_drop: Share
+    severe: Annotated[int, Field(ge=1, le=10)]
+
+
+class ConfidenceCaps(Schema):
+    """What facts on record leave of a stated confidence (see `convergence.bounded`)."""
+
+    open_tension: Share = 0.79
+    severe_objection: Share = 0.79
+    missing_voice: Share = 0.9
+    unverified: Share = 0.5
+
+
+class Convergence(Criteria):
+    """`engine/convergence.md`: the criteria that code applies; the body tells the synthesiser about them."""
+
+    purpose: str
+    load_when: str
+    bounds: ConfidenceCaps
+
+
+class ComplexityPoints(Schema):
+    """How much each sign of complexity counts; a list is indexed by how many there are, its last entry for more."""
+
+    length: dict[int, float]
+    questions: Annotated[tuple[float, ...], Field(min_length=1)]
+    open_task: float
+    open_question: float
+    fields: Annotated[tuple[float, ...], Field(min_length=1)]
+    wide: Annotated[tuple[float, ...], Field(min_length=1)]
+    no_known_word: float
+    narrow: dict[str, float]
+
+
+class Complexity(Schema):
+    """`engine/complexity.yaml`: by which words and points a preset is picked when none is named.
+
+    Each table maps a label to patterns, separated by commas. `thresholds` names presets in the order of their scores.
+    """
+
+    purpose: str
+    load_when: str
+    thresholds: Annotated[dict[str, float], Field(min_length=1)]
+    full_needs_fields: int
+    below_full: float
+    points: ComplexityPoints
+    narrow: dict[str, str]
+    open: dict[str, str]
+    wide: dict[str, str]
+    fields: dict[str, str]
+    english: str
+
+
+class Price(Schema):
+    """US dollars for a million tokens."""
+
+    input: Annotated[float, Field(ge=0)]
+    output: Annotated[float, Field(ge=0)]
+    cached: Annotated[float, Field(ge=0)] | None = None
+
+
+def _of_key(name: str) -> str:
+    """The name of a variable whose value is kept out of files; raise `ValueError` for any other."""
+    if not secret_variable(name):
+        raise ValueError("a variable that holds a key is called so, as in NAME_API_KEY: then its value is redacted")
+    return name
+
+
+class Provider(Schema):
+    """One provider, under its litellm prefix.
+
+    With a `url` it speaks the Chat Completions protocol and is called directly; without one it is reached
+    through litellm. `url_env` and `key_env` name the variables that override the address and hold the key
+    (first set one wins; what holds a key must be called so); `cap` is the name of the field that bounds a reply;
+    `usage` whether it understands `stream_options`; `price` is given where calls cost nothing; `model` is its
+    default; `window` counts the tokens that its models can read, where nothing else tells.
+    """
+
+    url: str = ""
+    url_env: tuple[str, ...] = ()
+    key_env: tuple[Annotated[str, AfterValidator(_of_key)], ...] = ()
+    key: Literal["required", "optional"] = "required"
+    cap: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    usage: bool = True
+    model: str = ""
+    price: Price | None = None
+    window: Annotated[int, Field(ge=1024)] | None = None
+
+
+class Providers(Schema):
+    """`dispatch/providers.yaml`: the table of providers, in order of preference."""
+
+    purpose: str
+    load_when: str
+    providers: dict[str, Provider]

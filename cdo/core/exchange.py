@@ -1,0 +1,149 @@
+"""One exchange with a provider: request, response, faults, and the interface of providers. Pure."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+OnText: TypeAlias = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A model's wish to use a tool; `arguments` is the JSON text as the model wrote it."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message of a request. `shared` counts the leading characters a whole batch has in common."""
+
+    role: str
+    text: str
+    shared: int = 0
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+
+
+@dataclass(frozen=True)
+class Thread:
+    """A conversation that a command-line agent keeps itself: its id there, and what it has used in all so far."""
+
+    id: str
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request, ready to send. `max_tokens` bounds the reply; `grammar` is GBNF or "".
+
+    `thread` is a conversation to go on with, where the backend can; `keep` asks it to keep this one for later.
+    """
+
+    model: str
+    messages: tuple[Message, ...]
+    max_tokens: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    grammar: str = ""
+    tools: tuple[Mapping[str, Any], ...] = ()
+    thread: Thread | None = None
+    keep: bool = False
+
+
+class Finish(enum.StrEnum):
+    """Why a provider says a reply ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    REFUSAL = "refusal"
+    TOOLS = "tool_calls"
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens of one exchange as counted by the provider, or estimated when `measured` is false.
+
+    `cost` is in US dollars; None means that the price is not known, which is never the same as zero.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost: float | None = None
+    measured: bool = True
+
+
+@dataclass(frozen=True)
+class Response:
+    """One complete answer: the provider's own end was seen. `usage` is None where it reported none."""
+
+    text: str
+    finish: Finish = Finish.STOP
+    usage: Usage | None = None
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    thread: Thread | None = None
+
+
+class Fault(enum.StrEnum):
+    """The closed list of ways an exchange can fail; the runner's policy is a table over it."""
+
+    RATE_LIMITED = "rate-limited"
+    OVERLOADED = "overloaded"  # 5xx, 529, 408, 409: the provider's trouble, passing
+    NETWORK = "network"  # no connection, reset
+    TIMEOUT = "timeout"  # one of our own deadlines
+    TRUNCATED = "truncated"  # the stream ended before the provider said so
+    MALFORMED = "malformed"  # bytes that are not the protocol
+    OVERFLOW = "overflow"  # the prompt is longer than the model's window
+    EMPTY = "empty"  # a complete answer with no text
+    LENGTH = "length"  # cut by the token cap
+    REFUSED = "refused"  # refusal or content filter
+    REJECTED = "rejected"  # 400, 404, 422: this request will never work
+    DENIED = "denied"  # 401, 402, 403: this key will never work
+    CRASHED = "crashed"  # a child process died
+    INVALID = "invalid"  # the reply does not follow its format
+
+
+class BackendError(Exception):
+    """An exchange failed. `retry_after` is the provider's wish in seconds, if it stated one.
+
+    `usage` is what the provider reported before failing: it is charged all the same.
+    """
+
+    def __init__(
+        self,
+        fault: Fault,
+        message: str,
+        *,
+        retry_after: float | None = None,
+        usage: Usage | None = None,
+        text: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.fault = fault
+        self.message = message
+        self.retry_after = retry_after
+        self.usage = usage
+        self.text = text
+
+
+class Backend(Protocol):
+    """Turns one request into one response. Holds no policy: no retry, no budget, no parsing of replies.
+
+    `on_text` is called with each piece of the reply as it arrives (with "" for other signs of life), so
+    that the runner can show progress and watch its deadlines. `streams` is false where the answer comes in
+    one piece, so that only the total deadline applies. Raises `BackendError`.
+    """
+
+    streams: bool
+
+    async def complete(self, request: Request, on_text: OnText) -> Response: ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,94 @@
+"""What requests took, added up: calls, tokens, dollars, seconds. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from cdo.core.exchange import Usage
+from cdo.core.formatting import money
+
+
+@dataclass(frozen=True)
+class TotalUsage:
+    """How many requests, tokens in and out, dollars, requests of unknown price, and seconds waited."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+    unpriced: int = 0
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> TotalUsage:
+        """What one recorded exchange took; without usage it was not charged for."""
+        usage = record.get("usage")
+        used = Usage(usage["input_tokens"], usage["output_tokens"]) if usage else None
+        return replace(cls.one(used, record.get("cost")), seconds=float(record.get("seconds", 0.0)))
+
+    @classmethod
+    def one(cls, usage: Usage | None, cost: float | None) -> TotalUsage:
+        """One request and what it took: no `usage` is nothing charged, no `cost` an unknown price."""
+        if usage is None:
+            return cls(1)
+        return cls(1, usage.input_tokens, usage.output_tokens, cost or 0.0, int(cost is None))
+
+    def __add__(self, other: TotalUsage) -> TotalUsage:
+        return TotalUsage(
+            self.calls + other.calls,
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cost + other.cost,
+            self.unpriced + other.unpriced,
+            self.seconds + other.seconds,
+        )
+
+    def __sub__(self, other: TotalUsage) -> TotalUsage:
+        return self + TotalUsage(
+            -other.calls,
+            -other.input_tokens,
+            -other.output_tokens,
+            -other.cost,
+            -other.unpriced,
+            -other.seconds,
+        )
+
+    def record(self) -> dict[str, Any]:
+        """As a session records it: without the seconds, which differ each time."""
+        return {key: value for key, value in asdict(self).items() if key != "seconds"}
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in and out."""
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def known_cost(self) -> float | None:
+        """Dollars, or None while a price is unknown: unknown is never zero."""
+        return None if self.unpriced else round(self.cost, 9)
+
+    @property
+    def price(self) -> str:
+        """The cost in words, "" where nothing was charged for; what is not known of it is a question mark."""
+        if self.unpriced:
+            return f"{money(self.cost)} + ?" if self.cost else money(None)
+        return money(self.cost) if self.tokens or self.cost else ""
+
+
+NOTHING = TotalUsage()
+
+
+def totals(records: Iterable[Mapping[str, Any]]) -> TotalUsage:
+    """What the recorded exchanges and nested sessions used.
+
+    Exchanges that a fork took along (`from`) were paid for by another session.
+    """
+    found = NOTHING
+    for record in records:
+        if record["kind"] == "exchange" and not record.get("from"):
+            found += TotalUsage.of(record)
+        elif record["kind"] == "nested":
+            found += TotalUsage(**record["used"])
+    return found

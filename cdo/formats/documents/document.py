@@ -1,0 +1,409 @@
+"""The documents that a run may end with, such as a decision record: what they must hold, and how that is checked.
+
+Pure: text in, data out. A document's prompt (`templates/documents/*.md`) says which sections and which fenced blocks
+it must have; what stands in a block is read by the parser that the prompt names.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from cdo.core.steps import InvalidReply
+from cdo.formats import gbnf, strict_yaml
+from cdo.formats.documents.c4 import C4Model, c4, c4_shape, drawings
+from cdo.formats.documents.worksheets import FILLED, UtilityTree, WorkBreakdown, atam, atam_shape, wbs, wbs_shape
+from cdo.formats.fields import Block, Line, Strings, Tolerant, load, too_long, validate
+from cdo.formats.markdown import (
+    MAX_FRONT_MATTER,
+    closed,
+    fences,
+    front_matter,
+    heading_key,
+    headings,
+    split_front_matter,
+    unwrap,
+)
+
+LEFT_OUT = "Nothing was written here."
+MINORITY = "minority report"
+DRAWN = "DIAGRAMS"  # the stem of the file with the diagrams of a C4 model
+_TAKEN = ("FINAL", "DRAFT", "REVIEW", "FINDINGS", DRAWN)
+
+
+# -- content files ---------------------------------------------------------------------------------
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
+
+
+class Section(Block):
+    """A section that a document must have, under `name` or an alias; a `vital` one is never left out."""
+
+    name: Line
+    aliases: Strings = ()
+    level: Annotated[int, Field(ge=2, le=3)] = 2
+    vital: bool = False
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The forms in which its heading may be found."""
+        return tuple(heading_key(name) for name in (self.name, *self.aliases))
+
+    @property
+    def heading(self) -> str:
+        """Its line in the document."""
+        return f"{'#' * self.level} {self.name}"
+
+
+@dataclass(frozen=True)
+class _BlockChecker:
+    """How a fenced block is read, where it stands behind so many lines, and a small model's shape of it."""
+
+    read: Callable[[str, int], C4Model | UtilityTree | WorkBreakdown]
+    shape: Callable[[], str]
+
+
+CHECKERS = {
+    "c4": _BlockChecker(c4, c4_shape),
+    "atam-tree": _BlockChecker(atam, atam_shape),
+    "wbs": _BlockChecker(wbs, wbs_shape),
+}
+
+
+def _checker(name: str) -> str:
+    if name not in CHECKERS:
+        raise ValueError(f"must be one of {', '.join(CHECKERS)}")
+    return name
+
+
+class FencedBlock(Block):
+    """The one fenced block that a section must have: its language (or another name of it), and who reads it."""
+
+    section: Line
+    languages: Annotated[tuple[Name, ...], Field(min_length=1, max_length=8)]
+    checker: Annotated[str, AfterValidator(_checker)]
+
+
+class DocumentShape(Block):
+    """What a document consists of.
+
+    `front_matter` names the keys that it starts with; `minority` the section that must point to the minority reports.
+    """
+
+    sections: Annotated[
+        tuple[
+            Annotated[Section, BeforeValidator(lambda item: {"name": item} if isinstance(item, str) else item)], ...
+        ],
+        Field(min_length=1, max_length=32),
+    ]
+    blocks: Annotated[tuple[FencedBlock, ...], Field(max_length=8)] = ()
+    front_matter: Literal["", "madr"] = ""
+    minority: str = ""
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> DocumentShape:
+        names = {section.name for section in self.sections}
+        for name in (*(block.section for block in self.blocks), *([self.minority] if self.minority else [])):
+            if name not in names:
+                raise ValueError(f"`{name}` is not the name of one of its sections")
+        return self
+
+
+def _stem(value: str) -> str:
+    if not re.fullmatch(r"[A-Z][A-Z0-9]{1,15}", value) or value in _TAKEN:
+        raise ValueError(f"must be of 2 to 16 capital letters and digits, and not {', '.join(_TAKEN)}")
+    return value
+
+
+def _pattern(value: str) -> str:
+    if value and not re.fullmatch(r"[A-Za-z0-9-]*N+-slug\.md", value):
+        raise ValueError("must be a file name such as NNNN-slug.md")
+    return value
+
+
+class DocumentPrompt(Block):
+    """`templates/documents/*.md`: a document that is written when the result stands, and the prompt for it.
+
+    `file` is its stem in the session; `target` the pattern of its name where it is copied into a folder of numbered
+    records ("" where it is not).
+    """
+
+    purpose: str
+    load_when: str
+    kind: Literal["document"]
+    file: Annotated[str, AfterValidator(_stem)]
+    target: Annotated[str, AfterValidator(_pattern)] = ""
+    format: DocumentShape
+
+
+class DecisionHead(Tolerant):
+    """The front matter of a decision record (MADR). Only a person accepts a decision; code fills in the date."""
+
+    status: Literal["proposed"] = "proposed"
+    decision_makers: Annotated[Strings, FILLED, Field(alias="decision-makers")]
+    consulted: Strings = ()
+    informed: Strings = ()
+
+
+# -- checking a document ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DocumentData:
+    """What was read of a document: its title, the sections it has, and its blocks in the order of the prompt's."""
+
+    title: str
+    sections: tuple[str, ...]
+    blocks: tuple[C4Model | UtilityTree | WorkBreakdown, ...]
+
+    @cached_property
+    def drawn(self) -> dict[str, str]:
+        """The files that code makes of the blocks, by name."""
+        return {f"{DRAWN}.md": drawings(block) for block in self.blocks if isinstance(block, C4Model)}
+
+
+class _Page:
+    """A document's lines, those of its front matter blanked, and where its sections stand."""
+
+    def __init__(self, text: str) -> None:
+        self.front, body = split_front_matter(text)
+        above = text[: len(text) - len(body)].count("\n") if self.front is not None else 0
+        self.lines = [""] * above + text.split("\n")[above:]
+        self.marks = headings(self.lines)
+        self.fences = fences(self.lines)
+
+    def title(self, sections: Sequence[Section]) -> str:
+        """The first heading after a single `#` that is none of the sections; "" where there is none."""
+        taken = {key for section in sections for key in section.keys}
+        for number, _, key in self.marks:
+            found = re.match(r" {0,3}#[ \t]+(.*?)[ \t#]*$", self.lines[number])
+            if found and key not in taken and found[1]:
+                return found[1]
+        return ""
+
+    def place(self, section: Section) -> tuple[int, int] | None:
+        """The line of a section's heading and the one after its last; None where it is missing."""
+        return next(((start, end) for start, end, key in self.marks if key in section.keys), None)
+
+    def text(self, section: Section) -> str:
+        """What stands in a section, headings left out; "" where it is missing."""
+        start, end = self.place(section) or (0, 0)
+        heads = {number for number, *_ in self.marks}
+        return "\n".join(self.lines[number] for number in range(start, end) if number not in heads).strip()
+
+    def blocks(self, section: Section, languages: Sequence[str]) -> list[tuple[str, int]]:
+        """The closed fenced blocks in one of `languages` in a section: (content, how many lines stand above it)."""
+        start, end = self.place(section) or (0, 0)
+        return [
+            ("\n".join(self.lines[fence.start + 1 : fence.end - 1]), fence.start + 1)
+            for fence in self.fences
+            if start <= fence.start < end and fence.closed and fence.language in languages
+        ]
+
+
+@dataclass(frozen=True)
+class DocumentFormat:
+    """A document as its prompt describes it. `dissenters` are roles whose minority reports it must point to."""
+
+    prompt: DocumentPrompt
+    dissenters: tuple[str, ...] = ()
+    name: str = "document"
+
+    @property
+    def _shape(self) -> DocumentShape:
+        return self.prompt.format
+
+    def parse(self, text: str) -> DocumentData:
+        """Return what the document holds; raise `InvalidReply` with everything that is wrong."""
+        too_long(text)
+        page = _Page(unwrap(text))
+        problems = self._head(page)
+        title = page.title(self._shape.sections)
+        if not title:
+            problems.append("The document needs a title: a line that begins with `# `, before its sections.")
+        for section in self._shape.sections:
+            if page.place(section) is None:
+                problems.append(f"The section `{section.heading}` is missing.")
+            elif not page.text(section):
+                problems.append(f"The section `{section.heading}` is empty.")
+        blocks: list[Any] = []
+        for block in self._shape.blocks:
+            try:
+                blocks.append(self._block(page, block))
+            except InvalidReply as invalid:
+                problems += invalid.problems
+        problems += self._minority(page)
+        if problems:
+            raise InvalidReply(problems)
+        return DocumentData(title, tuple(section.name for section in self._shape.sections), tuple(blocks))
+
+    def _head(self, page: _Page) -> list[str]:
+        if self._shape.front_matter != "madr":
+            return []
+        what = "The front matter"
+        try:
+            head = load(page.front or "", 0, what, MAX_FRONT_MATTER)
+            if not isinstance(head, dict):
+                raise InvalidReply(
+                    ["The document must start with YAML front matter: `---`, status and decision-makers, `---`."]
+                )
+            validate(DecisionHead, head, what)
+        except InvalidReply as invalid:
+            return list(invalid.problems)
+        return []
+
+    def _block(self, page: _Page, block: FencedBlock) -> Any:
+        section = self._section(block.section)
+        found = page.blocks(section, block.languages)
+        if len(found) != 1:
+            raise InvalidReply(
+                [
+                    f"The section `{section.heading}` must have exactly one fenced ```{block.languages[0]} block, "
+                    f"closed by ```; {len(found)} were found."
+                ]
+            )
+        return CHECKERS[block.checker].read(*found[0])
+
+    def _section(self, name: str) -> Section:
+        return next(section for section in self._shape.sections if section.name == name)
+
+    def _minority(self, page: _Page) -> list[str]:
+        """The section that has to point to the minority reports, where it is there and does not."""
+        if not self._shape.minority:
+            return []
+        section = self._section(self._shape.minority)
+        said = _bare(page.text(section))
+        lost = [
+            role
+            for role in self.dissenters
+            if not any(f" {name} " in said for name in (role, role.replace("-", " ")))
+        ]
+        if not said.strip() or (MINORITY in said and not lost):
+            return []  # an empty section has its own sentence
+        whose = f" of {', '.join(lost)}" if lost else ""
+        return [f"The section `{section.heading}` must refer to the {MINORITY}s{whose} in FINAL.md."]
+
+    def repair(self, text: str) -> tuple[str, tuple[str, ...]] | None:
+        """Put in headings and the pointer to the minority reports where they are missing; nothing else is made up."""
+        text = closed(unwrap(text))
+        added: list[str] = []
+        for section in self._shape.sections:
+            page = _Page(text)
+            if not page.text(section):
+                if section.vital:
+                    return None
+                text = self._completed(text, page, section)
+                added.append(f"section {section.name}")
+        if self._minority(page := _Page(text)):
+            section = self._section(self._shape.minority)
+            _, end = page.place(section) or (0, len(page.lines))
+            text = _inserted(text, end, f"{self._pointer()} *(added by cdo)*")
+            added.append("the pointer to the minority reports")
+        try:
+            self.parse(text)
+        except InvalidReply:
+            return None
+        return text, tuple(added)
+
+    def _completed(self, text: str, page: _Page, section: Section) -> str:
+        """`text` with a section that is missing at the end of the one it belongs to, or a note in an empty one."""
+        if place := page.place(section):
+            return _inserted(text, place[1], LEFT_OUT)
+        end = len(page.lines)
+        if section.level > 2:
+            order = self._shape.sections
+            parents = [item for item in order[: order.index(section)] if item.level < section.level]
+            _, end = (page.place(parents[-1]) if parents else None) or (0, end)
+        return _inserted(text, end, f"{section.heading}\n\n{LEFT_OUT}")
+
+    def _pointer(self) -> str:
+        whose = f" ({', '.join(self.dissenters)})" if self.dissenters else ""
+        return f"What spoke against this is in the {MINORITY}s of FINAL.md{whose}."
+
+    def grammar(self) -> str:
+        """Every section with one short line, and each block at its smallest."""
+        parts = []
+        if self._shape.front_matter == "madr":
+            parts.append('"---\\nstatus: proposed\\ndecision-makers: [" quoted "]\\n---\\n\\n"')
+        # The title says what it is, so that it cannot be the heading of a section.
+        parts.append(f'{gbnf.literal(f"# {self.prompt.file}: ")} title "\\n\\n"')
+        for section in self._shape.sections:
+            parts.append(f'{gbnf.literal(section.heading)} "\\n\\n" said "\\n\\n"')
+            if section.name == self._shape.minority:
+                parts.append(gbnf.literal(f"{self._pointer()}\n\n"))
+            for number, block in enumerate(self._shape.blocks):
+                if block.section == section.name:
+                    parts.append(f'{gbnf.literal(f"```{block.languages[0]}")} "\\n" block-{number} "```\\n\\n"')
+        shapes = {
+            f"block-{number}": CHECKERS[block.checker].shape() for number, block in enumerate(self._shape.blocks)
+        }
+        return gbnf.grammar(
+            {
+                "root": " ".join(parts),
+                "title": gbnf.line(12, 60),
+                "said": gbnf.line(20, 110),
+                **({"quoted": gbnf.quoted(4, 40)} if self._shape.front_matter else {}),
+                **shapes,
+            }
+        )
+
+
+def _bare(text: str) -> str:
+    """The words of a text in lower case with one blank before and after each; `critic-2` is one, signs are none."""
+    return f" {' '.join(re.findall(r'[a-z0-9]+(?:-[a-z0-9]+)*', text.lower()))} "
+
+
+def _inserted(text: str, end: int, added: str) -> str:
+    """`text` with a paragraph before line `end`."""
+    lines = text.split("\n")
+    before, after = "\n".join(lines[:end]).rstrip(), "\n".join(lines[end:]).strip("\n")
+    return "\n\n".join([before, added, *([after] if after else [])])
+
+
+# -- decision records in a repository --------------------------------------------------------------
+
+_HEAD_KEYS = ("status", "decision-makers", "consulted", "informed")
+_STATUS = re.compile(r"proposed|rejected|accepted|deprecated|superseded by [^\x00-\x1f]{1,200}")
+_SLUG = 60  # characters of a file name's words
+
+
+def adr_file_name(existing: Sequence[str], title: str, pattern: str = "NNNN-slug.md") -> str:
+    """The name of the next decision record: one more than the highest number among `existing` file names.
+
+    `pattern` is a document's `target`: its N stand for the number, `slug` for the words of the title.
+    """
+    lead, places = re.findall(r"^(.*?)(N+)-slug\.md$", pattern)[0]
+    numbered = re.compile(rf"{re.escape(lead)}([0-9]{{1,9}})(?![0-9]).*\.md", re.DOTALL)
+    numbers = [int(match[1]) for name in existing if (match := numbered.fullmatch(name))]
+    return f"{lead}{max(numbers, default=0) + 1:0{len(places)}}-{_slug(title)}.md"
+
+
+def _slug(title: str) -> str:
+    """The words of a title as they can stand in a file name: ASCII, cut between words where that is possible."""
+    plain = unicodedata.normalize("NFKD", title.replace("ß", "ss")).encode("ascii", "ignore").decode().lower()
+    slug = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
+    if len(slug) > _SLUG:
+        cut = slug[: _SLUG + 1].rpartition("-")[0]
+        slug = cut or slug[:_SLUG]
+    return slug or "decision"
+
+
+def stamped(text: str, date: str) -> str:
+    """A decision record as it is filed: `date` (YYYY-MM-DD) in its front matter, only MADR's own keys beside it.
+
+    `text` is the document, or the session's file of it: what cdo notes about its files stays behind. Raises
+    ValueError where `date` is not a day.
+    """
+    if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", date):
+        raise ValueError(f"not a day: {date}")
+    meta, body = front_matter(unwrap(text))
+    if not _STATUS.fullmatch(str(meta.get("status"))):
+        meta = {**meta, "status": "proposed"}
+    status, *others = (strict_yaml.dump({key: meta[key]}) for key in _HEAD_KEYS if key in meta)
+    return f"---\n{status}date: {date}\n{''.join(others)}---\n\n{body.strip()}\n"

@@ -1,0 +1,266 @@
+"""Markdown as models write it: outer fences, front matter, code fences, headings and sections. Pure text work."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
+
+from frontmatter.default_handlers import YAMLHandler
+
+from cdo.formats import strict_yaml
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+
+MAX_FRONT_MATTER = 65_536  # bytes
+_FRONT_MATTER = YAMLHandler(re.compile(r"^---[ \t]*$", re.MULTILINE))
+
+
+def unwrap(text: str) -> str:
+    """Take off what chat models put around a document: a byte order mark, blank lines, one outer fence."""
+    text = line_breaks(text).lstrip("\ufeff").strip()
+    lines = text.split("\n")
+    first = _FENCE.match(lines[0])
+    if not first or len(lines) < 3 or lines[-1].strip() != first[1]:
+        return text
+    inner, language = lines[1:-1], _language(first)
+    if language in ("yaml", "yml") and not inner[0].startswith("---"):
+        return text  # a lone directive
+    if language in ("", "markdown", "md", "yaml", "yml") and not any(_closes(line, first[1]) for line in inner):
+        return "\n".join(inner).strip()
+    # Fences of the same length inside: they are the document's own if they pair up, the first one with a language.
+    own = fences(inner)
+    nested = own and own[0].language and all(fence.closed for fence in own)
+    return "\n".join(inner).strip() if nested and language in ("markdown", "md") else text
+
+
+def line_breaks(text: str) -> str:
+    """`text` with one kind of line break."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def split_front_matter(text: str) -> tuple[str | None, str]:
+    """Return (the YAML between the two `---` lines, the body); (None, text) where there is none.
+
+    The YAML starts at the end of the first `---`, so that its lines count as those of `text`.
+    """
+    if not _FRONT_MATTER.detect(text):
+        return None, text
+    try:
+        block, body = _FRONT_MATTER.split(text)
+    except ValueError:  # never closed
+        return None, text
+    return block, body.strip("\n")
+
+
+def front_matter(text: str) -> tuple[dict[str, Any], str]:
+    """Return (the keys a reply starts with, its body); all is body where no mapping stands between two `---`."""
+    block, body = split_front_matter(text)
+    try:
+        meta = strict_yaml.load(block or "", max_bytes=MAX_FRONT_MATTER)
+    except strict_yaml.YamlProblem:
+        return {}, text
+    return (dict(meta), body) if isinstance(meta, dict) else ({}, text)
+
+
+_FENCE = re.compile(r"[ \t]{0,3}(`{3,}|~{3,})([^`]*)$")
+_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*)$")
+
+
+@dataclass(frozen=True)
+class Fence:
+    """Fenced code: its first line, the one after its last, its mark and language, and whether it is closed."""
+
+    start: int
+    end: int
+    mark: str
+    language: str
+    closed: bool
+
+
+def fences(lines: Sequence[str]) -> list[Fence]:
+    """The fenced code in `lines`; what is never closed runs to the end."""
+    found: list[Fence] = []
+    start, opened = 0, None
+    for number, line in enumerate(lines):
+        if opened is None:
+            start, opened = number, _FENCE.match(line)
+        elif _closes(line, opened[1]):
+            found.append(Fence(start, number + 1, opened[1], _language(opened), True))
+            opened = None
+    if opened:
+        found.append(Fence(start, len(lines), opened[1], _language(opened), False))
+    return found
+
+
+def _closes(line: str, mark: str) -> bool:
+    match = _FENCE.match(line)
+    return bool(match and match[1].startswith(mark) and not match[2].strip())
+
+
+def _language(mark: re.Match[str]) -> str:
+    return next(iter(mark[2].lower().split()), "")
+
+
+def fenced(text: str, languages: Sequence[str]) -> list[tuple[str, int]]:
+    """The closed code fences whose language is one of `languages`: (content, how many lines stand above it)."""
+    lines = text.split("\n")
+    return [
+        ("\n".join(lines[fence.start + 1 : fence.end - 1]), fence.start + 1)
+        for fence in fences(lines)
+        if fence.closed and fence.language in languages
+    ]
+
+
+def in_fence(text: str, language: str = "") -> str:
+    """`text` as fenced code; the fence is longer than any run of backticks in it."""
+    mark = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    return f"{mark}{language}\n{text}\n{mark}"
+
+
+def headings(lines: Sequence[str]) -> list[tuple[int, int, str]]:
+    """The headings outside fenced code: (number of the line, after which line its section ends, key).
+
+    A section reaches to the next heading of its own or a higher level: what stands under smaller ones is part of it.
+    """
+    code = {number for fence in fences(lines) for number in range(fence.start, fence.end)}
+    marks = [
+        (number, len(match[1]), heading_key(match[2]))
+        for number, line in enumerate(lines)
+        if number not in code and (match := _HEADING.match(line))
+    ]
+    later = range(len(marks))
+    return [
+        (number, next((marks[i][0] for i in later[index + 1 :] if marks[i][1] <= level), len(lines)), key)
+        for index, (number, level, key) in enumerate(marks)
+    ]
+
+
+def sections(text: str) -> dict[str, str]:
+    """Map each heading (its letters, lower case) to the text under it; fenced code is not searched."""
+    return dict(_sections(text))
+
+
+@lru_cache(maxsize=4)
+def _sections(text: str) -> Mapping[str, str]:
+    lines = text.split("\n")
+    found: dict[str, list[str]] = {}
+    for start, end, key in headings(lines):
+        found.setdefault(key, []).extend(lines[start + 1 : end])
+    return {key: "\n".join(under).strip() for key, under in found.items()}
+
+
+def heading_key(heading: str) -> str:
+    """The form in which headings are compared: numbers, signs and blanks do not count."""
+    return re.sub(r"[^a-z]+", "", heading.lower())
+
+
+def closed(text: str) -> str:
+    """`text` with its last code fence closed."""
+    last = fences(text.split("\n"))[-1:]
+    return text if not last or last[0].closed else f"{text}\n{last[0].mark}"
+
+
+# -- what a viewer would act on ----------------------------------------------------------------------
+
+# A link to a file beside this one may stay: it has no scheme, no host, and does not lead upwards.
+_AFAR = r"(?:\((?![\w-](?:[\w/#-]|\.(?!\.))*\))|:)"
+_TAG = re.compile(r"(\\*)<(?=[A-Za-z/!?])")
+_LINK = re.compile(rf"\](\\*)(?={_AFAR})")
+_ACTS = re.compile(rf"(?<!\\)(?:\\\\)*(?:<[A-Za-z/!?]|\]{_AFAR})")
+_PLAIN = re.compile(r"<(?=[A-Za-z/!?])|(?<=\])[(:]|`(?=``)|~(?=~~)|&(?=(?:amp;)*#(?:60|40|58|96|126);)")
+_SPELLED = re.compile(r"&amp;(?=(?:amp;)*#(?:60|40|58|96|126);)|&#(60|40|58|96|126);")
+
+
+def has_active_markup(text: str) -> bool:
+    """Whether there may be something in a Markdown text that a viewer would act on."""
+    return _ACTS.search(text) is not None
+
+
+def neutralise(text: str) -> str:
+    """Markdown in which nothing is an image, a link to afar with a text of its own, or HTML, whoever renders it.
+
+    Backslashes stand before what would begin one; code in it stays as it is, so that a viewer shows what was written.
+    An address that is written out stays one: it hides nothing.
+    """
+    return _changed(text, lambda prose: _LINK.sub(r"]\1\\", _TAG.sub(r"\1\1\\<", prose)))
+
+
+def restore(text: str) -> str:
+    """The Markdown of which `inert` made `text`."""
+    return _changed(text, lambda prose: _LINK.sub(_fewer, _TAG.sub(_half, prose)))
+
+
+def escape_keys(text: str) -> str:
+    """A text of front matter such that who takes that for Markdown finds neither of these in it, nor a fence."""
+    return _PLAIN.sub(lambda match: "&amp;" if match[0] == "&" else f"&#{ord(match[0])};", text)
+
+
+def unescape_keys(text: str) -> str:
+    """The text of which `spelled` made `text`."""
+    return _SPELLED.sub(lambda match: chr(int(match[1])) if match[1] else "&", text)
+
+
+def _half(match: re.Match[str]) -> str:
+    count = len(match[1])
+    return "\\" * (count // 2) + "<" if count % 2 else match[0]
+
+
+def _fewer(match: re.Match[str]) -> str:
+    return f"]{match[1][1:]}"
+
+
+def _changed(text: str, change: Callable[[str], str]) -> str:
+    """`text` with its prose changed, and its code not: that is in the same places before a `change` and after it."""
+    parts, end = [], 0
+    for start, stop in _code(text):
+        parts += [change(text[end:start]), text[start:stop]]
+        end = stop
+    return "".join([*parts, change(text[end:])])
+
+
+def _code(text: str) -> Iterator[tuple[int, int]]:
+    """Where the code is that every reader of Markdown takes for code: fences, and spans where no table can be.
+
+    A span that goes over lines is none for this: HTML at the beginning of a line would end it.
+    """
+    if "`" not in text and "~~~" not in text:
+        return
+    starts = [0, *(match.end() for match in re.finditer("\n", text)), len(text)]
+    for token in _blocks().parse(text):
+        if token.map and token.type in ("fence", "inline"):
+            start, stop = (starts[min(line, len(starts) - 1)] for line in token.map)
+            if token.type == "fence":
+                yield start, stop
+            elif "|" not in text[start:stop]:
+                yield from ((start + left, start + right) for left, right in _spans(text[start:stop]))
+
+
+def _spans(text: str) -> Iterator[tuple[int, int]]:
+    """The code spans of one paragraph: from one run of backticks to the next one that is as long."""
+    runs: dict[int, list[int]] = {}
+    for match in re.finditer("`+", text):
+        runs.setdefault(len(match[0]), []).append(match.start())
+    end = 0
+    for match in re.finditer(r"\\.|`+", text, re.DOTALL):
+        # Within a span a backslash is only a backslash.
+        if match.start() < end or match[0][0] == "\\":
+            continue
+        same = runs.get(len(match[0]), [])
+        at = bisect_right(same, match.start())
+        if at < len(same):
+            end = same[at] + len(match[0])
+            if "\n" not in text[match.start() : end]:
+                yield match.start(), end
+
+
+@cache
+def _blocks() -> MarkdownIt:
+    """A parser of blocks alone, for which HTML and references are text: that is what `inert` makes of them."""
+    from markdown_it import MarkdownIt
+
+    return MarkdownIt("commonmark").disable(["html_block", "reference", "inline"])

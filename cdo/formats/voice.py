@@ -1,0 +1,372 @@
+"""How voices and synthesisers reply, and how that is checked (SPEC "Reply formats"). Pure: text in, data out.
+
+Each format parses the text of one kind of reply into a frozen data block, or raises `InvalidReply` with
+sentences that are sent back to the model as they are. Programs see these blocks and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BeforeValidator, Field
+
+from cdo.core.steps import InvalidReply
+from cdo.formats import gbnf
+from cdo.formats.fields import (
+    Block,
+    Id,
+    Line,
+    RoleName,
+    Share,
+    Strings,
+    Text,
+    Tolerant,
+    as_list,
+    load,
+    number,
+    texts,
+    too_long,
+    twice,
+    validate,
+)
+from cdo.formats.markdown import MAX_FRONT_MATTER, closed, fenced, heading_key, sections, split_front_matter, unwrap
+
+BLOCK = TypeVar("BLOCK", bound=Block)
+
+
+def _or_empty(value: Any) -> Any:
+    return "" if value is None else value
+
+
+def _shortened(value: Any) -> Any:
+    """A position that is a paragraph is cut to what a line may hold: sending it back would cost a whole reply."""
+    text = " ".join(value.split()) if isinstance(value, str) else value
+    return f"{text[:599].rstrip()}…" if isinstance(text, str) and len(text) > 600 else text
+
+
+class Claim(Tolerant):
+    """One checkable statement of a voice, with what it rests on."""
+
+    id: Id
+    text: Text
+    evidence: Strings = ()
+
+
+class Objection(Tolerant):
+    """What a voice holds against an answer; `severity` 1 (quibble) to 10 (must not be done).
+
+    `against` names the claim, option or tension that the objection is aimed at; "" where the voice does not say.
+    """
+
+    id: Id
+    text: Text
+    severity: Annotated[int, BeforeValidator(number), Field(ge=1, le=10)]
+    against: Annotated[str, BeforeValidator(_or_empty), Field(max_length=600)] = ""
+
+
+class AgentData(Tolerant):
+    """The front matter of a voice's reply. Unknown keys are ignored.
+
+    `withdraws` lists ids of the voice's own objections, as the run's ledger numbers them.
+    """
+
+    position: Annotated[Line, BeforeValidator(_shortened)]
+    confidence: Share
+    claims: Annotated[tuple[Claim, ...], BeforeValidator(as_list), Field(max_length=64)] = ()
+    objections: Annotated[tuple[Objection, ...], BeforeValidator(as_list), Field(max_length=64)] = ()
+    changed_because: Text | None = None
+    acknowledged: Strings = ()
+    withdraws: Strings = ()
+
+
+class Note(Block):
+    """A message between turns as the lead or the human writes it: `to` names a teammate."""
+
+    to: RoleName
+    text: Annotated[str, Field(min_length=1, max_length=2000)]
+
+
+class RoleWish(Block):
+    """A role that the directive asks for: by name, or with a charge and skills of its own."""
+
+    name: RoleName
+    charge: Annotated[str, Field(max_length=1000)] = ""
+    skills: Strings = ()
+
+
+def _role_wish(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+TensionStatus = Literal["open", "resolved", "accepted", "outside"]
+MaybeLine = Annotated[str, BeforeValidator(_or_empty), Field(max_length=600)]
+
+
+class TensionWish(Block):
+    """A disagreement as the synthesiser reports it this turn.
+
+    `outside` means that only a fact from outside the run can settle it. `settled_by` says what settled it, or for
+    `outside` who can.
+    """
+
+    id: Id
+    title: Line
+    status: TensionStatus
+    settled_by: MaybeLine = ""
+
+
+class Ruling(Tolerant):
+    """What the synthesiser says of an objection on the ledger: what it is aimed at, and what became of it.
+
+    `leading` is false where it is aimed at something else than the leading answer, and None where it is not said;
+    `why` gives the answer to it.
+    """
+
+    id: Id
+    leading: bool | None = None
+    status: Literal["open", "answered", "ruled"] = "open"
+    why: MaybeLine = ""
+
+
+class Camp(Block):
+    """Voices of a turn that give the same answer, as the synthesiser groups them."""
+
+    position: Line
+    voices: Annotated[tuple[RoleName, ...], BeforeValidator(as_list), Field(max_length=256)]
+
+
+class Directive(Block):
+    """The fenced YAML block of a synthesis: what the next turn should be, and how sure it is.
+
+    `decides` says what in the decision the focus would change, `settle_with` what at hand could settle it;
+    `alternative` is the best answer that is not the leading one. `answer_changed` tells whether the leading answer
+    differs in substance from that of the turn before. `agreement` is computed from `camps`; a stated one is ignored.
+    """
+
+    width: Annotated[int, BeforeValidator(number), Field(ge=1, le=256)]
+    roles: Annotated[
+        tuple[Annotated[RoleWish, BeforeValidator(_role_wish)], ...], BeforeValidator(as_list), Field(max_length=256)
+    ]
+    skills: Strings = ()
+    focus: Annotated[str, BeforeValidator(lambda value: "" if value is None else value), Field(max_length=2000)]
+    decides: MaybeLine = ""
+    settle_with: Annotated[str, BeforeValidator(_or_empty), Field(max_length=100)] = ""
+    alternative: MaybeLine = ""
+    answer_changed: bool | None = None
+    confidence: Share
+    exit_ready: bool
+    agreement: Share | None = None
+    tensions: Annotated[tuple[TensionWish, ...], BeforeValidator(as_list), Field(max_length=64)] = ()
+    gaps: Strings = ()
+    camps: Annotated[tuple[Camp, ...], BeforeValidator(as_list), Field(max_length=64)] = ()
+    messages: Annotated[tuple[Note, ...], BeforeValidator(as_list), Field(max_length=16)] = ()
+    objections: Annotated[tuple[Ruling, ...], BeforeValidator(as_list), Field(max_length=128)] = ()
+
+
+REQUIRED = ("camps", "tensions", "gaps")  # an empty list is an answer, a missing key is none
+
+
+def grouped(camps: Sequence[Camp], answers: Mapping[str, str]) -> tuple[Camp, ...]:
+    """The camps of the voices in `answers`, the largest first. Each voice counts once.
+
+    A voice that no camp names is a camp of its own, with its answer.
+    """
+    left, found = dict(answers), list[Camp]()
+    for camp in camps:
+        if names := tuple(name for name in dict.fromkeys(camp.voices) if left.pop(name, None)):
+            found.append(Camp(position=camp.position, voices=names))
+    found += [Camp(position=answer, voices=(name,)) for name, answer in left.items()]
+    return tuple(sorted(found, key=lambda camp: -len(camp.voices)))
+
+
+def leading(camps: Sequence[Camp]) -> str:
+    """The answer of the first of `camps`, the largest first; "" where it is no larger than the second, or none is."""
+    sizes = [len(camp.voices) for camp in camps]
+    return camps[0].position if sizes and (len(sizes) == 1 or sizes[0] > sizes[1]) else ""
+
+
+def agreement(camps: Sequence[Camp], voices: Sequence[str]) -> float | None:
+    """The share of `voices` in the largest camp; None where fewer than two voices spoke."""
+    if len(voices) < 2:
+        return None
+    return len(grouped(camps, {name: name for name in voices})[0].voices) / len(voices)
+
+
+# -- formats ---------------------------------------------------------------------------------------
+
+
+_PLACEHOLDER = re.compile(r"<[a-z][^<>]{3,200}>")
+
+
+def placeholders(data: Block) -> list[str]:
+    """A sentence for each value that is a placeholder of the prompt, such as `<your answer, one line>`."""
+    found = dict.fromkeys(text for _, text in texts(data.model_dump()) if _PLACEHOLDER.fullmatch(text.strip()))
+    return [f"`{text[:80]}` is a placeholder of the format: put your own value there." for text in found]
+
+
+def head(model: type[BLOCK], text: str) -> BLOCK:
+    """The front matter that a reply must begin with, as a block of kind `model`; raise `InvalidReply`."""
+    too_long(text)
+    block, _ = split_front_matter(unwrap(text))
+    if block is None:
+        raise InvalidReply(["The reply must start with YAML front matter: a line `---`, the keys, a line `---`."])
+    return validate(model, load(block, 0, "The front matter", MAX_FRONT_MATTER), "The front matter")
+
+
+@dataclass(frozen=True)
+class AgentFormat:
+    """A voice's reply: YAML front matter (`AgentData`), then Markdown."""
+
+    name: str = "agent"
+
+    def parse(self, text: str) -> AgentData:
+        """Return the front matter; raise `InvalidReply`."""
+        data = head(AgentData, text)
+        problems = [
+            *placeholders(data),
+            *twice([claim.id for claim in data.claims], "claims: the id"),
+            *twice([objection.id for objection in data.objections], "objections: the id"),
+        ]
+        if problems:
+            raise InvalidReply(problems)
+        return data
+
+    def repair(self, text: str) -> tuple[str, tuple[str, ...]] | None:
+        """Nothing: a voice whose reply cannot be read is a missing voice."""
+        return None
+
+    def grammar(self) -> str:
+        """Front matter with one position, two claims and at most one objection, then short prose."""
+        claim = '"  - id: c{0}\\n    text: " quoted "\\n    evidence: [" quoted "]\\n"'
+        return gbnf.grammar(
+            {
+                "root": '"---\\nposition: " quoted "\\nconfidence: " number "\\nclaims:\\n" '
+                f'{claim.format(1)} ({claim.format(2)})? objection? "---\\n\\n" prose',
+                "objection": '"objections:\\n  - id: o1\\n    text: " quoted "\\n    severity: " [1-9] "\\n"',
+                "quoted": gbnf.quoted(16, 120),
+                "number": gbnf.number01(),
+                "prose": gbnf.text(80, 500),
+            }
+        )
+
+
+MAX_DIRECTIVE = 16_384  # bytes
+SYNTHESIS_SECTIONS = (
+    "Common ground",
+    "Tensions",
+    "Gaps",
+    "Surprises",
+    "Anti-groupthink",
+    "Next turn directive",
+)
+
+
+@dataclass(frozen=True)
+class SynthesisFormat:
+    """The synthesis: six sections, the last with exactly one fenced `yaml` block (`Directive`).
+
+    `width` is the band the grammar holds a small model to; `roles` are names it may pick from; `voices` are those
+    of the turn, from whose camps the agreement is computed.
+    """
+
+    width: tuple[int, int] = (1, 9)
+    roles: tuple[str, ...] = ("architect", "critic")
+    voices: tuple[str, ...] = ()
+    name: str = "synthesis"
+
+    def parse(self, text: str) -> Directive:
+        """Return the directive; raise `InvalidReply` with everything that is wrong."""
+        too_long(text)
+        text = unwrap(text)
+        problems: list[str] = []
+        try:
+            directive = self._directive(text)
+        except InvalidReply as invalid:
+            problems += invalid.problems
+        problems += [f"The section `## {name}` is missing." for name in self._absent(text)]
+        if problems:
+            raise InvalidReply(problems)
+        return directive
+
+    def _directive(self, text: str) -> Directive:
+        blocks = fenced(text, ("yaml", "yml"))
+        if len(blocks) != 1:
+            raise InvalidReply(
+                [f"There must be exactly one fenced ```yaml block, closed by ```; {len(blocks)} were found."]
+            )
+        keys = load(*blocks[0], "The directive", MAX_DIRECTIVE)
+        if isinstance(keys, dict):
+            keys = {key: value for key, value in keys.items() if key != "agreement"}  # code counts it
+        directive = validate(Directive, keys, "The directive")
+        voices = self.voices or tuple(name for camp in directive.camps for name in camp.voices)
+        directive = directive.model_copy(update={"agreement": agreement(directive.camps, voices)})
+        problems = [
+            *(
+                f"The directive: `{key}` is missing: an empty list is an answer."
+                for key in REQUIRED
+                if key not in keys
+            ),
+            *placeholders(directive),
+            *twice([tension.id for tension in directive.tensions], "tensions: the id"),
+            *twice([role.name for role in directive.roles], "roles: the name"),
+        ]
+        if problems:
+            raise InvalidReply(problems)
+        return directive
+
+    def _absent(self, text: str) -> list[str]:
+        have = sections(text)
+        return [name for name in SYNTHESIS_SECTIONS if heading_key(name) not in have]
+
+    def repair(self, text: str) -> tuple[str, tuple[str, ...]] | None:
+        """Put in the headings that are missing, where the directive itself is sound."""
+        text = closed(unwrap(text))
+        absent = self._absent(text)
+        repaired = "\n\n".join([text, *(f"## {name}\n\n(Left out by the synthesiser.)" for name in absent)])
+        try:
+            self.parse(repaired)
+        except InvalidReply:
+            return None
+        return repaired, tuple(f"section {name}" for name in absent)
+
+    def grammar(self) -> str:
+        """Every section with one or two short lines, and a directive within the band."""
+        low, high = self.width
+        heads = " ".join(f'"## {name}\\n\\n" points' for name in SYNTHESIS_SECTIONS[:-1])
+        # Each place picks from names of its own, so that no role comes twice.
+        places = min(max(low, 1), high, 3, len(self.roles))
+        picks = ' ", " '.join(f"role-{number}" for number in range(places))
+        return gbnf.grammar(
+            {
+                "root": f'{heads} "## Next turn directive\\n\\n```yaml\\n" directive "```\\n"',
+                "points": 'point point? "\\n"',
+                "point": f'"- " {gbnf.line(20, 140)} "\\n"',
+                "directive": '"width: " width "\\nroles: [" roles "]\\nskills: []\\nfocus: " quoted '
+                '"\\nconfidence: " number "\\nexit_ready: " bool '
+                '"\\ntensions: [" tension? "]\\ngaps: [" quoted? "]\\ncamps: [" camps "]\\n"',
+                "width": gbnf.choice([str(n) for n in range(low, min(high, low + 8) + 1)]),
+                "roles": picks,
+                **{f"role-{number}": gbnf.choice(self.roles[number::places]) for number in range(places)},
+                "bool": gbnf.choice(["true", "false"]),
+                "camps": self._camps(),
+                "tension": '"{id: T1, title: " quoted ", status: " status "}"',
+                "status": gbnf.choice(["open", "resolved", "accepted"]),
+                "quoted": gbnf.quoted(12, 100),
+                "number": gbnf.number01(),
+            }
+        )
+
+    def _camps(self) -> str:
+        """All voices in one camp, or one camp for each: no grammar can hold a model to a partition."""
+        if not self.voices:
+            return '""'
+
+        def camp(names: Sequence[str]) -> str:
+            told = f", voices: [{', '.join(names)}]" + "}"
+            return f"{gbnf.literal('{position: ')} quoted {gbnf.literal(told)}"
+
+        each = ' ", " '.join(camp([name]) for name in self.voices)
+        return f"({camp(self.voices)}) | ({each})" if len(self.voices) > 1 else each

@@ -1,0 +1,354 @@
+"""The library of past runs: what there is to know of every session in a folder.
+
+The files are the truth. An SQLite file in the user's cache remembers what was read of them, so that only sessions
+that changed are read again; where it cannot be used (locked, damaged, not writable) the same is done in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from cdo.core.errors import CdoError, SessionError
+from cdo.core.mission_names import CHAIR, ENVOY, MODE, WATCHDOG, round_of
+from cdo.core.usage import TotalUsage
+from cdo.session.atomic_files import closing as released
+from cdo.session.atomic_files import encodable, open_directory, signature
+from cdo.session.records import PREFIX, locked, sessions
+
+if TYPE_CHECKING:
+    from cdo.session.reader import SessionReader
+
+VERSION = 3
+_PATIENCE = 1.0  # seconds that another process is waited for
+_SETTLED = 2.0  # seconds; what changed more recently may change again within one tick of the file system's clock
+_DAMAGED = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_TAIL = 2**15  # bytes of a journal in which its last event stands
+_AFTERWARDS = ("content", "note")  # events that tell nothing of how a run stands
+_WATCHED = ("", "session.yaml", "00-input.md", "FINAL.md", "calls")
+_OF_ROUND = re.compile(r"r([0-9]{1,6})-([a-z]+)(?:-(operative-[0-9]+))?(?:-.*)?")
+_AGENTS = {"bootstrap": CHAIR, "plan": CHAIR, "inspect": WATCHDOG, "present": ENVOY}
+_TABLE = """
+CREATE TABLE sessions (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE, signature TEXT, row TEXT, paid TEXT, searchable INTEGER
+)"""
+_SAVE = """
+INSERT INTO sessions (name, signature, row, paid, searchable) VALUES (?, ?, ?, ?, 0)
+ON CONFLICT (name) DO UPDATE SET
+    signature = excluded.signature, row = excluded.row, paid = excluded.paid, searchable = 0"""
+
+Found = TypeVar("Found")
+
+
+class Paid(NamedTuple):
+    """One recorded exchange, as costs are summed. `cost` is in dollars; `unpriced` is 1 where its price is unknown.
+
+    `turn` is None outside of turns; a mission's are its rounds, and its roles are its agents. `shared` tells that a
+    fork took it over from the session that paid for it.
+    """
+
+    call: str
+    kind: str
+    role: str
+    turn: int | None
+    model: str
+    started: str
+    shared: bool
+    tokens: int
+    cost: float
+    unpriced: int
+
+
+@dataclass(frozen=True)
+class IndexEntry:
+    """What is known of one session: its row as `rows` gives it, and what it paid for."""
+
+    row: dict[str, Any]
+    paid: tuple[Paid, ...] = ()
+
+
+# A row, and what was paid where it was just read; None where the index has it.
+_Fresh = tuple[dict[str, Any], tuple[Paid, ...] | None]
+
+
+# -- what there is ---------------------------------------------------------------------------------
+
+
+def rows(out: Path) -> list[dict[str, Any]]:
+    """All sessions of a folder, newest first; a damaged one says so under `status`, and why under `problem`."""
+    return indexed(out, lambda db: [row for row, _ in refreshed(db, out).values()])
+
+
+def entries(out: Path) -> list[IndexEntry]:
+    """The same with what each session paid for."""
+
+    def read(db: sqlite3.Connection) -> list[IndexEntry]:
+        found = refreshed(db, out)
+        kept = dict(db.execute("SELECT name, paid FROM sessions"))
+        return [
+            IndexEntry(row, tuple(Paid(*item) for item in json.loads(kept[key])) if paid is None else paid)
+            for key, (row, paid) in found.items()
+        ]
+
+    return indexed(out, read)
+
+
+def entry(path: Path) -> IndexEntry:
+    """What there is to know of one session, read from its files; a damaged one as `rows` has it."""
+    return _placed(_safely(path), path)
+
+
+def look(archive: SessionReader) -> IndexEntry:
+    """The same of a session wherever it is kept; raise `SessionError` when it is damaged."""
+    from cdo.session.reader import SessionFolder
+
+    found = _checked(archive)
+    if isinstance(archive, SessionFolder):
+        return _placed(found, archive.path)
+    return IndexEntry({"session": archive.name, "path": archive.place, **found.row}, found.paid)
+
+
+def _safely(path: Path) -> IndexEntry:
+    from cdo.session.reader import SessionFolder
+
+    try:
+        return _checked(SessionFolder(path))
+    except CdoError as error:
+        return IndexEntry({"status": "damaged", "problem": error.message})
+
+
+def _checked(archive: SessionReader) -> IndexEntry:
+    try:
+        return _read(archive)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        why = f"{archive.place} holds records that this version of cdo cannot read."
+        raise SessionError(why, "Update cdo.") from None
+
+
+def _read(archive: SessionReader) -> IndexEntry:
+    from cdo.history.history import spent_by
+    from cdo.session.session_file import read_frozen
+
+    frozen = read_frozen(archive.text("session.yaml"), Path(archive.place))
+    records = archive.records()
+    used = sum(spent_by(records)[0].values(), TotalUsage())
+    plan = frozen.plan
+    row: dict[str, Any] = {"created": frozen.created, "preset": plan.preset, "mode": plan.mode}
+    row |= {"modifiers": list(plan.modifiers), "domain": plan.domain, "models": list(plan.named)}
+    row |= {"calls": used.calls, "tokens": used.tokens, "cost": used.known_cost, "status": "unfinished"}
+    final = archive.artifact("FINAL")
+    if final is not None:
+        row["status"] = str(final.own.get("status") or "finished")
+        row["confidence"] = final.meta.get("confidence")
+    if frozen.forked:
+        row["forked"] = f"from {frozen.forked.session} after turn {frozen.forked.turn}"
+    if plan.mode == MODE:
+        row["rounds"] = max((number for file in archive.files() if (number := round_of(file)) is not None), default=0)
+        row["deliberations"] = [_nested(record) for record in records if record["kind"] == "nested"]
+    row["problem"] = _flat(archive.text("00-input.md"))
+    if final is not None:
+        row["decision"] = _flat(decided(final.body))
+        tensions = final.own.get("open_tensions")
+        row["open_tensions"] = list(map(str, tensions)) if isinstance(tensions, list) else []
+    return IndexEntry(
+        row, tuple(_paid(record, plan.known_roles) for record in records if record["kind"] == "exchange")
+    )
+
+
+def decided(body: str) -> str:
+    """What the body of a FINAL.md says was decided; of a mission what came of it, and the outcomes it accepted."""
+    from cdo.formats.final_answer import final_section
+    from cdo.formats.markdown import sections
+
+    if decision := final_section(body, "Decision"):
+        return decision.strip()
+    found = sections(body)
+    return "\n\n".join(filter(None, (found.get(key, "").strip() for key in ("result", "decisions"))))
+
+
+def _nested(record: dict[str, Any]) -> dict[str, Any]:
+    """A deliberation of a mission: its session, which paid for it, and what that took."""
+    used = record["used"]
+    return {
+        "session": str(record["result"]["session"]),
+        "calls": int(used["calls"]),
+        "cost": None if used["unpriced"] else float(used["cost"]),
+    }
+
+
+def _paid(record: dict[str, Any], roles: Sequence[str]) -> Paid:
+    call, spent = str(record["call"]), TotalUsage.of(record)
+    head, _, voice = call.partition("-")
+    turn = int(head[1:]) if head[:1] == "t" and head[1:].isdecimal() else None
+    role = call if turn is None else voice
+    if match := _OF_ROUND.fullmatch(call):
+        turn, role = int(match[1]), match[3] or _AGENTS.get(match[2], match[2])
+    base, _, seat = role.rpartition("-")
+    if seat.isdecimal() and base in roles and role not in roles:  # "critic-2" is a critic as well
+        role = base
+    model, kind, started = (str(record.get(key) or "") for key in ("model", "call_kind", "started"))
+    shared = bool(record.get("from"))
+    return Paid(call, kind, role, turn, model, started, shared, spent.tokens, spent.cost, spent.unpriced)
+
+
+def _flat(text: str | None) -> str:
+    return " ".join((text or "").split())
+
+
+def _placed(found: IndexEntry, path: Path) -> IndexEntry:
+    """An entry with the session's name and path, and whether it runs now or waits for a person."""
+    row = {"session": path.name.removeprefix(PREFIX), "path": str(path), **found.row}
+    if row["status"] == "unfinished":
+        row["status"] = "running" if locked(path) else "paused" if _paused(path) else "unfinished"
+    return IndexEntry(row, found.paid)
+
+
+def _paused(path: Path) -> bool:
+    """Whether the last thing that a session's journal tells is that it waits for a person."""
+    try:
+        with (
+            released(open_directory(path)) as folder,
+            released(os.open("journal.jsonl", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)) as fd,
+        ):
+            tail = os.pread(fd, _TAIL, max(0, os.fstat(fd).st_size - _TAIL))
+        for line in reversed(tail.split(b"\n")[:-1]):
+            event = json.loads(line)
+            if event["event"] not in _AFTERWARDS:
+                return bool(event["event"] == "stopped" and event.get("status") == "NeedsHuman")
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return False  # it only informs, and may hold anything
+    return False
+
+
+# -- the index -------------------------------------------------------------------------------------
+
+
+def cache_folder() -> Path:
+    """Where cdo keeps what it can make again (`CDO_CACHE_DIR` moves it)."""
+    if custom := os.environ.get("CDO_CACHE_DIR"):
+        return Path(custom).expanduser()
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("cdo"))
+
+
+def index_file(out: Path) -> Path:
+    """The index of a folder of sessions."""
+    place = os.fsencode(os.path.realpath(out))
+    return cache_folder() / f"library-{sha256(place).hexdigest()[:16]}.sqlite"
+
+
+def indexed(out: Path, work: Callable[[sqlite3.Connection], Found]) -> Found:
+    """What `work` finds with the index; with one in memory where the file cannot be used."""
+    if not out.is_dir():
+        with closing(_prepared(sqlite3.connect(":memory:", isolation_level=None))) as db:
+            return work(db)
+    file = index_file(out)
+    try:
+        with closing(_connected(file)) as db:
+            return work(db)
+    except (sqlite3.Error, OSError, ValueError, TypeError, KeyError) as error:
+        if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) in _DAMAGED and not isinstance(error, OSError):
+            for name in (file, file.with_name(f"{file.name}-journal")):  # the next call makes a new one
+                with contextlib.suppress(OSError):
+                    name.unlink()
+    with closing(_prepared(sqlite3.connect(":memory:", isolation_level=None))) as db:
+        return work(db)
+
+
+def _connected(file: Path) -> sqlite3.Connection:
+    """The index in a file that only its owner may read; raises `OSError` and `sqlite3.Error`."""
+    if not file.exists():
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+    return _prepared(sqlite3.connect(file, timeout=_PATIENCE, isolation_level=None))
+
+
+def _prepared(db: sqlite3.Connection) -> sqlite3.Connection:
+    """A connection whose table is there; raises `sqlite3.Error`, also for an index of another version."""
+    try:
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        if version == 0:
+            with writing(db):
+                if not db.execute("PRAGMA user_version").fetchone()[0]:  # another process may have been quicker
+                    db.execute(_TABLE)
+                    db.execute(f"PRAGMA user_version = {VERSION}")
+        elif version != VERSION:
+            raise sqlite3.DatabaseError("an index of another version")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+@contextlib.contextmanager
+def writing(db: sqlite3.Connection) -> Iterator[None]:
+    """All of it or nothing."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        with contextlib.suppress(sqlite3.Error):
+            db.execute("ROLLBACK")
+        raise
+
+
+def refreshed(db: sqlite3.Connection, out: Path, *, save: bool = False) -> dict[str, _Fresh]:
+    """Every session as its files have it now, newest first, by its name in the index.
+
+    With `save` an index that cannot be written to is an error, else it does not matter.
+    """
+    known = {name: (sign, row) for name, sign, row in db.execute("SELECT name, signature, row FROM sessions")}
+    found: dict[str, _Fresh] = {}
+    fresh: list[tuple[str, str, str, str]] = []
+    now = time.time()
+    for path in sessions(out):
+        name = encodable(path.name.removeprefix(PREFIX))
+        sign = _signature(path, now)
+        if sign and name in known and known[name][0] == sign:
+            found[name] = _placed(IndexEntry(json.loads(known[name][1])), path).row, None
+            continue
+        read = _safely(path)
+        kept = "" if read.row["status"] == "damaged" else sign  # a repaired file may have kept its folder's time
+        fresh.append((name, kept, json.dumps(read.row), json.dumps(read.paid)))
+        found[name] = _placed(read, path).row, read.paid
+    gone = known.keys() - found.keys()
+    if fresh or gone:
+        try:
+            _save(db, fresh, gone)
+        except sqlite3.OperationalError:
+            if save:
+                raise
+    return found
+
+
+def _save(db: sqlite3.Connection, fresh: Sequence[tuple[str, str, str, str]], gone: Iterable[str]) -> None:
+    with writing(db):
+        db.executemany("DELETE FROM sessions WHERE name = ?", [(name,) for name in gone])
+        db.executemany(_SAVE, fresh)
+
+
+def _signature(path: Path, now: float) -> str:
+    """What of a session's files differs once they changed; "" where they changed so recently that it may not."""
+    found: list[tuple[int, ...]] = []
+    for name in _WATCHED:
+        try:
+            status = os.lstat(f"{path}/{name}")
+        except OSError:
+            found.append(())
+            continue
+        if abs(now - status.st_mtime) < _SETTLED:
+            return ""
+        found.append(signature(status))
+    return json.dumps(found)

@@ -1,0 +1,181 @@
+"""Full-text search through past runs: what they asked, decided and argued, best first.
+
+The texts stand beside the rows of the `run_index` (SQLite FTS5) and are made anew with them.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cdo.core.errors import CdoError, ConfigError
+from cdo.core.mission_names import MODE
+from cdo.history.run_index import indexed, refreshed, writing
+from cdo.history.search_query import quoted
+from cdo.repository.citations import SUMMARY
+from cdo.session.atomic_files import encodable
+from cdo.session.reader import SessionReader
+
+COLUMNS = ("decision", "sections", "tensions", "positions", "problem")
+MARKS = "\x01", "\x02"  # around the words of a passage that match
+_WEIGHTS = (8.0, 2.0, 2.0, 1.0, 6.0)
+_BREAK = "\x1e"  # between the sections of a session
+_SIGNS = str.maketrans(dict.fromkeys((*MARKS, _BREAK)))
+# What cdo itself writes into a section: it would match in every session alike.
+_FORM = re.compile(rf"(?m)^(?:\*\*[01]\.\d\d \(.*[,;] uncalibrated\)\*\*|On record: .*|{SUMMARY})$")
+# Sections of a mission's FINAL.md that say again what its decision, its deliverables and its rounds say.
+_SAID_AGAIN = ("result", "decisions", "deliverables", "course")
+_TEXTS = f"""
+CREATE VIRTUAL TABLE IF NOT EXISTS texts USING fts5(
+    {", ".join(COLUMNS)}, headings UNINDEXED, tokenize = "porter unicode61 remove_diacritics 2"
+)"""
+_MATCHING = "SELECT rowid FROM texts WHERE texts MATCH ?"
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A session that a search found: `passage` of what is called `where`, with `MARKS` around what matches.
+
+    `where` is one of `COLUMNS`, or in place of `sections` the heading of the section in small letters.
+    """
+
+    row: dict[str, Any]
+    where: str
+    passage: str
+
+
+def search(out: Path, match: str, most: int | None = None) -> list[Hit]:
+    """The sessions that an expression of `queries.match` finds, best first, at most `most`."""
+    if not match:
+        return []
+    passages = ", ".join(f"snippet(texts, {at}, ?, ?, '…', 24)" for at in range(len(COLUMNS)))
+    passages = f"SELECT {passages}, sections, headings FROM texts WHERE texts MATCH ? AND rowid = ?"
+
+    def find(db: sqlite3.Connection) -> list[Hit]:
+        there = _searchable(db, out)
+        values = [*MARKS * len(COLUMNS), match]
+        best = _ranked(db, match, there)[:most]
+        return [_hit(there[key], db.execute(passages, [*values, key]).fetchone()) for key in best]
+
+    return indexed(out, find)
+
+
+def _ranked(db: sqlite3.Connection, match: str, there: Mapping[int, Any]) -> list[int]:
+    """The keys of what matches, best first; of those as good the newest."""
+    weights = ", ".join(map(str, _WEIGHTS))
+    found = db.execute(f"SELECT bm25(texts, {weights}), rowid FROM texts WHERE texts MATCH ?", [match])
+    places = {key: place for place, key in enumerate(there)}
+    return [key for *_, key in sorted((round(rank, 6), places[key], key) for rank, key in found if key in there)]
+
+
+def _hit(row: dict[str, Any], passages: Sequence[str]) -> Hit:
+    """The hit with the passage in which most matches; the first text of `COLUMNS` where several have as many."""
+    *passages, sections, headings = passages
+    where, passage = max(zip(COLUMNS, passages, strict=True), key=lambda item: item[1].count(MARKS[0]))
+    if where == "sections":
+        where, passage = _placed_in(sections, headings.split(_BREAK), passage)
+    return Hit(row, where, " ".join(passage.split()))
+
+
+def _placed_in(sections: str, headings: Sequence[str], passage: str) -> tuple[str, str]:
+    """The heading under which most of a passage of `sections` matches, and what of it stands there."""
+    parts = passage.split(_BREAK)
+    best = max(range(len(parts)), key=lambda at: parts[at].count(MARKS[0]))
+    bare = passage.translate({ord(mark): None for mark in MARKS}).removeprefix("…").removesuffix("…")
+    first = sections.count(_BREAK, 0, max(0, sections.find(bare)))
+    return headings[first + best], parts[best]
+
+
+def related(out: Path, words: Sequence[str], common: int) -> list[dict[str, Any]]:
+    """The sessions in whose problem or decision at least `common` of the words stand, best first."""
+    if not words:
+        return []
+    inside = "{problem decision} :"
+
+    def find(db: sqlite3.Connection) -> list[dict[str, Any]]:
+        there, seen = _searchable(db, out), Counter[int]()
+        for word in words:
+            seen.update(key for (key,) in db.execute(_MATCHING, [f"{inside} {quoted(word)}"]))
+        best = _ranked(db, f"{inside} ({' OR '.join(map(quoted, words))})", there)
+        return [there[key] for key in best if seen[key] >= common]
+
+    return indexed(out, find)
+
+
+def _searchable(db: sqlite3.Connection, out: Path) -> dict[int, dict[str, Any]]:
+    """The rows that can be read by their keys in `texts`, newest first, after what was missing there was added.
+
+    Raises `sqlite3.Error` where the index cannot be written to.
+    """
+    found = {key: row for key, (row, _) in refreshed(db, out, save=True).items()}
+    try:
+        db.execute(_TEXTS)
+    except sqlite3.OperationalError as error:
+        if "no such module" in str(error):
+            why = "The SQLite of this Python has no full-text search (FTS5)."
+            raise ConfigError(
+                why, "Use another Python; `cdo list WORDS` looks through problems and decisions."
+            ) from None
+        raise
+    known = {name: rest for name, *rest in db.execute("SELECT name, id, signature, searchable FROM sessions")}
+    there = {known[name][0]: row for name, row in found.items() if name in known and row["status"] != "damaged"}
+    new = [known[name] for name, row in found.items() if name in known and not known[name][2]]
+    texts = [(key, *_texts(there[key])) for key, *_ in new if key in there]
+    if texts:
+        with writing(db):
+            db.execute("DELETE FROM texts WHERE rowid IN (SELECT rowid FROM texts EXCEPT SELECT id FROM sessions)")
+            db.executemany("DELETE FROM texts WHERE rowid = ?", [(key,) for key, *_ in texts])
+            db.executemany(
+                f"INSERT INTO texts (rowid, {', '.join(COLUMNS)}, headings) VALUES (?, ?, ?, ?, ?, ?, ?)", texts
+            )
+            done = [(key, sign) for key, sign, _ in new if key in there]
+            db.executemany("UPDATE sessions SET searchable = 1 WHERE id = ? AND signature = ?", done)
+    return there
+
+
+def _texts(row: dict[str, Any]) -> tuple[str, ...]:
+    """What can be searched of a session, by `COLUMNS`, and the headings of its sections."""
+    from cdo.history import history
+    from cdo.session.reader import SessionFolder
+
+    sections, tensions, positions = dict[str, str](), "", ""
+    try:
+        folder = SessionFolder(Path(row["path"]))
+        past = history.read(folder)
+        if past.final:
+            sections = _argued(past.final.sections)
+        if row["mode"] == MODE:
+            kept = {name: text for name, text in sections.items() if name not in _SAID_AGAIN}
+            sections = {**_delivered(folder), **kept}
+        tensions = "\n".join(life.title for life in past.tensions)
+        heard = [said for turn in past.turns for said in turn.voices]
+        if against := dict.fromkeys(item.text.translate(_SIGNS) for said in heard for item in said.objections):
+            sections["objections"] = "\n".join(against)
+        positions = "\n".join(dict.fromkeys(said.position for said in heard))
+    except (CdoError, KeyError, TypeError, ValueError, AttributeError):
+        positions = ""  # a file that no reader of lists needs is damaged
+    told = [str(row.get("decision") or ""), _BREAK.join(sections.values()), tensions, positions, row["problem"]]
+    return tuple(map(encodable, [*told, _BREAK.join(sections)]))
+
+
+def _delivered(archive: SessionReader) -> dict[str, str]:
+    """What a mission delivered, by file."""
+    files = (file for file in archive.files() if file.startswith("deliverables/") and file.endswith(".md"))
+    return {file: (archive.text(file) or "").translate(_SIGNS).strip() for file in files}
+
+
+def _argued(sections: Mapping[str, str]) -> dict[str, str]:
+    """What was written under the headings of FINAL.md, by them: neither the decision nor what cdo writes itself."""
+    from cdo.history import baseline
+    from cdo.programs.deliberation import final_record
+
+    return {
+        " ".join(title.translate(_SIGNS).casefold().split()): _FORM.sub("", text).translate(_SIGNS).strip()
+        for title, text in sections.items()
+        if title not in ("Decision", baseline.TITLE, final_record.TITLE)
+    }

@@ -1,0 +1,4 @@
+"""What listens to the events of a run and records them elsewhere: git commits, tasks in beads.
+
+An observer cannot change a run: its failures are notes. It imports runner and what runner imports.
+"""

@@ -1,0 +1,189 @@
+"""Runs beads (`bd`) and reads what it answers.
+
+A command gets no terminal, little of the environment and so much time; nothing of it outlives the waiting. What it
+prints is hostile: the JSON of issues is looked for in it, wherever warnings stand around it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from cdo.core.errors import CdoError
+from cdo.core.formatting import one_line
+from cdo.repository import git
+
+SECONDS = 20.0  # that one command of bd may take
+OUTPUT = 4 * 2**20  # bytes of an answer that are read
+INIT = "bd init -p PREFIX --non-interactive --skip-agents --skip-hooks"
+
+# What bd needs of the environment: its own settings, git's and dolt's, and the way to a remote. No key of a model.
+_PASSED = re.compile(
+    r"(?i:PATH|HOME|USER|LOGNAME|LANG|TZ|TMPDIR|DO_NOT_TRACK|SSH_AUTH_SOCK|SSL_CERT_(FILE|DIR)|(HTTPS?|NO|ALL)_PROXY)"
+    r"|(LC|XDG|BEADS|BD|DOLT|GIT_CONFIG)_\w+"
+)
+_SET = {"BD_JSON_ENVELOPE": "1", "BD_NON_INTERACTIVE": "1", "BEADS_ACTOR": "cdo"}
+
+Issue = Mapping[str, Any]
+
+
+class BeadsError(CdoError):
+    """bd cannot be used: not there, no database, or it fails. Ends the tracking, not the run."""
+
+
+@dataclass
+class Bd:
+    """The program `bd`, run in `cwd`; a command may take `seconds`."""
+
+    cwd: Path
+    seconds: float = SECONDS
+    _program: str = ""
+
+    async def __call__(self, *argv: str) -> list[Issue]:
+        """Run one command with `--json`; return what it tells of issues, or raise `BeadsError`."""
+        if not self._program:
+            self._program = await self._probe()
+        code, out, err = await self._run(self._program, *argv, "--json")
+        if code:
+            raise self._refused(argv[0], out, err, code)
+        try:
+            return issues(out)
+        except ValueError as error:
+            raise BeadsError(f"`bd {argv[0]}` answered {error}", "See what `bd doctor` says.") from None
+
+    async def _probe(self) -> str:
+        """The path of bd, if what is called so is bd: other programs bear that name too."""
+        found = git.program("bd", self._root)
+        if not found:
+            raise BeadsError("bd is not installed", f"Install beads and run `{INIT}` in the repository.")
+        code, out, _ = await self._run(found, "version")
+        if code or not re.search(r"\d+\.\d+\.\d+", out):
+            raise BeadsError(f"{found} is not beads: `bd version` names no version", "Put beads first in PATH.")
+        return found
+
+    @property
+    def _root(self) -> str:
+        """The repository: what it brings along is not run. Outside of any, a file, which nothing lies in."""
+        return str(git.root_of(self.cwd) or os.devnull)
+
+    def _refused(self, command: str, out: str, err: str, code: int) -> BeadsError:
+        why = complaint(out, err) or f"exit code {code}"
+        if "no beads database" in why.lower() or "bd init" in why:
+            return BeadsError("this folder has no beads database", f"`{INIT}` in the repository makes one.")
+        return BeadsError(f"`bd {command}` failed: {why}", "See what `bd doctor` says.")
+
+    async def _run(self, program: str, *argv: str) -> tuple[int, str, str]:
+        """Exit code, stdout and stderr; whatever ends the waiting, nothing of the command is left."""
+        env = {key: value for key, value in os.environ.items() if _PASSED.fullmatch(key)}
+        env.pop("BD_ACTOR", None)  # the older name of BEADS_ACTOR
+        env["PATH"] = os.pathsep.join(git.places(self._root))  # bd starts git by it
+        with _Drain() as out, _Drain() as err:
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    program, *argv, cwd=self.cwd, env=env | _SET, stdin=asyncio.subprocess.DEVNULL,
+                    stdout=out.writing, stderr=err.writing, start_new_session=True,
+                )  # fmt: skip
+            except OSError as error:
+                raise BeadsError(f"bd cannot be started: {error.strerror}", "Install it anew.") from None
+            out.begin()
+            err.begin()
+            try:
+                async with asyncio.timeout(self.seconds):
+                    code = await process.wait()
+            except TimeoutError:
+                raise BeadsError(
+                    f"`bd {argv[0]}` did not end within {self.seconds:g} s", "See what `bd doctor` says."
+                ) from None
+            finally:
+                if process.returncode is None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
+                    await process.wait()
+            return code, out.text(), err.text()
+
+
+class _Drain:
+    """What a child writes, kept up to a limit: complete when the child is gone, even if a child of it lives on."""
+
+    def __enter__(self) -> _Drain:
+        self._kept = bytearray()
+        self._reading, self.writing = os.pipe()
+        self._open = [self._reading, self.writing]
+        os.set_blocking(self._reading, False)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.get_running_loop().remove_reader(self._reading)
+        for end in self._open:
+            os.close(end)
+
+    def begin(self) -> None:
+        """Read from now on; the writing end is the child's alone."""
+        os.close(self.writing)
+        self._open.remove(self.writing)
+        asyncio.get_running_loop().add_reader(self._reading, self._take)
+
+    def _take(self) -> bool:
+        """Read one piece; whether there may be more."""
+        try:
+            piece = os.read(self._reading, 65_536)
+        except BlockingIOError:
+            return False
+        self._kept += piece[: OUTPUT - len(self._kept)]
+        if not piece:
+            asyncio.get_running_loop().remove_reader(self._reading)
+        return bool(piece)
+
+    def text(self) -> str:
+        """All of it, once the child has ended."""
+        while len(self._kept) < OUTPUT and self._take():
+            pass
+        return self._kept.decode("utf-8", "replace")
+
+
+def issues(text: str) -> list[Issue]:
+    """The issues in an answer of bd: an envelope, a list, one object or `{items: […]}`; raise ValueError."""
+    data = _unwrapped(next(_documents(text), text))
+    if isinstance(data, dict) and isinstance(data.get("items"), list):
+        data = data["items"]
+    found = [data] if isinstance(data, dict) else [] if data is None else data
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        raise ValueError(f"something that is not JSON of issues: {one_line(text, 80)}" if text.strip() else "nothing")
+    if any("error" in item and "id" not in item for item in found):
+        raise ValueError(f"with an error: {complaint(text, '')}")
+    return found
+
+
+def complaint(out: str, err: str) -> str:
+    """Why bd failed, in one line: its JSON wherever it stands, else what it wrote in plain words; "" for nothing."""
+    for text in (out, err):
+        for data in map(_unwrapped, _documents(text)):
+            if isinstance(data, dict) and data.get("error"):
+                return one_line(". ".join(str(data[key]) for key in ("error", "hint") if data.get(key)), 300)
+    lines = [one_line(line, 300) for text in (err, out) for line in text.splitlines()]
+    return next((line.removeprefix("Error: ") for line in lines if line), "")
+
+
+def _documents(text: str) -> Iterator[Any]:
+    """The JSON values that begin a line of `text`: warnings may stand around them."""
+    end = 0
+    # A bound on tries: each may read all of a hostile answer.
+    for start in islice(re.finditer(r"(?m)^[\[{]", text), 20):
+        if start.start() >= end:
+            with contextlib.suppress(ValueError, RecursionError):
+                data, end = json.JSONDecoder().raw_decode(text, start.start())
+                yield data
+
+
+def _unwrapped(data: Any) -> Any:
+    """What an envelope holds."""
+    return data["data"] if isinstance(data, dict) and "schema_version" in data and "data" in data else data

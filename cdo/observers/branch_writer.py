@@ -1,0 +1,304 @@
+"""Writes the commits of a run onto its branch, without index, HEAD, work tree or hooks."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+
+from cdo.cabal.files import status as standing
+from cdo.core.errors import SessionError
+from cdo.observers.commit_messages import CommitMessageBuilder, PendingCommit
+from cdo.repository import git
+from cdo.repository.git import Repository
+from cdo.repository.git_process import Refused
+from cdo.security.secrets import secret_of
+from cdo.session import artifact, branch_reader
+from cdo.session.atomic_files import signature
+from cdo.session.branch_reader import BRANCH, HEADS
+from cdo.session.reader import SessionFolder
+from cdo.session.session_file import read_frozen
+from cdo.session.store import Session
+
+_PAGE = "report.html"  # made anew from the rest at any time
+_TURN = re.compile(r"[tr]([0-9]+)-")
+# FINAL.md and what is written with it: documents, certificate, deliverables. A mission's tree and log come before.
+_LATE = re.compile(r"(?!(?:TREE|CHAT)\.md)[A-Z][A-Z0-9]{1,15}\.(?:md|yaml)|deliverables/.*")
+_INPUT = re.compile(r"00-(input|context)\.md|session\.yaml|t[0-9]+-plan\.yaml")
+_ARTIFACT = re.compile(r"[tr][0-9]+-[a-z0-9-]+\.md|(?:FINDINGS|DRAFT|REVIEW|FINAL)\.md")
+# What git says, and what to do about it.
+ADVICE = (
+    (r"\.lock'", "If no other git is at work there, remove that lock."),
+    (r"dubious ownership", "It belongs to another user, so cdo leaves it alone."),
+    (r"'refs/heads/cdo' exists", "Rename that branch: `git branch -m cdo cdo-old`."),
+    (r"(?i)permission|read-only", "Fix the permissions of the repository."),
+    (r"is checked out", "Check out another branch there."),
+    (r"no git program", "Install git."),
+)
+
+
+class NoBranch(Exception):
+    """There is no repository to keep the run in."""
+
+
+class BranchWriter:
+    """The branch of one session: chooses it, and makes commits on it. Raises `Refused`, `CdoError`, `OSError`."""
+
+    def __init__(
+        self, session: Session, told: CommitMessageBuilder, folder: Path, redact: Callable[[str], str]
+    ) -> None:
+        self.repository: Repository | None = None
+        self.branch = self.foreign = ""  # `foreign`: a commit on the branch that is not cdo's
+        self.held: dict[str, str] = {}  # files that were kept off the branch, and what each seems to hold
+        self.until = float("inf")  # on the monotonic clock: when git is to have ended
+        self._redact = redact
+        self._session = session
+        self._told = told
+        self._folder = folder
+        self._tip = self._event = ""
+        self._tree: dict[str, str] = {}
+        self._seen: dict[str, tuple[tuple[int, ...], str]] = {}
+        self._last: dict[str, str] = {}
+        self._turns: tuple[str, frozenset[int]] = "", frozenset()  # those on the branch, and at which tip
+        # Before the run moves anything: what a person changed is told from what cdo does from here on.
+        self._found: dict[str, bytes] | None = None
+        if any(record["kind"] == "trail" for record in session.records):
+            with contextlib.suppress(SessionError):  # the run itself tells of it
+                self._found = _readable(session)
+
+    def keep(self, job: PendingCommit) -> None:
+        """Make the commit of a job, unless it is there from an earlier process."""
+        if not self.branch:
+            self._start()
+        if job.event == "begin":
+            return
+        self._look()
+        if job.event == "turn" and job.replayed and self._holds(job):
+            return
+        changes = self._changes(lambda name: job.event != "turn" or _by_then(name, job))
+        if job.event == self._event and job.event in ("final", "stopped") and set(changes) <= {"journal.jsonl"}:
+            return
+        self._commit(job.event, job.message, changes)
+
+    def end(self, until: float) -> None:
+        """Have whatever git is doing, and is asked from now on, end by then."""
+        self.until = until
+        if self.repository:
+            self.repository.until = until
+
+    def _find(self, folder: Path) -> Repository | None:
+        return git.find(folder, lambda: self.until)
+
+    @property
+    def _ref(self) -> str:
+        return f"{HEADS}{self.branch}"
+
+    def _start(self) -> None:
+        """Find the repository and the session's branch there; begin it, or see what was changed since."""
+        repository = self.repository = self._find(self._session.path) or self._find(self._folder)
+        if repository is None:
+            raise NoBranch
+        repository.until = self.until
+        if repository.has(f"{HEADS}cdo"):
+            raise Refused("'refs/heads/cdo' exists, so that no branch can be called cdo/…")
+        branch = self._choose(repository)
+        self.branch = branch
+        try:
+            self._look()
+            if not self._tip:
+                self._begin(repository)
+            elif self._found is not None:
+                self._edits(self._found)
+        except BaseException:
+            self.branch = ""  # try again from the start
+            raise
+
+    def _choose(self, repository: Repository) -> str:
+        """The branch on record, else the first that is free or holds this very session."""
+        name = f"{BRANCH}{self._session.name}"
+        there = {found.ref: found for found in repository.branches(f"{HEADS}{name}", f"{HEADS}{name}-*")}
+        taken = set(repository.unborn()) - set(there)
+        frozen = read_frozen(self._session.read("session.yaml"), self._session.path)
+        forked = frozen.forked and f"{frozen.forked.session}@{frozen.forked.turn}"
+        self._told.identify(frozen.plan.preset, frozen.plan.mode, frozen.created, forked or "")
+        recorded = [str(item["branch"]) for item in self._session.records if item["kind"] == "trail"]
+        mine = [item for item in reversed(recorded) if re.fullmatch(rf"{re.escape(name)}(-[0-9]+)?", item)]
+        for branch in (*mine[:1], name, *(f"{name}-{number}" for number in range(2, 100))):
+            found = there.get(f"{HEADS}{branch}")
+            free = found is None and f"{HEADS}{branch}" not in taken
+            if free or (found and not found.symbolic and branch_reader.holds(repository, found.tip, frozen.created)):
+                if branch not in mine[:1]:
+                    self._session.note({"kind": "trail", "branch": branch})
+                return branch
+        raise Refused(f"all branches called {name} hold other sessions")
+
+    def _look(self) -> None:
+        """See where the branch is now."""
+        repository = self._there()
+        found = next((branch for branch in repository.branches(self._ref) if branch.ref == self._ref), None)
+        if found and found.symbolic:
+            raise Refused(f"{self.branch} is only another name of a branch")
+        if found and found.worktree:
+            raise Refused(f"{self.branch} is checked out in {found.worktree}")
+        tip = found.tip if found else ""
+        if tip != self._tip:
+            self._tip = tip
+            self._tree = {entry.path: entry.object for entry in repository.tree(tip)} if tip else {}
+            self._last = branch_reader.trailers(found.message) if found else {}
+            if tip and not self._last and not self.foreign:
+                self.foreign = tip[:12]
+            self._event = self._last.get("Cdo-Event", "")
+
+    def _there(self) -> Repository:
+        if self.repository is None:
+            raise NoBranch
+        return self.repository
+
+    def _begin(self, repository: Repository) -> None:
+        """The first commit: the question and the plan; for a fork what it took over, on top of its source.
+
+        What a remote keeps of this very session is gone on with.
+        """
+        frozen = read_frozen(self._session.read("session.yaml"), self._session.path)
+        forked = frozen.forked
+        if there := branch_reader.elsewhere(repository, self._session.name, frozen.created):
+            last = branch_reader.trailers(there.message)
+            carried = {key: value for key, value in last.items() if key in _CARRIED}
+            message = self._told.again(branch_reader.short_name(there), carried)
+            self._tip, self._tree = there.tip, {entry.path: entry.object for entry in repository.tree(there.tip)}
+            self._commit("begin", message, {})
+            if self._found is not None:
+                self._edits(self._found)
+            return
+        base = branch_reader.commit_after(repository, forked.session, forked.created, forked.turn) if forked else ""
+        if forked is None or not base:
+            changes = self._changes(lambda name: name.startswith("00-") or name == "session.yaml")
+            self._commit("begin", self._told.begin((forked.session, forked.turn) if forked else None), changes)
+            return
+        self._tip, self._tree = base, {entry.path: entry.object for entry in repository.tree(base)}
+        changes = self._changes(lambda name: _within(name, forked.turn))
+        self._commit("begin", self._told.begin((forked.session, forked.turn), forked.turn), changes)
+
+    def _holds(self, job: PendingCommit) -> bool:
+        """Whether the branch has a turn as it is now in the folder: all that was said in it, which may be nothing."""
+        folder = SessionFolder(self._session.path)
+        lying = {name: folder.data(name) or b"" for name in folder.files() if name.startswith(job.proof)}
+        clean = self._clean(lying)
+        there = {name: git.blob_id(data or b"", len(self._tip)) for name, data in clean.items()}
+        off = lying.keys() - clean.keys()
+        same = there == {
+            name: identity for name, identity in self._tree.items() if name.startswith(job.proof) and name not in off
+        }
+        if same and self._turns[0] != self._tip:
+            self._turns = self._tip, frozenset(branch_reader.turns(self._there().log(self._tip)))
+        return same and job.turn in self._turns[1]
+
+    def _edits(self, found: Mapping[str, bytes]) -> None:
+        """Commit what a person changed since the last commit, if anything."""
+        changed: dict[str, bytes | None] = {
+            name: data
+            for name, data in found.items()
+            if git.blob_id(data, len(self._tip)) != self._tree.get(name) and _by_hand(name, data, name in self._tree)
+        }
+        changed = self._clean(changed)
+        gone = [
+            name
+            for name in self._tree
+            if (_ARTIFACT.fullmatch(name) or standing.is_version(name)) and name not in found
+        ]
+        if changed or gone:
+            carried = {key: value for key, value in self._last.items() if key in _CARRIED}
+            message = self._told.edited(sorted(changed), gone, carried)
+            self._commit("edited", message, {**changed, **dict.fromkeys(gone)})
+
+    def _changes(self, wanted: Callable[[str], bool]) -> dict[str, bytes | None]:
+        """What differs from the branch, of the files in the folder that are wanted; others are not to be on it."""
+        folder, length = SessionFolder(self._session.path), len(self._tip)
+        found: dict[str, bytes | None] = {}
+        names = [name for name in folder.files() if branch_reader.acceptable(name) and wanted(name) and name != _PAGE]
+        for name in names:
+            try:
+                status = signature((folder.path / name).stat(follow_symlinks=False))
+            except FileNotFoundError:
+                continue
+            if name in self._seen and self._seen[name] == (status, self._tree.get(name)):
+                continue
+            data = folder.data(name)
+            if data is not None:
+                identity = git.blob_id(data, length or 40)
+                self._seen[name] = status, identity
+                if identity != self._tree.get(name):
+                    found[name] = data
+        gone = set(self._tree) - set(names)
+        return {**self._clean(found), **dict.fromkeys(sorted(gone))}
+
+    def _clean(self, found: Mapping[str, bytes | None]) -> dict[str, bytes | None]:
+        """The files without those that hold a secret: they stay on the branch as they were, until they are clean.
+
+        What models wrote has lost its secrets on the way to the folder; what a person typed lies there untouched.
+        """
+        clean = {}
+        for name, data in found.items():
+            if what := secret_of(name, data or b"", self._redact):
+                if name == "session.yaml":  # without it there is no session on the branch
+                    raise Refused(f"session.yaml holds {what}")
+                self.held[name] = what
+            else:
+                self.held.pop(name, None)
+                clean[name] = data
+        return clean
+
+    def _commit(self, event: str, message: str, changes: Mapping[str, bytes | None]) -> None:
+        repository, now = self._there(), datetime.now().astimezone()
+        if head := repository.head():
+            message += f"Cdo-Head: {head}\n"
+        tip = repository.commit(self._ref, self._tip, message, (int(now.timestamp()), f"{now:%z}"[:5]), changes)
+        for name, data in changes.items():
+            if data is None:
+                self._tree.pop(name, None)
+            else:
+                self._tree[name] = git.blob_id(data, len(tip))
+        self._tip, self._event, self._last = tip, event, branch_reader.trailers(message)
+
+
+_CARRIED = (
+    "Cdo-Turn", "Cdo-Voices", "Cdo-Confidence", "Cdo-Agreement", "Cdo-Open-Tensions", "Cdo-Accepted", "Cdo-Live",
+    "Cdo-Blockers",
+)  # fmt: skip
+
+
+def _readable(session: Session) -> dict[str, bytes]:
+    """The files of a session that a person may have changed."""
+    folder = SessionFolder(session.path)
+    names = [name for name in filter(branch_reader.acceptable, folder.files()) if _read_again(name)]
+    return {name: data for name in names if (data := folder.data(name)) is not None}
+
+
+def _read_again(name: str) -> bool:
+    """Whether what a person makes of this file is taken into account when the run goes on."""
+    return bool(_INPUT.fullmatch(name) or _ARTIFACT.fullmatch(name) or standing.may_be_given(name))
+
+
+def _by_hand(name: str, data: bytes, known: bool) -> bool:
+    """Whether a file that differs from the branch does so by a person's hand, and not since cdo wrote it later."""
+    if standing.may_be_given(name):
+        return standing.given(name, data)
+    if not _ARTIFACT.fullmatch(name):
+        return known
+    try:
+        return artifact.from_file(data.decode("utf-8", "replace"), name).edited
+    except SessionError:
+        return True
+
+
+def _by_then(name: str, job: PendingCommit) -> bool:
+    """Whether a file was there when a turn ended: a thread that is late sees more."""
+    return name.removeprefix("calls/") in job.calls if name.startswith("calls/") else _within(name, job.turn)
+
+
+def _within(name: str, turn: int) -> bool:
+    """Whether a file can be there after a turn."""
+    match = _TURN.match(name)
+    return int(match[1]) <= turn if match else not _LATE.fullmatch(name)

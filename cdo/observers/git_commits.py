@@ -1,0 +1,189 @@
+"""Keeps a run on a branch of git: a commit for every turn, with a message that people and machines can read.
+
+An observer beside the run: it gathers what it is told, one thread makes the commits in order, and whatever goes wrong
+there costs the branch and never the run. The tree of a commit is the session's folder, so that a session can be read,
+compared and restored from its branch alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from cdo.core.errors import CdoError, SessionError
+from cdo.core.events import Event
+from cdo.core.formatting import one_line, pluralise
+from cdo.observers.branch_writer import ADVICE, BranchWriter, NoBranch
+from cdo.observers.commit_messages import CommitMessageBuilder, PendingCommit
+from cdo.repository.git_process import Refused, TooSlow
+from cdo.security.secrets import masked
+from cdo.session.atomic_files import names_in
+from cdo.session.branch_reader import BRANCH
+from cdo.session.store import Session
+
+AT_END = 5.0  # seconds that the commits still to be made get when the run has ended,
+AT_STOP = 2.0  # and when it was broken off
+
+_GOES_ON = ("call", "pause", "review", "done", "stopped")  # events before which all that was published is written
+
+
+# -- the branch ------------------------------------------------------------------------------------
+
+
+# -- beside the run --------------------------------------------------------------------------------
+
+
+class GitCommitObserver:
+    """Keeps one run of an open session on its branch, from now until `close`.
+
+    An instance is the observer of one process: events queue commits, which a thread makes in order; that of the run's
+    end is made in `close`. What a person should know goes to `say`, from the thread that calls. `folder` is where the
+    run was begun, for a session that is kept outside of any repository. `redact` takes secrets out of messages; a
+    file that it would change stays off the branch, and so does one that holds what looks like a key. What a mission's
+    round published is written when the run goes on: its commit waits for that.
+    """
+
+    def __init__(
+        self, session: Session, say: Callable[[str], None], folder: Path, redact: Callable[[str], str] = str
+    ) -> None:
+        problem = session.read("00-input.md") or ""
+        self._session = session
+        self._say = say
+        self._told = CommitMessageBuilder(session.name, problem, session.records, lambda text: masked(redact(text)))
+        self._keeper = BranchWriter(session, self._told, folder, redact)
+        self._jobs: queue.SimpleQueue[PendingCommit | None] = queue.SimpleQueue()
+        self._waiting: deque[PendingCommit] = deque()
+        self._notes: deque[str] = deque()
+        self._off = self._complained = False
+        self._told_of = ""
+        self._told_held: set[str] = set()
+        self._ending: PendingCommit | None = None
+        self._round: PendingCommit | None = None
+        self._patience = AT_STOP
+        self._thread = threading.Thread(target=self._work, name="cdo-trail", daemon=True)
+        self._jobs.put(PendingCommit("begin", 0, ""))
+        self._thread.start()
+
+    def __call__(self, event: Event) -> None:
+        """Queue what an event means for the branch; returns at once and raises nothing."""
+        self._tell()
+        if event.kind == "done":
+            self._patience = AT_END
+        try:
+            job = self._told.take(event)
+            if event.kind in ("round", *_GOES_ON) and self._round:
+                self._jobs.put(self._round)
+                self._round = None
+            if job and job.event == "turn":
+                job = replace(job, calls=frozenset(names_in(self._session.path / "calls")))
+                if event.kind == "round":
+                    self._round = job
+                else:
+                    self._jobs.put(job)
+            elif job:  # what else is recorded until `close` belongs to it
+                self._ending = job
+        except Exception as error:
+            self._complain(f"unexpected: {error!r}")
+
+    def close(self, until: float = float("inf")) -> None:
+        """Let the commits that are due be made, for a few seconds at most; before the session is closed.
+
+        They are given up at the latest when the monotonic clock reaches `until`.
+        """
+        until = min(until, time.monotonic() + self._patience)
+        for job in (self._ending, None):
+            self._jobs.put(job)
+        self._keeper.end(until)
+        self._thread.join(max(0.0, until - time.monotonic()))
+        if self._thread.is_alive():
+            self._off = True
+            self._keeper.end(0.0)
+            self._thread.join(1.0)
+            self._complain("git did not end in time")
+        self._tell_held()
+        self._tell()
+
+    def _tell(self) -> None:
+        while self._notes:
+            self._say(self._notes.popleft())
+
+    # -- the thread ---------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            self._waiting.append(job)
+            if not self._off:
+                self._attempt()
+
+    def _attempt(self) -> None:
+        """Make all commits that wait; what git refuses waits for the next time."""
+        try:
+            with contextlib.suppress(SessionError):  # the run itself tells of it
+                self._session.flush()
+            while self._waiting and not self._off:
+                self._keep(self._waiting[0])
+                self._waiting.popleft()
+        except NoBranch:
+            self._off = True
+        except TooSlow as slow:
+            self._off = True
+            self._complain(str(slow))
+        except Refused as refused:
+            self._complain(str(refused))
+        except (CdoError, OSError) as error:
+            self._complain(str(error).rstrip("."))
+        except Exception as error:
+            # Whatever it is: it costs the branch, never the run.
+            self._off = True
+            self._complain(f"unexpected: {error!r}")
+
+    def _keep(self, job: PendingCommit) -> None:
+        for again in (True, False):
+            try:
+                self._keeper.keep(job)
+                break
+            except TooSlow:
+                raise
+            except Refused as refused:
+                # Somebody else was quicker: on top of what is there now, once.
+                if not again or "Not updating" not in str(refused):
+                    raise
+        if not self._told_held:
+            self._tell_held()
+        if (foreign := self._keeper.foreign) and not self._told_of:
+            self._told_of = foreign
+            where = f"{self._keeper.branch}: {foreign} is a commit of somebody else"
+            self._notes.append(f"git: {where}; the session's folder counts, what it changed stays in that commit.")
+        usual = f"{BRANCH}{self._session.name}"
+        if job.event == "begin" and self._keeper.branch != usual:
+            self._notes.append(f"git: {usual} holds another session; this one is kept on {self._keeper.branch}.")
+
+    def _tell_held(self) -> None:
+        """Name the files that were kept off the branch: the first ones at once, what came since at the end."""
+        new = sorted(set(self._keeper.held) - self._told_held)
+        if not new:
+            return
+        self._told_held |= set(new)
+        first = self._told.redact(new[0])
+        others = f" and {pluralise(len(new) - 1, 'other file')}" if new[1:] else ""
+        self._notes.append(
+            f"git: {one_line(first)}{others} is left out of the branch: it holds {self._keeper.held[new[0]]}. "
+            "Once that is taken out, a later commit has it."
+        )
+
+    def _complain(self, why: str) -> None:
+        """Say once what went wrong, and what to do."""
+        if not self._complained:
+            self._complained = True
+            advice = next((words for pattern, words in ADVICE if re.search(pattern, why)), "")
+            more = f" {advice}" if advice else ""
+            self._notes.append(
+                f"git: the run is not kept on its branch: {one_line(why)}.{more} --no-git leaves it out."
+            )

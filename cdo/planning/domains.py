@@ -1,0 +1,103 @@
+"""Domains: fields of work with a team, skills and documents of their own. Pure.
+
+A domain is a content file, so that a new one needs no code. One without a team gets the roles and skills that carry
+its tag.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
+
+from cdo.content.skill_ranking import Card
+from cdo.formats.fields import Block, Line, RoleName, Strings, role_problem
+
+CHARGE = 1000  # characters of a skill's description that become a charge
+
+
+class Domain(Block):
+    """`domains/*.md`: a field of work. The body is added to each voice's brief.
+
+    `team` are the first turn's roles in order (none: they are roles and skills that carry the tag); `skills` and
+    `tags` are words that weigh in the choice of skills; `documents` name what is written at the end. `integration`
+    tells the writers of these where their text may go: each entry is a folder of the project and what it holds, and
+    is left out where there is no such folder.
+    """
+
+    purpose: str
+    load_when: str
+    about: Line
+    team: Annotated[tuple[RoleName, ...], Field(max_length=32)] = ()
+    skills: Strings = ()
+    tags: Strings = ()
+    documents: Annotated[
+        tuple[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")], ...], Field(max_length=16)
+    ] = ()
+    integration: Strings = ()
+
+
+class TeamSeat(NamedTuple):
+    """A place on a team: its role, what it is charged with ("" where the role's method says it), its skills."""
+
+    role: str
+    charge: str = ""
+    skills: tuple[str, ...] = ()
+
+
+def team_from_skills(
+    tag: str,
+    cards: Sequence[Card],
+    known_roles: Sequence[str],
+    spare: Sequence[str],
+    count: int,
+    weighted: Sequence[str] = (),
+    tagged: Sequence[str] = (),
+) -> list[TeamSeat]:
+    """A team of `count` for a field known by its `tag` alone: a role for each skill that matches, then spare ones.
+
+    `tagged` are roles that carry the tag. They sit first, in up to half of the seats (rounded up), and where seats
+    are left after the skills.
+    Skills filed under the tag come first, then those with its words in their name, then in their description. Among
+    equal ones those come first that are also filed under one of the `weighted` words (a domain's `skills` and
+    `tags`); what is then still equal stays in the order of `cards`. A role is called like its skill. Where that is
+    no name for a role, or already taken, a spare role takes the skill on. `known_roles` follow when `spare` is used
+    up; the team is smaller than `count` only when these are, too.
+    """
+    words = {_words(word) for word in weighted}
+    found = [(rank, card) for card in cards if (rank := _rank(tag, card))]
+    ranked = sorted(found, key=lambda pair: (pair[0], words.isdisjoint(map(_words, pair[1].tags))))
+    waiting = [role for role in dict.fromkeys([*tagged, *spare, *known_roles]) if not role_problem(role)]
+    team = {role: TeamSeat(role) for role in tagged[: (max(count, 0) + 1) // 2]}
+    for _, card in ranked[: max(count - len(team), 0)]:
+        role = _role_name(card.name)
+        if not role or role in team:
+            role = next((name for name in waiting if name not in team), "")
+        if role:
+            team[role] = TeamSeat(role, " ".join(card.description.split())[:CHARGE], (card.name,))
+    for role in waiting:
+        if len(team) < count:
+            team.setdefault(role, TeamSeat(role))
+    return list(team.values())
+
+
+def _rank(tag: str, card: Card) -> int:
+    """How near a skill is to the tag: 1 filed under it, 2 by its name, 3 by its description, 0 not at all."""
+    wanted = _words(tag)
+    if not wanted:
+        return 0
+    if any(_words(own) == wanted for own in card.tags):
+        return 1
+    return next((rank for rank, text in ((2, card.name), (3, card.description)) if wanted <= _words(text)), 0)
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"[^\W_]+", text.casefold()))
+
+
+def _role_name(skill: str) -> str:
+    """The skill's name as that of a role; "" where it cannot be one."""
+    name = re.sub(r"[^a-z0-9]+", "-", skill.lower()).strip("-")[:32].rstrip("-")
+    return "" if role_problem(name) else name

@@ -1,0 +1,123 @@
+"""How a mission begins: its team, who sits on which model, and what it may cost. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cdo.content.library import Library
+from cdo.content.schemas import Convergence
+from cdo.core.errors import UsageError
+from cdo.core.exchange import Usage
+from cdo.core.mission_names import CHAIR, ENVOY, MODE, WATCHDOG, operatives
+from cdo.planning.estimate import LOCAL_PACE, PACE, Range
+from cdo.planning.mission_crew import Crew, Kernel
+from cdo.planning.plan import Plan
+from cdo.planning.plan_builder import TOPIC
+from cdo.providers.models import ModelSpec
+
+KERNEL = "engine/cabal-kernel"
+OPERATIVES = "operatives"
+RULES, REPLY = 1500, 900  # tokens of a step's rules and of its reply, for the range that is told before
+FULL = 3000  # and of what a step shows once the mission is under way
+
+
+def kernel(library: Library) -> Kernel:
+    """What a mission is bounded by unless it is told otherwise."""
+    return library.read(KERNEL, Kernel)[0]
+
+
+def given(seats: Sequence[str]) -> dict[str, str]:
+    """The seats that were given as ROLE=MODEL; raises `UsageError`."""
+    found: dict[str, str] = {}
+    for text in seats:
+        role, equals, model = text.partition("=")
+        if not (equals and role.strip() and model.strip()):
+            raise UsageError(f"`{text[:60]}` is no seat.", "Give it as ROLE=MODEL: --seat watchdog=openai/gpt-4.1.")
+        found[role.strip()] = model.strip()
+    return found
+
+
+def seats(
+    count: int, models: Sequence[str], chosen: Mapping[str, str], vendors: Mapping[str, str], other: str = ""
+) -> dict[str, str]:
+    """The model of each agent: those `chosen` by role or id, then `models` in turn.
+
+    The watchdog gets a model of another vendor than the operatives', among `models` or `other`, where there is one.
+    Raises `UsageError` for a role that nobody has.
+    """
+    team = operatives(count)
+    agents = (CHAIR, *team, WATCHDOG, ENVOY)
+    names = {agent.partition("-")[0]: agent for agent in (CHAIR, WATCHDOG, ENVOY)}
+    found: dict[str, str] = {}
+    for role, model in chosen.items():
+        if role == OPERATIVES:
+            found |= {agent: found.get(agent, model) for agent in team}
+        elif (agent := names.get(role, role)) in agents:
+            found[agent] = model
+        else:
+            roles = ", ".join((*names, OPERATIVES, *team))
+            raise UsageError(f"Nobody in the team is called `{role[:40]}`.", f"The seats are {roles}.")
+    found = {CHAIR: models[0], ENVOY: models[0], **found}
+    for number, agent in enumerate(team):
+        found.setdefault(agent, models[number % len(models)])
+    same = {vendors.get(found[agent], "") for agent in team}
+    strange = [name for name in (*models, *filter(None, [other])) if vendors.get(name, "") not in same | {""}]
+    found.setdefault(WATCHDOG, strange[0] if strange else models[0])
+    return {agent: found[agent] for agent in agents}
+
+
+def remark(seated: Mapping[str, str], vendors: Mapping[str, str]) -> str:
+    """What a person should know of who inspects; "" where the watchdog is of a family of its own."""
+    watchdog = vendors.get(seated[WATCHDOG], "")
+    same = {vendors.get(model, "") for agent, model in seated.items() if agent.startswith("operative")}
+    if watchdog and watchdog not in same:
+        return ""
+    return "The watchdog is of the same vendor as an operative: models of one maker share their errors."
+
+
+def plan(request: str, crew: Crew, specs: Sequence[ModelSpec], library: Library, remarks: Sequence[str] = ()) -> Plan:
+    """The plan of a mission: what plans say of voices and turns does not hold for it."""
+    convergence = library.read("engine/convergence", Convergence)[0]
+    return Plan(
+        preset=MODE,
+        why=f"a team of {crew.operatives}, at most {crew.rounds} rounds",
+        mode=MODE,
+        width=(1, crew.operatives),
+        start=crew.operatives,
+        turns=(1, crew.rounds),
+        adaptive=False,
+        roles=crew.agents,
+        known_roles=(),
+        models=tuple(dict.fromkeys([crew.seats[CHAIR], *crew.seats.values()])),
+        vendors={spec.name: spec.vendor for spec in specs},
+        criteria=convergence,
+        bounds=convergence.bounds,
+        topic=request[:TOPIC],
+        remarks=tuple(remarks),
+        crew=crew,
+    )
+
+
+def estimate(crew: Crew, specs: Sequence[ModelSpec], given: int) -> Range:
+    """What a mission may take without retries: at best one round of one product and a last plan, at worst every cap.
+
+    `given` counts the tokens of request and context.
+    """
+    by_name = {spec.name: spec for spec in specs}
+    team = operatives(crew.operatives)
+    best = [CHAIR, CHAIR, team[0], *team[1:2], WATCHDOG, ENVOY, team[0], CHAIR, ENVOY]
+    worst = [CHAIR, *[*team, CHAIR, *team, *team, WATCHDOG, ENVOY] * crew.rounds]
+    spans = []
+    for calls, size, reply in ((best, RULES + given, REPLY // 2), (worst, RULES + given + FULL, REPLY * 2)):
+        costs = [by_name[crew.seats[agent]].cost(Usage(size, reply)) for agent in calls]
+        known = [cost for cost in costs if cost is not None]
+        spans.append((len(calls), len(calls) * (size + reply), sum(known) if len(known) == len(costs) else None))
+    (low, least, cheap), (high, most, dear) = spans
+    alone = any(spec.route == "local" for spec in specs)  # answers one at a time
+    pace, steps = (LOCAL_PACE, (low, high)) if alone else (PACE, (8, 1 + 6 * crew.rounds))
+    return Range(
+        calls=(low, high),
+        tokens=(least, most),
+        cost=None if cheap is None or dear is None else (cheap, dear),
+        seconds=(steps[0] * pace[0], steps[1] * pace[1]),
+    )

@@ -1,0 +1,195 @@
+"""Chooses the roles of the first turn: those of the preset, with some replaced by roles that fit the question. Pure.
+
+A role fits when the question holds one of its tags, or is about a field (see `complexity`) that is one of its tags.
+The same question, roles and preset always give the same choice; a question that fits no role gives the preset's
+roles. With `exec TAG` the domain chooses: its own team, or roles and skills that carry the tag.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cdo.content.library import Library
+from cdo.content.schemas import Complexity, Preset, Role
+from cdo.content.skill_ranking import SkillCard, rank
+from cdo.core.errors import ContentError, UsageError
+from cdo.formats.documents.document import DocumentPrompt
+from cdo.formats.fields import role_problem
+from cdo.planning.complexity import subject
+from cdo.planning.domains import Domain, team_from_skills
+
+SPECIAL_ROLES = ("refuter", "referee", "steelman", "checker")
+GENERIC = "generic"  # the domain of a tag that has no file of its own
+SHOWN = 20  # tags that an error lists
+LONG = 150  # words of a question from which on one tag may be there by chance, so that a role needs two
+
+
+@dataclass(frozen=True)
+class RoleCard:
+    """What a choice knows of a role: its method as `description`, its tags, and its `part` (see `schemas.Role`)."""
+
+    name: str
+    description: str
+    tags: tuple[str, ...]
+    part: str = ""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The roles of a first turn, and for each one that fits the question the tags that it matches."""
+
+    roles: tuple[str, ...]
+    matches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Tag:
+    name: str
+    description: str = ""
+    tags: tuple[str, ...] = ()
+
+
+def known_roles(name: str, preset: Preset, library: Library) -> tuple[RoleCard, ...]:
+    """The roles that voices can have; raise `ContentError` where the preset called `name` lists another."""
+    names = [
+        role for role in library.names("templates/roles") if role not in SPECIAL_ROLES and not role_problem(role)
+    ]
+    if unknown := [role for role in preset.roles if role not in names]:
+        path = library.find(f"presets/{name}")[1]
+        raise ContentError(f"{path}: `roles`: there is no role called {unknown[0]}.", f"Roles: {', '.join(names)}.")
+    read = {role: library.read(f"templates/roles/{role}", Role)[0] for role in names}
+    return tuple(RoleCard(name, f"{role.title}. {role.method}", role.tags, role.part) for name, role in read.items())
+
+
+# -- by the question -------------------------------------------------------------------------------
+
+
+def choose(
+    question: str, cards: Sequence[RoleCard], default: Sequence[str], seats: int, tables: Complexity
+) -> Choice:
+    """Choose the roles of `seats` seats: those of `default` in its order, and up to half of them (rounded up) by fit.
+
+    A role that fits and is not among the first of `default` takes the place of the last one there that does not fit.
+    It never takes the place of the only role that argues from evidence, or of the only one that attacks.
+    """
+    matches = matched(question, cards, tables)
+    fitting = [card for card in cards if card.name in matches]
+    tags = {tag for found in matches.values() for tag in found}
+    ranked = [card.name for card in rank(fitting, _words(question, tables), tags)]
+    half = (seats + 1) // 2
+    kept, new = list(dict.fromkeys(default))[:seats], list[str]()
+    for role in [role for role in ranked if role not in kept]:
+        if len(new) + sum(name in ranked[:half] for name in kept) >= half:
+            break
+        if len(kept) + len(new) < seats:
+            new.append(role)
+        elif leaving := _leaving(kept, [*new, role], ranked[:half], {card.name: card.part for card in cards}):
+            kept.remove(leaving)
+            new.append(role)
+    chosen = (*kept, *new)
+    return Choice(chosen, {role: matches[role] for role in chosen if role in matches})
+
+
+def _leaving(kept: Sequence[str], new: Sequence[str], best: Sequence[str], parts: Mapping[str, str]) -> str:
+    """The last of `kept` that can make room for the last of `new`; "" where none can."""
+    for role in reversed(kept):
+        others = [name for name in (*kept, *new) if name != role]
+        only = parts.get(role) and all(parts.get(name) != parts[role] for name in others)
+        if role not in best and not only:
+            return role
+    return ""
+
+
+def matched(question: str, cards: Sequence[RoleCard], tables: Complexity) -> dict[str, tuple[str, ...]]:
+    """The tags that the question matches, by role; only of roles that match enough of them."""
+    words = _words(question, tables)
+    tags = [_Tag(tag) for tag in dict.fromkeys(tag for card in cards for tag in card.tags)]
+    there = {tag.name for tag in rank(tags, words)}
+    least = 1 if len(words.split()) < LONG else 2
+    found = {card.name: tuple(tag for tag in card.tags if tag in there) for card in cards}
+    return {name: tags for name, tags in found.items() if len(tags) >= least}
+
+
+def _words(question: str, tables: Complexity) -> str:
+    """The words by which roles are ranked: the fields that the question is about, then its own."""
+    prose, fields = subject(question, tables)
+    return " ".join((*fields, prose))
+
+
+# -- by the domain ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DomainTeam:
+    """What a domain makes of the first turn; empty without a domain."""
+
+    roles: tuple[str, ...] = ()
+    matches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    charges: dict[str, str] = field(default_factory=dict)
+    wishes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    words: tuple[str, ...] = ()
+    file: str = ""
+    documents: dict[str, DocumentPrompt] = field(default_factory=dict)
+    integration: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+def team_of(
+    tag: str,
+    library: Library,
+    cards: Sequence[SkillCard],
+    untrusted: Sequence[SkillCard],
+    known: Sequence[RoleCard],
+    preset: Preset,
+) -> DomainTeam:
+    """The team of `exec TAG`: as the domain's file says, or the roles and skills that carry the tag.
+
+    Raises `UsageError` where the tag has no file, and no role and no skill that may be used carries it.
+    """
+    own = tag in library.names("domains") and tag != GENERIC
+    file = f"domains/{tag if own else GENERIC}"
+    domain = library.read(file, Domain)[0]
+    documents = {name: library.read(f"templates/documents/{name}", DocumentPrompt)[0] for name in domain.documents}
+    if own:
+        words = (*domain.skills, *domain.tags)
+        return DomainTeam(domain.team, words=words, file=file, documents=documents, integration=domain.integration)
+    usable = [card for card in cards if card.name not in SPECIAL_ROLES]
+    tagged = [card.name for card in rank([card for card in known if tag in card.tags], tag, (tag,))]
+    closed = sorted({card.name for card in untrusted if tag in card.tags})
+    if not tagged and not any(tag in card.tags for card in cards):
+        raise _nobody(tag, library, [*known, *cards], closed)
+    names = [card.name for card in known]
+    weighted = (*domain.skills, *domain.tags)
+    members = team_from_skills(tag, usable, names, preset.roles, preset.start, weighted, tagged)
+    return DomainTeam(
+        roles=tuple(seat.role for seat in members),
+        matches={seat.role: (tag,) for seat in members if seat.role in tagged or seat.skills},
+        charges={seat.role: seat.charge for seat in members if seat.charge},
+        wishes={seat.role: seat.skills for seat in members if seat.skills},
+        words=(tag, *domain.skills),
+        file=file,
+        documents=documents,
+        integration=domain.integration,
+        remarks=(_untrusted(tag, closed),) if closed else (),
+    )
+
+
+def _untrusted(tag: str, names: Sequence[str]) -> str:
+    return (
+        f"{', '.join(names)}: skills of this project with the tag {tag}, not used because you have not trusted them. "
+        "Read them with `cdo skills show NAME`; `cdo skills trust NAME` or --trust allows them."
+    )
+
+
+def _nobody(tag: str, library: Library, cards: Sequence[RoleCard | SkillCard], closed: Sequence[str]) -> UsageError:
+    """The error for a tag that nothing usable carries."""
+    message = f"`exec {tag}`: there is no domain of this name, and no role and no skill carries the tag."
+    if closed:
+        return UsageError(f"`exec {tag}`: only skills that are not trusted carry the tag.", _untrusted(tag, closed))
+    domains = ", ".join(name for name in library.names("domains") if name != GENERIC)
+    tags = sorted({tag for card in cards for tag in card.tags})
+    near = difflib.get_close_matches(tag, tags, n=3, cutoff=0.75)
+    listed = f"Did you mean {', '.join(near)}?" if near else f"Tags: {', '.join(tags[:SHOWN])}, …"
+    return UsageError(message, f"Domains: {domains}. {listed}")

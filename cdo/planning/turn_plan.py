@@ -1,0 +1,345 @@
+"""The plan of the next turn as a person may change it, and its file. Pure.
+
+`dump` writes a `Proposal` as short YAML with comments, `PlanFormat.parse` reads what the person made of it.
+Everything that is wrong is told in sentences, with line and column.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, cycle, islice
+from typing import Annotated, Any, Literal, TypeAlias
+
+import yaml
+from pydantic import BeforeValidator, Field, ValidationError
+
+from cdo.content.schemas import Band, Count, Criteria
+from cdo.core.formatting import one_line
+from cdo.core.schema import Schema
+from cdo.core.steps import InvalidReply
+from cdo.formats import strict_yaml
+from cdo.formats.fields import Block, Line, RoleName, Text, as_list, keys_at, load, number, worded
+
+MAX_BYTES = 262_144
+MOST = 256  # voices of a turn
+ALL = "all"  # whom a message to every voice is for
+Render: TypeAlias = Callable[[Mapping[str, Any]], str]
+Place: TypeAlias = tuple[str | int, ...]
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SPAN = re.compile(r"\s*([0-9]{1,9})\s*(?:[-–]\s*([0-9]{1,9})\s*)?")
+_SHORT = 12  # names that a complaint lists in full
+
+
+# -- what a plan says ------------------------------------------------------------------------------
+
+
+def _text(value: Any) -> Any:
+    return "" if value is None else value
+
+
+def _names(value: Any) -> Any:
+    """A list of names, also where they were written on one line."""
+    return [name for part in value.split(",") if (name := part.strip())] if isinstance(value, str) else as_list(value)
+
+
+def _seat(value: Any) -> Any:
+    return {"role": value} if isinstance(value, str) else value
+
+
+def _span(value: Any) -> Any:
+    """Two numbers: [3, 5], 3-5, or one that stands for both."""
+    if isinstance(value, str):
+        if not (match := _SPAN.fullmatch(value)):
+            raise ValueError("must be two numbers, such as [3, 5]")
+        return [int(match[1]), int(match[2] or match[1])]
+    return [value, value] if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _amount(value: Any) -> Any:
+    return None if value == "" else number(value)
+
+
+class PlannedSeat(Block):
+    """One voice: its role, what it is to do beyond that, its skills, and its model ("": the next in turn)."""
+
+    role: RoleName
+    charge: Annotated[str, Field(max_length=2000), BeforeValidator(_text)] = ""
+    skills: Annotated[tuple[Line, ...], BeforeValidator(_names), Field(max_length=16)] = ()
+    model: Annotated[str, Field(max_length=300), BeforeValidator(_text)] = ""
+
+
+class PlanMessage(Block):
+    """What a person says to one voice of the turn (by its name), or to `all`."""
+
+    to: RoleName
+    text: Text
+
+
+Seats = Annotated[
+    tuple[Annotated[PlannedSeat, BeforeValidator(_seat)], ...], BeforeValidator(as_list), Field(max_length=MOST)
+]
+
+
+class Proposal(Block):
+    """What the next turn is to be. `turns` is [after which a further turn must be earned, the cap]."""
+
+    turn: Count
+    voices: Annotated[Seats, Field(min_length=1)]
+    focus: Annotated[str, Field(max_length=2000), BeforeValidator(_text)] = ""
+    turns: Annotated[Band, BeforeValidator(_span)]
+    criteria: Criteria
+    note: Annotated[str, Field(max_length=4000), BeforeValidator(_text)] = ""
+    messages: Annotated[tuple[PlanMessage, ...], BeforeValidator(as_list), Field(max_length=64)] = ()
+    decision: Literal["go", "done"] = "go"
+
+    @property
+    def seats(self) -> tuple[tuple[str, str, int], ...]:
+        """Each voice's (file name, role, which seat of that role it is, from 1), in order."""
+        chosen: dict[str, tuple[str, str, int]] = {}
+        for index, voice in enumerate(self.voices):
+            seat = sum(before.role == voice.role for before in self.voices[:index]) + 1
+            name, tried = _named(voice.role, seat), seat
+            while name in chosen:  # another role may be called "critic-2"
+                tried += 1
+                name = _named(voice.role, tried)
+            chosen[name] = (name, voice.role, seat)
+        return tuple(chosen.values())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The voices' names, in order."""
+        return tuple(name for name, _, _ in self.seats)
+
+
+def _named(role: str, seat: int) -> str:
+    return role if seat == 1 else f"{role[: 31 - len(str(seat))]}-{seat}"
+
+
+class _PlanFile(Proposal):
+    """The keys of a plan's file: those of a proposal, and two that change its voices."""
+
+    voices: Seats = ()
+    combo: Annotated[str, Field(max_length=1000), BeforeValidator(_text)] = ""
+    width: Annotated[Count | None, BeforeValidator(_amount)] = None
+
+
+class Combo(Schema):
+    """Roles that work well together, and what for."""
+
+    about: str
+    roles: Annotated[tuple[RoleName, ...], Field(min_length=1, max_length=MOST)]
+
+
+class Combos(Schema):
+    """`templates/combos.yaml`: power combos by name."""
+
+    purpose: str
+    load_when: str
+    combos: dict[str, Combo]
+
+
+def filled(voices: Sequence[PlannedSeat], order: Sequence[str], count: int) -> tuple[PlannedSeat, ...]:
+    """`count` voices: cut from the end, or filled up with roles of `order` that do not sit yet, then once more."""
+    taken = list(dict.fromkeys(voice.role for voice in voices))
+    rest = [role for role in dict.fromkeys(order) if role not in taken]
+    more = chain(rest, cycle([*taken, *rest]))
+    return (*voices[:count], *(PlannedSeat(role=role) for role in islice(more, max(0, count - len(voices)))))
+
+
+# -- the file --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PlanFormat:
+    """How the plan of a turn is read, when `proposed` was put before the person.
+
+    What the file leaves out stays as proposed. `width` is the band of voices a turn (None: any); `known_roles` are
+    those with a method, in the order in which seats are filled up; `skills` and `models` are what there is. What the
+    proposal itself holds is always allowed.
+    """
+
+    proposed: Proposal
+    width: tuple[int, int] | None = None
+    known_roles: tuple[str, ...] = ()
+    skills: tuple[str, ...] = ()
+    combos: Mapping[str, Combo] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
+
+    @property
+    def turn(self) -> int:
+        return self.proposed.turn
+
+    @property
+    def band(self) -> tuple[int, int]:
+        """Fewest and most voices that the plan may have."""
+        low, high = self.width or (1, MOST)
+        return min(low, len(self.proposed.voices)), max(high, len(self.proposed.voices))
+
+    def parse(self, text: str) -> Proposal:
+        """The proposal that a file's text makes; raise `InvalidReply` with line and column of what is wrong."""
+        text = text.removeprefix("\ufeff")
+        data = load(text, 0, "The plan", MAX_BYTES)
+        if not isinstance(data, dict) or not data:
+            what = "is empty" if not data else "has no keys"
+            how = "`decision: go` alone takes it as proposed, `decision: done` ends the run."
+            raise InvalidReply([f"line 1, column 1: The plan {what}. {how}"])
+        base = self.proposed.model_dump(mode="json")
+        if isinstance(given := data.get("criteria"), dict):
+            # Python takes true for 1, and so does pydantic.
+            plain = {key: str(value) if isinstance(value, bool) else value for key, value in given.items()}
+            data["criteria"] = {**base["criteria"], **plain}
+        try:
+            file = _PlanFile.model_validate({**base, **data})
+        except ValidationError as error:
+            raise InvalidReply(_located(text, (_finding(item) for item in error.errors()[:8]))) from None
+        cause = "width" if file.width else "combo" if file.combo else "voices"
+        try:
+            voices = self.combined(file.combo, file.voices) if file.combo else file.voices
+        except InvalidReply as error:
+            raise InvalidReply(_located(text, ((("combo",), problem) for problem in error.problems))) from None
+        voices = filled(voices, self.known_roles, file.width) if file.width else voices
+        if not voices:
+            raise InvalidReply(_located(text, [(("voices",), "`voices`: there must be at least one.")]))
+        fields = {name: getattr(file, name) for name in Proposal.model_fields}
+        plan = Proposal(**{**fields, "voices": voices})
+        if found := list(self.objections(plan)):
+            moved = (((cause,) if place == ("voices",) else place, problem) for place, problem in found[:8])
+            raise InvalidReply(_located(text, moved))
+        return plan
+
+    def combined(self, typed: str, voices: Sequence[PlannedSeat]) -> tuple[PlannedSeat, ...]:
+        """The voices of a combo, named or typed as roles with + between; raise `InvalidReply`.
+
+        A role that sits already stays as it is. Below the fewest of the band further roles fill up.
+        """
+        sitting = {voice.role: voice for voice in reversed(voices)}
+        roles: dict[str, None] = {}
+        for part in (part.strip().lower() for part in typed.split("+")):
+            if part in self.combos:
+                roles |= dict.fromkeys(self.combos[part].roles)
+            elif part in self.known_roles or part in sitting:
+                roles[part] = None
+            else:
+                known = [*self.combos, *(self.known_roles if "+" in typed else ())]
+                raise InvalidReply([unknown("combo or role" if "+" in typed else "combo", part, known)])
+        if len(roles) > MOST:
+            raise InvalidReply([f"These are {len(roles)} roles; a turn has at most {MOST} voices."])
+        chosen = [sitting.get(role) or PlannedSeat(role=role) for role in roles]
+        return filled(chosen, self.known_roles, max(len(chosen), self.band[0]))
+
+    def objections(self, plan: Proposal) -> Iterator[tuple[Place, str]]:
+        """What speaks against a plan that is well formed: (place in the file, sentence)."""
+        (low, high), names = self.band, plan.names
+        if not low <= len(plan.voices) <= high:
+            yield ("voices",), f"`voices`: {len(names)} of them, where {low} to {high} can sit."
+        if plan.turn != self.turn:
+            yield ("turn",), f"`turn`: this is the plan of turn {self.turn}."
+        if plan.turns[1] < plan.turn:
+            yield ("turns",), f"`turns`: at most {plan.turns[1]}, and this is turn {plan.turn}."
+        if plan.decision == "done" and plan.turn == 1:
+            yield ("decision",), "`decision`: before the first turn there is nothing to write a result from."
+        seated = self.proposed.voices
+        skills = {*self.skills, *(skill for voice in seated for skill in voice.skills)}
+        models = {*self.models, *(voice.model for voice in seated), ""}
+        for index, voice in enumerate(plan.voices):
+            for number_, skill in enumerate(voice.skills):
+                if skill not in skills:
+                    yield ("voices", index, "skills", number_), unknown("skill", skill, self.skills)
+            if voice.model not in models:
+                yield ("voices", index, "model"), unknown("model", voice.model, self.models)
+        heard = {*names, ALL, *(message.to for message in self.proposed.messages)}
+        for index, message in enumerate(plan.messages):
+            if message.to not in heard:
+                yield ("messages", index, "to"), unknown("voice", message.to, [*names, ALL])
+
+    def remarks(self, plan: Proposal) -> list[str]:
+        """What a person may want to know of a plan that is in order: roles that have no method of their own."""
+        known = (*self.known_roles, *(voice.role for voice in self.proposed.voices))
+        found = []
+        for role in dict.fromkeys(voice.role for voice in plan.voices if voice.role not in known):
+            near = _near(role, self.known_roles)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            found.append(f"{role} is a new role: its name and its charge are all it goes by.{hint}")
+        return found
+
+
+def dump(plan: Proposal, format: PlanFormat, render: Render) -> str:
+    """A plan as the text of its file; `render` words it (`templates/turn-plan`) from the values it is given."""
+    low, high = format.band
+    data = plan.model_dump(mode="json")
+    data["voices"] = [voice.model_dump(mode="json", exclude_defaults=True) for voice in plan.voices]
+    chunks = {key: strict_yaml.dump({key: data[key]}).rstrip("\n") for key in data if key not in ("turn", "turns")}
+    names = {"known_roles": format.known_roles, "skills": format.skills, "models": format.models}
+    values = {
+        **chunks,
+        **{key: [one_line(name, 100) for name in names[key]] for key in names},
+        "combos": [(one_line(name, 60), combo.roles) for name, combo in format.combos.items()],
+        "limits": strict_yaml.dump({"turns": data["turns"]}).rstrip("\n"),
+        "turn": plan.turn,
+        "low": low,
+        "high": high,
+    }
+    return f"{render(values).rstrip()}\n"
+
+
+# -- complaints ------------------------------------------------------------------------------------
+
+
+def _finding(item: Any) -> tuple[Place, str]:
+    """One of pydantic's findings, as a place and a sentence."""
+    place: Place = tuple(item["loc"])
+    key = strict_yaml.shown(str(next((part for part in reversed(place) if isinstance(part, str)), "The plan")))
+    if item["type"] == "extra_forbidden":
+        keys = keys_at(_PlanFile, place[:-1])
+        near = _near(key, keys)
+        hint = f" Did you mean `{near[0]}`?" if near else ""
+        return (*place, "?"), f"`{key}` is not a key; the keys are {', '.join(keys)}.{hint}"
+    if item["type"] == "missing":
+        return place, f"`{key}` is missing."
+    if item["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        return place, f"`{key}`: must be a mapping with the keys {', '.join(keys_at(_PlanFile, place))}."
+    return place, f"`{key}`: {worded(item)}."
+
+
+def _located(text: str, found: Any) -> list[str]:
+    """The sentences of (place, sentence), each with the line and column where a person finds the place."""
+    marks: dict[Place, yaml.Mark] = {}
+    if root := yaml.compose(text, Loader=_Loader):
+        _mark(root, (), marks)
+    sentences = []
+    for place, problem in found:
+        near = next((up for size in range(len(place), -1, -1) if (up := place[:size]) in marks), ())
+        mark = marks[near]
+        sentences.append(f"line {mark.line + 1}, column {mark.column + 1}: {problem}")
+    return sentences
+
+
+def _mark(node: yaml.Node, place: Place, marks: dict[Place, yaml.Mark]) -> None:
+    """Note where each value stands, and under (…, key, "?") where its key does."""
+    marks[place] = node.start_mark
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            _mark(value, (*place, key.value), marks)
+            marks[(*place, key.value, "?")] = key.start_mark
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            _mark(value, (*place, index), marks)
+
+
+def _near(name: str, known: Sequence[str]) -> list[str]:
+    import difflib  # lazily: needed only to explain an error
+
+    return difflib.get_close_matches(name[:80].lower(), [one_line(item, 100) for item in known], n=2)
+
+
+def unknown(what: str, name: str, known: Sequence[str]) -> str:
+    """The sentence for a name of which there is no such thing (`what`): it suggests one of those that are `known`."""
+    near = _near(name, known)
+    hint = f"Did you mean {' or '.join(near)}?" if near else ""
+    if not hint:
+        listed = ", ".join(one_line(item, 60) for item in known[:_SHORT]) + (", …" if len(known) > _SHORT else "")
+        hint = f"There are: {listed}." if known else "There is none."
+    return f"There is no {what} called `{strict_yaml.shown(name)}`. {hint}"

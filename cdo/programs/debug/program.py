@@ -1,0 +1,324 @@
+"""The program `debug`: a root-cause analysis in seven phases of one turn each. Pure.
+
+reproduce → isolate → hypothesize → verify → fix → validate → document. The phases are fixed: no confidence and no
+agreement ends the run before the last one, only the human does. What is possible stays possible until evidence
+rules it out, and a cause that no evidence carries is not called one. Of a plan that a person edits, the criteria for
+conflicts and agreement apply; its `turns` cannot change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal, TypeVar, cast
+
+from pydantic import AfterValidator
+
+from cdo.content.schemas import Count
+from cdo.core.schema import Schema
+from cdo.core.steps import Batch, Program, Reply, RunCheck
+from cdo.formats.fields import Line, RoleName
+from cdo.formats.voice import SynthesisFormat
+from cdo.planning.plan import Plan
+from cdo.programs.debug.check_runs import CheckRuns
+from cdo.programs.debug.evidence import Checks
+from cdo.programs.debug.hypotheses import SHOWN, Duty, Hypotheses, HypothesisWish
+from cdo.programs.debug.reply_formats import CaseData, CaseDirective, CaseFormat, CaseSynthesis
+from cdo.programs.debug.root_cause_report import RcaFormat
+from cdo.programs.deliberation.alerts import Alarms, ask_to_stop, check_alerts
+from cdo.programs.deliberation.calls import TurnTemplate, Voice, rotated
+from cdo.programs.deliberation.conclusion import FinalTemplate, Outcome, conclude, final_form
+from cdo.programs.deliberation.convergence import StopReason
+from cdo.programs.deliberation.turn import RunState, TurnResult, seated
+from cdo.repository.citations import TOO_MANY
+
+PHASES = ("reproduce", "isolate", "hypothesize", "verify", "fix", "validate", "document")
+MODE = "modes/debug"  # its body is worded into briefs and syntheses
+FINAL = "engine/rca-protocol"
+GO_ON = "go on with a referee"
+MOST_PATCHES = 4  # that the person's command is run with
+T = TypeVar("T")
+
+
+class Phase(Schema):
+    """One phase: who sits in it by preference, how many, and what each voice is obliged to bring."""
+
+    name: Literal["reproduce", "isolate", "hypothesize", "verify", "fix", "validate", "document"]
+    goal: str
+    roles: tuple[RoleName, ...]
+    width: Count
+    must: tuple[Duty, ...] = ()
+
+
+def _all_in_order(phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
+    if tuple(phase.name for phase in phases) != PHASES:
+        raise ValueError(f"must be the phases {', '.join(PHASES)}, in this order")
+    return phases
+
+
+class DebugMode(Schema):
+    """`modes/debug.md`: the seven phases, and what `ends` them; the body words them for voices and synthesisers."""
+
+    purpose: str
+    load_when: str
+    about: str
+    program: Literal["phases"]
+    ends: Line
+    phases: Annotated[tuple[Phase, ...], AfterValidator(_all_in_order)]
+
+
+@dataclass
+class _CaseState:
+    """What a run knows of its case: the ledger, fixes as (artifact, diff), and what each phase found.
+
+    `places` tells where the words stand that replies rest on; `runs` what the person's command showed.
+    """
+
+    ledger: Hypotheses = field(default_factory=Hypotheses)
+    fixes: list[tuple[str, str]] = field(default_factory=list)
+    timeline: list[dict[str, Any]] = field(default_factory=list)
+    places: dict[str, str] = field(default_factory=dict)
+    runs: CheckRuns = field(default_factory=CheckRuns)
+
+    @property
+    def best_fixes(self) -> list[tuple[str, str]]:
+        """The fixes with which the person's command passes; all of them where there is none."""
+        passing = [(artifact, diff) for artifact, diff in self.fixes if artifact in self.runs.passing]
+        return passing or self.fixes
+
+
+def debug(plan: Plan, mode: DebugMode) -> Program[Outcome]:
+    """Run the seven phases of a case to its outcome; a domain's team is the first `start` of the plan's roles."""
+    course, case, alarms, heard = RunState(plan), _CaseState(), Alarms(), None
+    stopped, team = "", plan.roles[: plan.start] if plan.domain else ()
+    if plan.check:
+        case.runs = CheckRuns((yield RunCheck("t1-check", plan.check.command)))
+    for phase in mode.phases:
+        if phase.name == "validate" and plan.check:
+            yield from _try_fixes(course, case, plan.check.command)
+        chosen = compose(course, phase, alarms, team)
+        course.plan = course.plan.model_copy(update={"start": len(chosen)})  # the band of this phase
+        voices = yield from course.prepare(chosen)
+        if course.plan.turns != plan.turns:
+            course.plan = course.plan.model_copy(update={"turns": plan.turns})
+            course.flags.append(f"turn {course.turn}: turns are fixed in debug, so the plan's change was left out")
+        if course.stop and heard:
+            stopped = "you said that it is done"
+            break
+        hearing = course.hear(voices, _shape(course, phase, case, voices), before=heard)
+        heard = yield from _noting(case, hearing)
+        _learn(course, case, phase, heard)
+        alarms = check_alerts(course)
+        if phase is not mode.phases[-1] and (yield from ask_to_stop(course, alarms, GO_ON)):
+            stopped = "you asked for the result"
+            break
+    assert heard is not None  # a human cannot end the run before its first turn
+    course.flags += _unchecked(case.ledger, _checks(course, case))
+    return (yield from conclude(course, ruling(case.ledger, stopped, case.runs), heard, _final(course, case)))
+
+
+def _try_fixes(course: RunState, case: _CaseState, command: str) -> Program[None]:
+    """Run the person's command with each patch that was proposed, so that the phase validate sees the results."""
+    for number, (artifact, diff) in enumerate(case.fixes[:MOST_PATCHES], 1):
+        run = yield RunCheck(f"t{course.turn}-check-{number}", command, diff)
+        if run:
+            case.runs = case.runs.with_patch(artifact, run)
+    if left := [artifact for artifact, _ in case.fixes[MOST_PATCHES:]]:
+        course.flags.append(f"turn {course.turn}: the check was not run with the patch of {', '.join(left)}")
+
+
+def _noting(case: _CaseState, program: Program[T]) -> Program[T]:
+    """Pass on the steps of a program, and note where the words stand that the replies to it rest on."""
+    answer: Any = None
+    while True:
+        try:
+            step = program.send(answer)
+        except StopIteration as stop:
+            return cast(T, stop.value)
+        answer = yield step
+        for reply in cast("tuple[Reply, ...]", answer) if isinstance(step, Batch) else ():
+            # Words that stood somewhere once still do.
+            case.places |= {words: place or case.places.get(words, "") for words, place in reply.places.items()}
+
+
+def compose(course: RunState, phase: Phase, alarms: Alarms, team: Sequence[str] = ()) -> list[Voice]:
+    """Seat a phase.
+
+    Its seats go to the domain's `team`, from another member on in each phase; then to the phase's first role, to
+    the roles that the directive gives a charge, to the phase's other roles and to those of the plan. The phase's
+    first role and those with a charge take a seat from the team while that keeps one. A refuter and a referee take
+    seats of their own where the plan's width allows it, else the last ones.
+    """
+    plan, (low, high) = course.plan, course.plan.width
+    extra = [*(["referee"] if alarms.conflict else []), *(["refuter"] if alarms.suspicious else [])][
+        : max(1, high - 1)
+    ]
+    width = min(_width(phase, low, high) + len(extra), high)
+    wishes = {wish.name: wish for wish in (course.directive.roles if course.directive else ())}
+    charges = {**plan.charges, **{name: wish.charge for name, wish in wishes.items() if wish.charge}}
+    charged = [name for name, wish in wishes.items() if wish.charge and name != phase.roles[0]]
+    left = max(0, width - len(extra))
+    own = [role for role in (phase.roles[0], *charged) if role not in extra]
+    mates = [role for role in rotated(team, PHASES.index(phase.name)) if role not in own and role not in extra]
+    kept = max(1, left - len(own))
+    wanted = [*mates[:kept], *own, *mates[kept:], *(role for role in phase.roles if role not in extra)]
+    voices = seated(wanted, [*plan.roles, *plan.known_roles], left, charges)
+    voices += [Voice(role, role, 1, charges.get(role, "")) for role in extra[:width]]
+    return [replace(voice, wishes=wishes[voice.role].skills) if voice.role in wishes else voice for voice in voices]
+
+
+def _width(phase: Phase, low: int, high: int) -> int:
+    return min(max(phase.width, low), high)
+
+
+def outline(plan: Plan, mode: DebugMode) -> tuple[tuple[str, int], ...]:
+    """The phases as the dashboard shows them: each with its voices, where nothing alarming adds one."""
+    return tuple((phase.name, _width(phase, *plan.width)) for phase in mode.phases)
+
+
+def ruling(ledger: Hypotheses, stopped: str = "", runs: CheckRuns | None = None) -> StopReason:
+    """How a case ends: with a cause that evidence supports, or unresolved; `stopped` tells why it ended early.
+
+    With `runs` of the person's command a cause also has to be confirmed by them: the command failed before, and
+    passes with a patch.
+    """
+    roots = ledger.of("supported")
+    left = ", ".join(item.id for item in ledger.of("open"))
+    shown = runs.verdict if runs else ""
+    found = (
+        f"root cause: {'; '.join(f'{item.id}: {item.text[:SHOWN]}' for item in roots)}"
+        if roots
+        else f"unresolved: the root cause is not established; {f'open: {left}' if left else 'nothing is left open'}"
+    )
+    confirmed = runs is None or not shown or bool(runs.passing)
+    if shown:
+        found += f"; {('confirmed: ' if confirmed else 'not confirmed: ') if roots else ''}{shown}"
+    if stopped:
+        return StopReason("stopped", f"{stopped}; {found}")
+    return StopReason("converged" if roots and confirmed else "max_turns", f"all seven phases ran; {found}")
+
+
+# -- one phase -------------------------------------------------------------------------------------
+
+
+def _checks(course: RunState, case: _CaseState) -> Checks:
+    """What code found out about evidence so far; what it had no time to look at is not refuted."""
+    refuted = frozenset(citation for citation, why in course.unverified.items() if why != TOO_MANY)
+    return Checks(frozenset(course.verified), refuted, frozenset(course.existing), case.places)
+
+
+def _shape(course: RunState, phase: Phase, case: _CaseState, voices: Sequence[Voice]) -> TurnTemplate:
+    """How the turn of a phase is worded and checked. A refuter sees the hypotheses without their evidence."""
+    ledger, shown = case.ledger, case.ledger.data(_checks(course, case))
+    told = {
+        "phase": phase.name,
+        "goal": phase.goal,
+        "number": PHASES.index(phase.name) + 1,
+        "phases": list(PHASES),
+        "must": list(phase.must),
+        "hypotheses": shown,
+        "next_id": ledger.following,
+        "fixes": [{"artifact": artifact, "diff": diff} for artifact, diff in case.fixes],
+        "check": case.runs.data(),
+    }
+    bare = [{**item, "status": "open", "evidence": []} for item in shown]
+
+    def synthesis(band: tuple[int, int], roles: tuple[str, ...], voices: tuple[str, ...]) -> CaseSynthesis:
+        return CaseSynthesis(SynthesisFormat(band, roles, voices), ledger)
+
+    shape = TurnTemplate(
+        format=CaseFormat(ledger, phase.must),
+        directive=synthesis,
+        brief={**told, "part": "voice"},
+        sums={**told, "part": "synthesis", "include": {"phase": MODE}},
+        include={"phase": MODE},
+    )
+    return replace(shape, own={voice.name: {"hypotheses": bare} for voice in voices if voice.role in shape.fresh})
+
+
+def _learn(course: RunState, case: _CaseState, phase: Phase, heard: TurnResult) -> None:
+    """Take a turn into the ledger, and keep its fixes and positions for the report."""
+    turn, before = len(course.record.turns), case.ledger
+    said = [(voice, reply.call, cast(CaseData, reply.data)) for voice, reply in heard.present]
+    proposed = [(voice.name, wish) for voice, _, data in said for wish in data.hypotheses]
+    wishes = cast(CaseDirective, heard.directive).hypotheses
+    checks = _checks(course, case)
+    case.ledger = before.after(turn, wishes, proposed, checks)
+    course.flags += [f"turn {turn}: {flag}" for flag in _doubts(before, case.ledger, wishes, proposed, checks)]
+    fixes = {
+        diff: artifact for artifact, diff in reversed([*case.fixes, *((name, data.fix) for _, name, data in said)])
+    }
+    case.fixes = [(artifact, diff) for diff, artifact in reversed(fixes.items()) if diff]
+    case.timeline.append(
+        {
+            "turn": turn,
+            "phase": phase.name,
+            "confidence": heard.directive.confidence,
+            "positions": [{"role": voice.name, "text": data.position} for voice, _, data in said],
+        }
+    )
+
+
+def _doubts(
+    before: Hypotheses,
+    after: Hypotheses,
+    wishes: Sequence[HypothesisWish],
+    proposed: Sequence[tuple[str, HypothesisWish]],
+    checks: Checks,
+) -> list[str]:
+    """What a reader should know about changes of status: those not made, and those that no voice asked for."""
+    asked = {wish.id for wish in wishes if wish.status == "open"}
+    found = [
+        f"{old.id} is open again: none of the evidence that made it {old.status} holds"
+        for old in before.of("supported", "ruled-out")
+        if (now := after.get(old.id)) and now.status == "open" and old.id not in asked
+    ]
+    for wish in wishes:
+        item, old = after.get(wish.id), before.get(wish.id)
+        if item is None or wish.status == (old.status if old else "open"):
+            continue
+        if item.status != wish.status:
+            found.append(f"{item.id} stays {item.status}: what was to make it {wish.status} {_why_not(wish, checks)}")
+            continue
+        names = {name.casefold() for name in wish.merges}
+        backed = any(
+            own.status == wish.status and (own.id == wish.id if old else f"{voice}/{own.id}".casefold() in names)
+            for voice, own in proposed
+        )
+        if not backed:
+            found.append(f"{item.id} became {item.status} by the synthesis's own reading: no voice reported it so")
+    return found
+
+
+def _why_not(wish: HypothesisWish, checks: Checks) -> str:
+    """Why the evidence of a wish carries no status."""
+    kinds = {checks.kind(item) for item in wish.evidence}
+    if "not found" in kinds:
+        return "stands neither in the question nor in the context, the repository or the record of a command"
+    return "cites what does not hold" if "refuted" in kinds else "quotes nothing that code could look up"
+
+
+# -- the end ---------------------------------------------------------------------------------------
+
+
+def _unchecked(ledger: Hypotheses, checks: Checks) -> list[str]:
+    """What a reader should know about hypotheses that rest on what the question or the context reports."""
+    return [
+        f"{item.id} is {item.status} by what the question or the context reports alone: nobody here checked it"
+        for item in ledger.of("supported", "ruled-out")
+        if checks.best(item.evidence) == "reported"
+    ]
+
+
+def _final(course: RunState, case: _CaseState) -> FinalTemplate:
+    """How the analysis is worded and checked."""
+    checks = _checks(course, case)
+    data = {
+        "hypotheses": case.ledger.data(checks),
+        "roots": [item.id for item in case.ledger.of("supported")],
+        "fixes": [{"artifact": artifact, "diff": diff} for artifact, diff in case.best_fixes],
+        "timeline": case.timeline,
+        "check": case.runs.data(),
+    }
+    form = RcaFormat(final_form(course.record), case.ledger, tuple(case.best_fixes), checks)
+    return FinalTemplate(template=FINAL, form=form, data=data, record=case.runs.section())

@@ -1,0 +1,52 @@
+"""Suspicious agreement and conflicts of a turn: each is flagged, and a conflict is put to the person. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cdo.core.steps import Pause, Program
+from cdo.programs.deliberation import convergence
+from cdo.programs.deliberation.turn import RunState
+
+FINISH = "finish now"
+
+
+@dataclass(frozen=True)
+class Alarms:
+    """Whether a turn's agreement is suspiciously high, and what makes it a conflict ("" when nothing does).
+
+    `dispute` is the conflict as a voice is told it.
+    """
+
+    suspicious: bool = False
+    conflict: str = ""
+    dispute: str = ""
+
+
+def check_alerts(course: RunState) -> Alarms:
+    """Return the alarms of the last turn; each becomes a flag of the run."""
+    record, criteria, turn = course.record, course.plan.criteria, len(course.record.turns)
+    found = Alarms(
+        convergence.suspicious(record, criteria),
+        convergence.conflict(record, criteria),
+        convergence.dispute(record, criteria),
+    )
+    if found.suspicious:
+        share = record.turns[-1].directive.agreement
+        course.flags.append(f"turn {turn}: agreement of {share:.0%} is suspiciously high")
+    if found.conflict:
+        course.flags.append(f"turn {turn}: conflict: {found.conflict}")
+    return found
+
+
+def ask_to_stop(course: RunState, alarms: Alarms, go_on: str) -> Program[bool]:
+    """Whether the human ends the run over a conflict of the last turn; `go_on` words the other choice.
+
+    One who forked the run after that turn has chosen already.
+    """
+    if not alarms.conflict or course.plan.change(course.turn):
+        return False
+    turn = len(course.record.turns)
+    question = f"Turn {turn} ended in a conflict: {alarms.conflict.rstrip('.')}."
+    answer = yield Pause(f"t{turn}-conflict", question, (go_on, FINISH), go_on)
+    return bool(answer == FINISH)

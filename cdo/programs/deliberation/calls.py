@@ -1,0 +1,305 @@
+"""The calls of one turn: what its voices and its synthesiser are given to read and are told. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+from cdo.content.skill_ranking import SkillCard
+from cdo.core.exchange import Fault
+from cdo.core.steps import CONTEXT, INPUT, Batch, Call, Missing, Reply, ReplyFormat
+from cdo.formats.voice import AgentFormat, Note, SynthesisFormat
+from cdo.planning.plan import Plan
+from cdo.programs.deliberation.convergence import Record, Tension, dispute
+from cdo.programs.deliberation.objections import Logged, Objections
+from cdo.programs.deliberation.team import Team
+
+GAPS = 24  # named before, that a synthesiser is reminded of
+PLACES = 60  # cited places that a synthesiser is shown with the lines around them
+FRESH = frozenset({"refuter"})  # roles that come without the synthesis of the turn before, and are on no team
+ARGUING = frozenset({"refuter", "checker", "steelman"})  # roles that are told the leading answer
+TESTING = frozenset({"refuter", "checker"})  # roles that are given the claims of the turn before
+
+
+@dataclass(frozen=True)
+class Voice:
+    """A seat of one turn: `name` is unique in the turn, `role` names the method, `charge` what it is to do beyond it.
+
+    `wishes` are the skills asked for; `skills` those it was given. `model` is set where a person chose one.
+    """
+
+    name: str
+    role: str
+    seat: int = 1
+    charge: str = ""
+    wishes: tuple[str, ...] = ()
+    skills: tuple[SkillCard, ...] = ()
+    model: str = ""
+
+
+@dataclass(frozen=True)
+class TurnTemplate:
+    """How the turns of a program are worded and checked; the defaults are those of a deliberation.
+
+    `brief` and `own` add to the data of each voice's brief (`own` by voice), `sums` to the synthesiser's. A voice
+    of `fresh` comes without the synthesis of the turn before: it sees the question, the material, the leading answer
+    and the claims.
+    """
+
+    template: str = "templates/agent-brief"
+    format: ReplyFormat = field(default_factory=AgentFormat)
+    synthesis: str = "engine/synthesis-protocol"
+    directive: Callable[[tuple[int, int], tuple[str, ...], tuple[str, ...]], ReplyFormat] = SynthesisFormat
+    brief: Mapping[str, Any] = field(default_factory=dict)
+    own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sums: Mapping[str, Any] = field(default_factory=dict)
+    include: Mapping[str, str] = field(default_factory=dict)
+    fresh: frozenset[str] = FRESH
+
+
+class KnownSoFar(Protocol):
+    """What calls are made of: as much of a run's course as they tell."""
+
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def record(self) -> Record: ...
+    @property
+    def team(self) -> Team: ...
+    @property
+    def focus(self) -> str: ...
+    @property
+    def note(self) -> str: ...
+    @property
+    def turn(self) -> int: ...
+    @property
+    def previous(self) -> str: ...
+    def band(self) -> tuple[int, int]: ...
+    def said_to(self, name: str) -> list[Note]: ...
+
+
+# -- voices ----------------------------------------------------------------------------------------
+
+
+def of_voices(known: KnownSoFar, voices: Sequence[Voice], shape: TurnTemplate, claims: Sequence[str]) -> Batch:
+    """One call a voice, of which half must be answered; seats take the models in turn.
+
+    `claims` are those of the turn before, for the voices that test them.
+    """
+    briefs = [_brief(known, voice, shape, claims) for voice in voices]
+    plan = known.plan
+    calls = tuple(
+        Call(
+            f"t{known.turn}-{voice.name}",
+            "agent",
+            shape.template,
+            shape.format,
+            _asked(plan, voice, index),
+            brief,
+            _reads(known, voice, shape, brief["sides"]),
+            tools=plan.tools is not None,
+            thread=voice.name if plan.team and voice.role not in shape.fresh else "",
+        )
+        for index, (voice, brief) in enumerate(zip(voices, briefs, strict=True))
+    )
+    return Batch(calls, quorum=max(1, -(-len(calls) // 2)))
+
+
+def _asked(plan: Plan, voice: Voice, index: int) -> tuple[str, ...]:
+    """The models that a voice is asked of: its own, and where cdo chose the models the first one if that fails."""
+    own = voice.model or plan.models[index % len(plan.models)]
+    return tuple(dict.fromkeys((own, plan.models[0]))) if plan.mixed else (own,)
+
+
+def _brief(known: KnownSoFar, voice: Voice, shape: TurnTemplate, claims: Sequence[str]) -> dict[str, Any]:
+    """What a voice is told. Of the ledgers it is shown what is open, so that briefs do not grow with turns."""
+    plan, fresh, record = known.plan, voice.role in shape.fresh, known.record
+    last = record.turns[-1] if record.turns else None
+    focused = last.directive if last and known.focus == last.directive.focus else None
+    tested = last if voice.role in ARGUING else None
+    disputed = dispute(record, plan.criteria) if voice.role == "referee" else ""
+    data = {
+        "turn": known.turn,
+        "today": plan.today,
+        "words": plan.words[0],
+        "mate": plan.team and not fresh,
+        "focus": known.focus,
+        "decides": focused.decides if focused else "",
+        "settle_with": focused.settle_with if focused else "",
+        "leading": (tested.leading or tested.camps[0].position) if tested else "",
+        "alternative": tested.directive.alternative if tested else "",
+        "dispute": disputed,
+        "sides": list(_sides(record, plan.criteria.severe)) if disputed else [],
+        "standing": [{"id": item.id, "text": item.text} for item in record.objections.of(voice.name)],
+        "note": known.note,
+        "tensions": [] if fresh else ledger(record.open),
+        "outside": [] if fresh else ledger(record.outside),
+        "settled": [] if fresh else [item.id for item in record.ledger if item.status in ("resolved", "accepted")],
+        "previous": "" if fresh else known.previous,
+        "role": voice.role,
+        "seat": voice.seat,
+        "charge": voice.charge,
+        "claims": list(claims) if fresh or voice.role in TESTING else [],
+        "messages": [],
+        "skills": [{"name": card.name, "description": card.description} for card in voice.skills],
+        "tools": {"requests": plan.tools[0], "rounds": plan.tools[1]} if plan.tools else None,
+        **shape.brief,
+        **shape.own.get(voice.name, {}),
+    }
+    if plan.team and not fresh:
+        data |= {**known.team.brief(voice.name, known.turn), "mine": known.team.last(voice.name)}
+    elif notes := known.said_to(voice.name):
+        data["messages"] = [{"id": "", "from": "human", "text": note.text} for note in notes]
+    if include := {**_included(plan, voice, fresh), **shape.include}:
+        data["include"] = include
+    if domain := _domain(plan):
+        data["domain"] = domain
+    return data
+
+
+def _sides(record: Record, least: int) -> tuple[str, ...]:
+    """The artifacts of a conflict: those of voices whose objections of severity `least` are open, and one of another.
+
+    The other one is of the largest camp that has one. Where confidence fell without such an objection, the artifacts
+    are one of each of the two largest camps.
+    """
+    if not record.turns:
+        return ()
+    last, turn = record.turns[-1], len(record.turns)
+    severe = record.objections.severe(least)
+    found = list(dict.fromkeys(f"t{item.turn}-{item.role}" for item in severe))[:2]
+    if not found:
+        return tuple(f"t{turn}-{camp.voices[0]}" for camp in last.camps[:2])
+    objectors = {item.role for item in severe}
+    others = [name for camp in last.camps for name in camp.voices if name not in objectors]
+    return (*found, *(f"t{turn}-{name}" for name in others[:1]))
+
+
+def _reads(known: KnownSoFar, voice: Voice, shape: TurnTemplate, sides: Sequence[str]) -> tuple[str, ...]:
+    """The artifacts that a voice is given whole; `sides` are those of the conflict that it rules on."""
+    fresh = voice.role in shape.fresh
+    reads = [INPUT, CONTEXT, *([known.previous] if known.previous and not fresh else [])]
+    reads += sides
+    reads += [f"skills/{card.name}" for card in voice.skills]
+    if known.plan.team and not fresh and (mine := known.team.last(voice.name)):
+        reads.append(mine)
+    return tuple(dict.fromkeys(reads))
+
+
+def _included(plan: Plan, voice: Voice, fresh: bool) -> dict[str, str]:
+    """The documents that this voice's brief needs beside its own."""
+    return {
+        **({"domain": plan.domain_file} if plan.domain_file else {}),
+        **({"skills": "dispatch/skill-injection"} if voice.skills else {}),
+        **({"team": "dispatch/team-mode"} if plan.team and not fresh else {}),
+    }
+
+
+def _domain(plan: Plan) -> dict[str, Any]:
+    """What the document of the domain is worded with; {} without a domain."""
+    if not plan.domain_file:
+        return {}
+    tag = plan.domain or ""
+    tagged = [card for card in plan.skills if tag in card.tags]
+    listed = [{"name": card.name, "description": card.description} for card in tagged]
+    return {"tag": tag, "skills": listed, "integration": list(plan.integration)}
+
+
+# -- synthesis -------------------------------------------------------------------------------------
+
+
+def of_synthesis(
+    known: KnownSoFar,
+    present: Sequence[tuple[Voice, Reply]],
+    absent: Sequence[tuple[Voice, Reply]],
+    shape: TurnTemplate,
+    makers: int,
+    noted: Objections,
+) -> Batch:
+    """The synthesis reads every voice under its role and charge, in an order that changes by turn.
+
+    `makers` is how many vendors stand behind the voices; one that nobody knows may be any of the others. `noted` is
+    the ledger of objections with those of this turn.
+    """
+    plan, turn = known.plan, known.turn
+    shown = rotated(sorted(present, key=lambda pair: pair[0].name), turn)
+    data = {
+        "turn": turn,
+        "max_turns": plan.turns[1],
+        "previous": known.previous,
+        "voices": [{"name": voice.name, "charge": voice.charge, "artifact": reply.call} for voice, reply in shown],
+        "missing": [{"role": voice.name, "reason": why_missing(reply.reason)} for voice, reply in absent],
+        "today": plan.today,
+        "tensions": ledger(known.record.ledger),
+        "objections": [objection(item) for item in noted.open],
+        "cited": cited(present),
+        "looks": plan.tools is not None,
+        "gaps": [gap for earlier in known.record.turns for gap in earlier.new_gaps][-GAPS:],
+        "width": list(known.band()),
+        "roles": [voice.role for voice, _ in present][:4],
+        "known_roles": list(plan.known_roles),
+        "criteria": plan.criteria.model_dump(include={"exit_confidence", "agreement_flag"}),
+        "note": known.note,
+        "skills": [card.name for card in plan.skills][:40],
+        "team": [name for name, mate in known.team.mates.items() if mate.state != "stopped"],
+        "checked": any(reply.findings for _, reply in present),
+        **shape.sums,
+    }
+    if len(plan.vendors) > 1 or "lev-exec" in plan.modifiers:
+        include = {"vendors": "dispatch/multi-model", **data.get("include", {})}
+        data |= {"include": include, "vendors": makers}
+    reads = (INPUT, CONTEXT, *([known.previous] if known.previous else []), *(reply.call for _, reply in shown))
+    form = shape.directive(known.band(), plan.known_roles, tuple(voice.name for voice, _ in present))
+    return Batch((Call(f"t{turn}-synthesis", "synthesis", shape.synthesis, form, plan.models, data, reads),))
+
+
+# -- parts -----------------------------------------------------------------------------------------
+
+
+def ledger(tensions: Sequence[Tension]) -> list[dict[str, Any]]:
+    """Tensions as the data of a call."""
+    return [asdict(item) for item in tensions]
+
+
+def objection(item: Logged) -> dict[str, Any]:
+    """An objection of the ledger as the data of a call."""
+    return {
+        "id": item.id,
+        "role": item.role,
+        "turn": item.turn,
+        "severity": item.severity,
+        "against": item.against,
+        "text": item.text,
+        "weighed": item.weighed,
+    }
+
+
+def cited(present: Sequence[tuple[Voice, Reply]]) -> list[dict[str, Any]]:
+    """The places that code found as cited, with the lines around each and the voices that rest on it.
+
+    Those that several voices share come first: what they agree on there is one piece of evidence.
+    """
+    places: dict[tuple[str, int], dict[str, Any]] = {}
+    for voice, reply in present:
+        for finding in reply.findings:
+            if not finding.lines:
+                continue
+            path = finding.path or finding.citation.partition(":")[0]
+            new = {"path": path, "line": finding.line, "lines": finding.lines, "voices": []}
+            place = places.setdefault((path, finding.line), new)
+            if voice.name not in place["voices"]:
+                place["voices"].append(voice.name)
+    ranked = sorted(places.values(), key=lambda place: (-len(place["voices"]), place["path"], place["line"]))
+    return ranked[:PLACES]
+
+
+def why_missing(reason: Missing) -> str:
+    """Why a voice is missing, without the words of a provider: they would tell which one it was."""
+    return reason.kind if reason.kind in tuple(Fault) else "no answer"
+
+
+def rotated(items: Sequence[Any], turn: int) -> list[Any]:
+    """The same items, starting elsewhere each turn, so that no voice is always read first."""
+    start = turn % len(items) if items else 0
+    return [*items[start:], *items[:start]]

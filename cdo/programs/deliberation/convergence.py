@@ -1,0 +1,252 @@
+"""The record of a run, its ledgers of tensions and objections, and when a run ends. Pure (SPEC 5).
+
+`engine/convergence.md` states the same rules in words, so that a reader can check a run by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from cdo.content.library import line
+from cdo.content.schemas import ConfidenceCaps, Criteria
+from cdo.core.formatting import pluralise
+from cdo.formats.sections import folded
+from cdo.formats.voice import Camp, Directive, TensionStatus, grouped, leading
+from cdo.programs.deliberation.objections import Dissent, Objections
+
+NAMED = 5  # severe objections that the text of a conflict names
+
+
+@dataclass(frozen=True)
+class Tension:
+    """A disagreement from birth to end; `since` is the turn it was first named in.
+
+    `settled_by` says what settled it, or who outside the run can.
+    """
+
+    id: str
+    title: str
+    status: TensionStatus
+    since: int
+    settled_by: str = ""
+
+
+@dataclass(frozen=True)
+class Position:
+    """What a voice answered in the last turn it was heard in."""
+
+    voice: str
+    turn: int
+    text: str
+    confidence: float
+
+
+@dataclass(frozen=True)
+class TurnOutcome:
+    """What one turn left behind: its directive, the voices heard, their objections, its new gaps."""
+
+    directive: Directive
+    objections: tuple[Dissent, ...]
+    new_gaps: tuple[str, ...]
+    voices: tuple[str, ...] = ()
+
+    @property
+    def camps(self) -> tuple[Camp, ...]:
+        """The camps of the voices heard, the largest first."""
+        return grouped(self.directive.camps, {name: f"the answer of {name} alone" for name in self.voices})
+
+    @property
+    def leading(self) -> str:
+        """The answer of the largest camp; "" where no camp is larger than every other."""
+        return leading(self.camps)
+
+
+@dataclass(frozen=True)
+class Record:
+    """Everything the loop knows: the turns so far, both ledgers, and every gap ever named."""
+
+    turns: tuple[TurnOutcome, ...] = ()
+    ledger: tuple[Tension, ...] = ()
+    gaps: frozenset[str] = frozenset()
+    objections: Objections = field(default_factory=Objections)
+    positions: tuple[Position, ...] = ()
+
+    def after(
+        self,
+        directive: Directive,
+        dissents: Sequence[Dissent],
+        positions: Sequence[Position] = (),
+        *,
+        withdrawn: Sequence[tuple[str, str]] = (),
+        refereed: bool = False,
+    ) -> Record:
+        """The record with one more turn, in which `positions` were heard.
+
+        A tension that a synthesis leaves out keeps its last status. A gap is new only when no earlier turn named it.
+        `withdrawn` are (voice, id of an objection); `refereed` tells that a referee sat in the turn.
+        """
+        number = len(self.turns) + 1
+        ledger = {tension.id: tension for tension in self.ledger}
+        for wish in directive.tensions:
+            old = ledger.get(wish.id)
+            settled = wish.settled_by or (old.settled_by if old and old.status == wish.status else "")
+            fresh = Tension(wish.id, wish.title, wish.status, number, settled)
+            ledger[wish.id] = replace(fresh, since=old.since) if old else fresh
+        new = tuple(gap for gap in directive.gaps if folded(gap) not in self.gaps)
+        turn = TurnOutcome(directive, tuple(dissents), new, tuple(item.voice for item in positions))
+        heard = {item.voice: item for item in self.positions} | {item.voice: item for item in positions}
+        objections = self.objections.raised(number, dissents)
+        return Record(
+            (*self.turns, turn),
+            tuple(ledger.values()),
+            self.gaps | {folded(gap) for gap in new},
+            objections.after(number, directive.objections, withdrawn, refereed=refereed),
+            tuple(heard.values()),
+        )
+
+    @property
+    def open(self) -> tuple[Tension, ...]:
+        """Tensions that are open and that something at hand could settle."""
+        return tuple(tension for tension in self.ledger if tension.status == "open")
+
+    @property
+    def outside(self) -> tuple[Tension, ...]:
+        """Tensions that only a fact from outside the run can settle."""
+        return tuple(tension for tension in self.ledger if tension.status == "outside")
+
+    @property
+    def dropped(self) -> tuple[Position, ...]:
+        """The last positions of voices that were not heard in the last turn."""
+        return tuple(item for item in self.positions if item.turn < len(self.turns))
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left that another turn could settle: no open tension, no new gap."""
+        return not self.open and not self.turns[-1].new_gaps
+
+    @property
+    def one_camp(self) -> bool:
+        """Whether all voices of the last turn gave one answer."""
+        return len(self.turns[-1].camps) == 1
+
+
+@dataclass(frozen=True)
+class StopReason:
+    """Why the loop ends: `status` is converged, max_turns, or stopped by the human; `why` says it in words.
+
+    `needed` says what another turn would have needed to be worth holding.
+    """
+
+    status: Literal["converged", "max_turns", "stopped"]
+    why: str
+    needed: str = ""
+
+
+UNSETTLED = "something open that the material, the code, arithmetic or a tool could settle"
+
+
+def verdict(
+    record: Record, turns: tuple[int, int], criteria: Criteria, *, confidence: float, argued: bool, withheld: bool
+) -> StopReason | None:
+    """Return why the loop ends after the last turn of `record`, or None when it goes on.
+
+    `turns` is [turns to hold before a plain end, the cap]; `confidence` is the bounded one, which FINAL.md prints.
+    Before the lower number the loop ends only if all voices gave one answer, the other side was `argued` and nothing
+    that can be settled is open. `withheld` tells that a conflict or a flag defers the end; only the cap then ends it.
+    """
+    number, last = len(record.turns), record.turns[-1]
+    early = number < turns[0]
+    if not withheld and not (early and not (argued and record.one_camp and not record.open)):
+        if last.directive.exit_ready and confidence >= criteria.exit_confidence:
+            return StopReason("converged", f"ready to exit at confidence {confidence:.2f}", UNSETTLED)
+        quiet = record.turns[-criteria.quiet_turns :]
+        if len(quiet) == criteria.quiet_turns and not record.open and not any(turn.new_gaps for turn in quiet):
+            why = f"no open tension and no new gap in {pluralise(criteria.quiet_turns, 'turn')}"
+            return StopReason("converged", why, UNSETTLED)
+        if not early and record.settled:
+            return StopReason(
+                "converged", f"nothing that could be settled here was open after turn {number}", UNSETTLED
+            )
+    if number >= turns[1]:
+        left = ", ".join(item.id for item in record.open)
+        what = f"{left} {'is' if len(record.open) == 1 else 'are'} still open" if left else "nothing is open"
+        return StopReason(
+            "max_turns", f"the cap of {pluralise(turns[1], 'turn')} was reached", f"a higher --turns; {what}"
+        )
+    return None
+
+
+def conflict(record: Record, criteria: Criteria) -> str:
+    """What makes the last turn a conflict, in a few words; "" when nothing does.
+
+    A conflict is a fall in the stated confidence, or an open objection of at least `criteria.severe` against the
+    leading answer that no referee has weighed.
+    """
+    drop = [f"confidence fell from {before:.2f} to {after:.2f}" for before, after in _drop(record, criteria)]
+    return "; ".join([*drop, *_severe(record, criteria)])
+
+
+def dispute(record: Record, criteria: Criteria) -> str:
+    """A conflict as a voice is told it: without the synthesiser's confidence, which no voice sees."""
+    weaker = "the leading answer stands on weaker evidence than it did in the turn before"
+    return "; ".join([*(weaker for _ in _drop(record, criteria)), *_severe(record, criteria)])
+
+
+def _drop(record: Record, criteria: Criteria) -> list[tuple[float, float]]:
+    """The stated confidence of the last two turns, where it fell far enough for a conflict."""
+    stated = [turn.directive.confidence for turn in record.turns[-2:]]
+    fell = len(stated) == 2 and stated[0] - stated[1] >= criteria.confidence_drop - 1e-9
+    return [(stated[0], stated[1])] if fell else []
+
+
+def _severe(record: Record, criteria: Criteria) -> list[str]:
+    """The objections that make a conflict, the most severe first; of many only how many more there are."""
+    severe = record.objections.severe(criteria.severe)
+    told = [
+        f"{item.role} objects with severity {item.severity} ({item.id}): {line(item.text, 240)}" for item in severe
+    ]
+    return told if len(told) <= NAMED else [*told[:NAMED], f"and {len(told) - NAMED} more"]
+
+
+def suspicious(record: Record, criteria: Criteria) -> bool:
+    """Whether so many voices of the last turn gave one answer that the other side must be argued."""
+    agreement = record.turns[-1].directive.agreement
+    return agreement is not None and agreement > criteria.agreement_flag
+
+
+def unopposed(record: Record, criteria: Criteria) -> bool:
+    """Whether the last turn in which several voices were heard was suspicious; one voice agrees with nobody."""
+    stated = [turn.directive.agreement for turn in record.turns if turn.directive.agreement is not None]
+    return bool(stated) and stated[-1] > criteria.agreement_flag
+
+
+def bounded(
+    stated: float,
+    bounds: ConfidenceCaps,
+    *,
+    open_tensions: int,
+    missing: int,
+    verified: int,
+    unverified: int,
+    objections: int = 0,
+) -> tuple[float, str]:
+    """The confidence that facts on record leave of a stated one, and which facts lowered it ("" when none did).
+
+    An open tension, a voice missing in the last turn and an open severe objection against the leading answer each cap
+    it. Where a share s of all citations does not hold, at most 1 - weight x s is left.
+    """
+    limits = []
+    if open_tensions:
+        limits.append((bounds.open_tension, f"{open_tensions} open tension{'s' * (open_tensions > 1)}"))
+    if objections:
+        limits.append((bounds.severe_objection, f"{objections} severe objection{'s' * (objections > 1)} still open"))
+    if missing:
+        limits.append((bounds.missing_voice, f"{missing} missing voice{'s' * (missing > 1)}"))
+    if unverified:
+        total = verified + unverified
+        left = 1 - bounds.unverified * unverified / total
+        limits.append((round(left, 2), f"{unverified} of {total} citations not found"))
+    found = min([stated, *(limit for limit, _ in limits)])
+    return found, ", ".join(reason for limit, reason in limits if limit < stated)

@@ -1,0 +1,115 @@
+"""What the voices of a run found, ranked by what it would change for the reader. Pure.
+
+Code lists every claim and objection of every voice. A model ranks them and joins those that say the same. What the
+model leaves out is kept in the second rank, so that nothing found can be lost on the way to FINAL.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from cdo.core.steps import InvalidReply
+from cdo.formats import gbnf
+from cdo.formats.fields import Block, Id, Strings, Text, Tolerant, as_list, load, number, too_long, twice, validate
+from cdo.formats.markdown import fenced, unwrap
+from cdo.formats.voice import placeholders
+
+FIRST = 12  # findings that can be of the first rank: more cannot be explained in the length of a FINAL.md
+MAX_LIST = 65_536  # bytes of the list
+
+
+@dataclass(frozen=True)
+class Source:
+    """A claim or an objection as a voice put it, under an `id` that is unique in the run ("t1-critic/c2")."""
+
+    id: str
+    text: str
+
+
+class RankedFinding(Tolerant):
+    """One finding: `rank` 1 changes the decision or the first steps, 2 supports them, 3 is a detail.
+
+    `sources` are the ids of the claims and objections that it joins.
+    """
+
+    id: Id
+    rank: Annotated[int, BeforeValidator(number), Field(ge=1, le=3)]
+    text: Text
+    sources: Strings = ()
+
+
+class FindingsData(Block):
+    """Every finding of a run, those of the first rank first."""
+
+    findings: Annotated[tuple[RankedFinding, ...], BeforeValidator(as_list), Field(min_length=1)]
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The texts of those of the second rank."""
+        return tuple(item.text for item in self.findings if item.rank == 2)
+
+    @property
+    def first(self) -> tuple[tuple[str, str], ...]:
+        """(id, text) of those of the first rank."""
+        return tuple((item.id, item.text) for item in self.findings if item.rank == 1)
+
+
+@dataclass(frozen=True)
+class FindingsFormat:
+    """The ranked list: one fenced `yaml` block with the key `findings`. `sources` are all claims and objections."""
+
+    sources: tuple[Source, ...] = ()
+    name: str = "findings"
+
+    def parse(self, text: str) -> FindingsData:
+        """Return the findings, renumbered F1, F2 … by rank; raise `InvalidReply`.
+
+        Sources that no finding joins are added in the second rank.
+        """
+        too_long(text)
+        blocks = fenced(unwrap(text), ("yaml", "yml"))
+        if len(blocks) != 1:
+            raise InvalidReply([f"There must be exactly one fenced ```yaml block; {len(blocks)} were found."])
+        data = validate(FindingsData, load(*blocks[0], "The list", MAX_LIST), "The list")
+        problems = [*twice([item.id for item in data.findings], "findings: the id"), *placeholders(data)]
+        if (many := len(data.first)) > FIRST:
+            problems.append(f"{many} findings are of rank 1; at most {FIRST} can be. Keep those that change most.")
+        if not many:
+            problems.append("No finding is of rank 1: at least the one that decides the question is.")
+        if problems:
+            raise InvalidReply(problems)
+        return FindingsData(findings=tuple(self._numbered(data.findings)))
+
+    def _numbered(self, found: Sequence[RankedFinding]) -> list[RankedFinding]:
+        known = {source.id for source in self.sources}
+        named = {source for item in found for source in item.sources}
+        left = [
+            RankedFinding(id="F0", rank=2, text=source.text, sources=(source.id,))
+            for source in self.sources
+            if source.id not in named
+        ]
+        ranked = sorted([*found, *left], key=lambda item: item.rank)
+        return [
+            item.model_copy(
+                update={"id": f"F{place}", "sources": tuple(name for name in item.sources if name in known)}
+            )
+            for place, item in enumerate(ranked, 1)
+        ]
+
+    def repair(self, text: str) -> tuple[str, tuple[str, ...]] | None:
+        """Nothing: without a list the answer is written from the record alone."""
+        return None
+
+    def grammar(self) -> str:
+        """One to three findings in short lines."""
+        item = '"  - id: F{0}\\n    rank: {1}\\n    text: " quoted "\\n    sources: []\\n"'
+        return gbnf.grammar(
+            {
+                "root": f'"```yaml\\nfindings:\\n" {item.format(1, 1)} ({item.format(2, 2)})? "```\\n"',
+                "quoted": gbnf.quoted(16, 140),
+            }
+        )

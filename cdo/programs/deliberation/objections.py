@@ -1,0 +1,126 @@
+"""The ledger of objections of a run: who raised each, against what, how severe it is, and what became of it. Pure.
+
+An objection stays open until the synthesis answers it, its own voice withdraws it, or a referee rules on it. Leaving
+it out changes nothing, and neither does dropping the voice that raised it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from cdo.formats.sections import folded
+from cdo.formats.voice import Objection, Ruling
+
+NOTED = 5  # the lowest severity that the ledger keeps
+Fate = Literal["open", "answered", "withdrawn", "ruled"]
+
+
+@dataclass(frozen=True)
+class Dissent:
+    """An objection as a voice raised it: `role` is the voice's name, `id` its own id for it, `turn` when."""
+
+    id: str
+    role: str
+    text: str
+    severity: int
+    against: str = ""
+    turn: int = 0
+
+
+def dissents(voice: str, turn: int, objections: Sequence[Objection]) -> Iterator[Dissent]:
+    """The objections of a voice's reply as dissents of that voice."""
+    return (Dissent(item.id, voice, item.text, item.severity, item.against, turn) for item in objections)
+
+
+@dataclass(frozen=True)
+class Logged:
+    """An objection on the ledger, under an `id` that is unique in the run (O1, O2 …).
+
+    `leading` tells whether it is aimed at the leading answer; `why` what answered it, `ended` in which turn;
+    `weighed` that a referee sat after it was raised.
+    """
+
+    id: str
+    role: str
+    turn: int
+    severity: int
+    text: str
+    against: str = ""
+    leading: bool = True
+    status: Fate = "open"
+    why: str = ""
+    ended: int = 0
+    weighed: bool = False
+
+
+@dataclass(frozen=True)
+class Objections:
+    """Every objection of severity `NOTED` or more, in the order in which they were raised."""
+
+    items: tuple[Logged, ...] = ()
+
+    @property
+    def open(self) -> tuple[Logged, ...]:
+        """Those that are still open, the most severe first."""
+        return tuple(sorted((item for item in self.items if item.status == "open"), key=lambda item: -item.severity))
+
+    def severe(self, least: int, *, weighed: bool = False) -> tuple[Logged, ...]:
+        """The open ones against the leading answer of severity `least` or more.
+
+        Those that a referee has weighed are included only with `weighed`.
+        """
+        return tuple(
+            item for item in self.open if item.leading and item.severity >= least and (weighed or not item.weighed)
+        )
+
+    def of(self, voice: str) -> tuple[Logged, ...]:
+        """The open ones of one voice."""
+        return tuple(item for item in self.open if item.role == voice)
+
+    def raised(self, turn: int, dissents: Sequence[Dissent]) -> Objections:
+        """The ledger with the objections of a turn; one that its voice raises again in the same words is reopened.
+
+        What a referee has weighed stays weighed, unless the voice now calls it more severe.
+        """
+        items = list(self.items)
+        for dissent in dissents:
+            if dissent.severity < NOTED:
+                continue
+            same = next((i for i, old in enumerate(items) if _same(old, dissent)), None)
+            if same is None:
+                fresh = (dissent.role, turn, dissent.severity, dissent.text, dissent.against)
+                items.append(Logged(f"O{len(items) + 1}", *fresh))
+            elif items[same].turn != turn:
+                weighed = items[same].weighed and dissent.severity <= items[same].severity
+                again = replace(items[same], severity=dissent.severity, status="open", why="", ended=0)
+                items[same] = replace(again, weighed=weighed)
+        return Objections(tuple(items))
+
+    def after(
+        self, turn: int, rulings: Sequence[Ruling], withdrawn: Sequence[tuple[str, str]], *, refereed: bool
+    ) -> Objections:
+        """The ledger after a synthesis: what it answered, what voices withdrew, what a referee weighed.
+
+        An answer counts only with a reason, a ruling only where a referee sat, a withdrawal only from the voice
+        itself.
+        """
+        by_id = {ruling.id: ruling for ruling in rulings}
+        items = []
+        for item in self.items:
+            ruling, seen = by_id.get(item.id), item.weighed or (refereed and item.turn < turn)
+            item = replace(item, weighed=seen)
+            if item.status == "open" and (item.role, item.id) in withdrawn:
+                item = replace(item, status="withdrawn", ended=turn)
+            elif item.status == "open" and ruling:
+                item = replace(item, leading=item.leading if ruling.leading is None else ruling.leading)
+                if ruling.status != "open" and ruling.why.strip():
+                    status: Fate = "ruled" if ruling.status == "ruled" and seen else "answered"
+                    item = replace(item, status=status, why=ruling.why, ended=turn)
+            items.append(item)
+        return Objections(tuple(items))
+
+
+def _same(old: Logged, dissent: Dissent) -> bool:
+    return old.role == dissent.role and folded(old.text) == folded(dissent.text)

@@ -1,0 +1,140 @@
+"""The deliberation loop as a pure program (seed 004 section 4, SPEC 5).
+
+compose → voices → synthesis → directive → adapt, until the record converges; then FINAL.md. The program sees
+only validated data blocks: every text reaches the models through the artifacts that a call `reads`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from cdo.core.steps import Program
+from cdo.planning.plan import Plan
+from cdo.planning.role_choice import SPECIAL_ROLES
+from cdo.programs.deliberation import convergence
+from cdo.programs.deliberation.alerts import ask_to_stop, check_alerts
+from cdo.programs.deliberation.calls import Voice
+from cdo.programs.deliberation.conclusion import Outcome, conclude
+from cdo.programs.deliberation.convergence import StopReason
+from cdo.programs.deliberation.turn import RunState, TurnResult, seated
+
+GO_ON = "go on with a referee"
+DONE = StopReason("stopped", "you said that it is done")
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What the turn before calls for beside the directive's roles.
+
+    `argued` is how the other side is argued next, if it is: "steelman" or "refuter". `referee` is the conflict that
+    a referee has to weigh, "" for none.
+    """
+
+    argued: str = ""
+    referee: str = ""
+
+    @property
+    def roles(self) -> list[str]:
+        """The roles that sit for it, the most needed first."""
+        other = {"steelman": ["steelman", "checker"], "refuter": ["refuter"]}.get(self.argued, [])
+        return [*(["referee"] if self.referee else []), *other]
+
+
+def deliberate(plan: Plan) -> Program[Outcome]:
+    """Run a plan to its outcome: yields batches of calls and pauses, receives validated replies."""
+    course, needs = RunState(plan), Needs()
+    heard: TurnResult | None = None
+    while True:
+        voices = yield from course.prepare(compose(course, needs))
+        if course.stop and heard:
+            return (yield from conclude(course, DONE, heard))
+        heard = yield from course.hear(voices, before=heard)
+        ending, needs = yield from adapt(course)
+        if ending:
+            return (yield from conclude(course, ending, heard))
+
+
+def adapt(course: RunState) -> Program[tuple[StopReason | None, Needs]]:
+    """What follows from a turn: whether the loop ends, and what the next turn needs.
+
+    High agreement that nobody has argued against, and a conflict that no referee has weighed, defer the end. A
+    conflict also pauses the run for the human; one who forked it after this turn has decided that it goes on.
+    """
+    record, criteria, turn = course.record, course.plan.criteria, len(course.record.turns)
+    alarms = check_alerts(course)
+    conflict = alarms.conflict
+    unopposed = convergence.unopposed(record, criteria) and not course.argued
+    argue = ("steelman" if turn == 1 else "refuter") if unopposed else ""
+    needs = Needs(argue, conflict)
+    unheard = bool(record.objections.severe(criteria.severe)) or (bool(conflict) and not course.refereed)
+    if course.plan.change(course.turn):
+        return None, needs
+    ending = convergence.verdict(
+        record,
+        course.plan.turns,
+        criteria,
+        confidence=course.confidence[0],
+        argued=course.argued,
+        withheld=bool(argue) or unheard,
+    )
+    if not ending and (yield from ask_to_stop(course, alarms, GO_ON)):
+        ending = StopReason("stopped", "you asked for the result")
+    return ending, needs
+
+
+def compose(course: RunState, needs: Needs) -> list[Voice]:
+    """Seat the next turn: the plan's roles for the first, then what the last directive asks for.
+
+    Not adaptive: the first turn's width stays. Adaptive: the directive's width, kept within the band. Where the
+    directive names fewer roles, the plan's fill the seats, those just dropped last; where it names more, the first
+    ones sit. The roles of `needs` take those free seats, then further ones, if need be one beyond the band. They
+    never take the seat of a role that the directive charged, nor that of a voice whose objection is the conflict.
+    """
+    plan, directive = course.plan, course.directive
+    if directive is None:
+        return seated(plan.roles, plan.known_roles, plan.start, plan.charges)
+    low, high = course.band()
+    extra = needs.roles
+    wishes = {wish.name: wish for wish in directive.roles if wish.name not in SPECIAL_ROLES}
+    charges = {
+        **plan.charges,
+        **course.invented,
+        **{name: wish.charge for name, wish in wishes.items() if wish.charge},
+    }
+    objectors = course.objectors if needs.referee else []
+    charged = [name for name, wish in wishes.items() if wish.charge or name in course.invented]
+    fixed = list(dict.fromkeys([*charged, *objectors]))
+    width = min(max(directive.width, low), high)
+    regular, extra = _shared(course, width, len({*wishes, *objectors}), fixed, extra)
+    wanted = list(dict.fromkeys([*fixed, *wishes])) if extra else list(wishes)
+    spare = _spare([*plan.roles, *plan.known_roles], course.last if wishes else ())
+    voices = seated(wanted, spare, regular, charges) if regular else []
+    voices += [Voice(role, role, 1, charges.get(role, "")) for role in extra]
+    return [replace(voice, wishes=wishes[voice.role].skills) if voice.role in wishes else voice for voice in voices]
+
+
+def _shared(
+    course: RunState, width: int, wanted: int, fixed: Sequence[str], extra: list[str]
+) -> tuple[int, list[str]]:
+    """How many of the seats go to the roles that the directive wants, and which extra roles sit beside them.
+
+    Where nothing is left to settle and only the other side has to be argued, nobody else needs to sit.
+    """
+    if not extra:
+        return width, extra
+    most, turn = course.plan.width[1], course.turn
+    extra = extra[: max(1, most + 1 - len(fixed))]
+    fewest = 0 if course.record.settled and not fixed else max(0, width - len(extra))
+    room = max(most - len(extra), min(len(fixed), most + 1 - len(extra)))
+    regular = min(max(fewest, min(wanted, width), len(fixed)), room)
+    if (seats := regular + len(extra)) > most:
+        course.flags.append(
+            f"turn {turn}: {seats} voices sit, one more than the band allows, for {' and '.join(extra)}"
+        )
+    return regular, extra
+
+
+def _spare(roles: Sequence[str], dropped: Sequence[str]) -> list[str]:
+    """The roles that may fill seats; one that the directive dropped comes last: it was dropped for a reason."""
+    return [*(role for role in roles if role not in dropped), *(role for role in roles if role in dropped)]

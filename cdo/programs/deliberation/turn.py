@@ -1,0 +1,413 @@
+"""One turn, as every kind of deliberation takes it: seat, show the human, wake the team, hear, synthesise. Pure.
+
+A program composes who speaks and decides what follows; what happens between is the same for all of them and is
+told here once. Everything is a generator over the steps of `core.steps`: it yields them and receives their answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain, zip_longest
+from typing import Any, cast
+
+from cdo.content import skill_ranking
+from cdo.core.steps import Call, Collect, Missing, Program, Publish, Reply, Review
+from cdo.formats.voice import AgentData, Claim, Directive, Note, Objection
+from cdo.planning import turn_plan
+from cdo.planning.plan import Change, Plan, seats
+from cdo.planning.role_choice import SPECIAL_ROLES
+from cdo.planning.turn_plan import Proposal
+from cdo.programs.deliberation import calls, team
+from cdo.programs.deliberation.calls import FRESH, TurnTemplate, Voice
+from cdo.programs.deliberation.convergence import Position, Record, bounded
+from cdo.programs.deliberation.findings import Source
+from cdo.programs.deliberation.objections import dissents
+from cdo.programs.deliberation.team import Memory, Team
+
+CLAIMS = 24  # of a turn that a refuter and a checker are given
+ALIKE = 0.7  # share of words that two claims have in common when they say the same
+
+
+@dataclass(frozen=True)
+class TurnResult:
+    """What came of a turn: who answered, who did not, what the synthesis directs."""
+
+    present: tuple[tuple[Voice, Reply], ...]
+    directive: Directive
+
+    @property
+    def claims(self) -> tuple[str, ...]:
+        """The distinct claims of the turn: each voice's first one, then each one's second, …"""
+        ranks = zip_longest(*(cast(AgentData, reply.data).claims for _, reply in self.present))
+        found: list[str] = []
+        for claim in filter(None, chain.from_iterable(ranks)):
+            if not any(_alike(claim.text, other) for other in found):
+                found.append(claim.text)
+        return tuple(found[:CLAIMS])
+
+
+def _alike(a: str, b: str) -> bool:
+    """Whether two claims share most of their words."""
+    first, second = ({word.strip(".,;:()'\"") for word in text.casefold().split()} for text in (a, b))
+    return len(first & second) >= ALIKE * len(first | second)
+
+
+@dataclass
+class RunState:
+    """What a run knows while it goes on, beside what its program keeps for itself.
+
+    `plan` is the frozen one with what the human changed since; `said` are their messages to voices; `last` the roles
+    that sat in the last turn, `seats` the same by the names of their voices. `missing` are (turn, role, reason);
+    `added` what cdo had to complete; `flags` what a reader should know; `verified`, `existing` (nothing was quoted)
+    and `unverified` the citations that were checked so far. `sources` are all claims and objections so far, `spoke`
+    the calls of each voice in order; `argued` and `refereed` tell whether the other side was argued in any turn, and
+    whether a referee sat in the last one; `invented` are the charges of roles that the directive made up, while they
+    sit.
+    """
+
+    plan: Plan
+    record: Record = field(default_factory=Record)
+    team: Team = field(default_factory=Team)
+    last: tuple[str, ...] = ()
+    seats: dict[str, str] = field(default_factory=dict)
+    note: str = ""
+    focus: str = ""
+    said: tuple[turn_plan.PlanMessage, ...] = ()
+    stop: bool = False
+    missing: list[tuple[int, str, Missing]] = field(default_factory=list)
+    added: list[str] = field(default_factory=list)
+    flags: list[str] = field(default_factory=list)
+    verified: set[str] = field(default_factory=set)
+    existing: set[str] = field(default_factory=set)
+    unverified: dict[str, str] = field(default_factory=dict)
+    sources: list[Source] = field(default_factory=list)
+    spoke: dict[str, list[str]] = field(default_factory=dict)
+    invented: dict[str, str] = field(default_factory=dict)
+    argued: bool = False
+    refereed: bool = False
+
+    @property
+    def turn(self) -> int:
+        """The number of the turn that comes next, from 1."""
+        return len(self.record.turns) + 1
+
+    @property
+    def directive(self) -> Directive | None:
+        """What the last synthesis directs."""
+        return self.record.turns[-1].directive if self.record.turns else None
+
+    @property
+    def previous(self) -> str:
+        """The stem of the last synthesis; "" before the first."""
+        return f"t{self.turn - 1}-synthesis" if self.turn > 1 else ""
+
+    @property
+    def confidence(self) -> tuple[float, str]:
+        """The last synthesis's confidence as facts on record bound it, and which facts lowered it ("" for none)."""
+        record = self.record
+        return bounded(
+            record.turns[-1].directive.confidence,
+            self.plan.bounds,
+            open_tensions=len(record.open),
+            objections=len(record.objections.severe(self.plan.criteria.severe, weighed=True)),
+            missing=sum(turn == len(record.turns) for turn, *_ in self.missing),
+            verified=len(self.verified) + len(self.existing),
+            unverified=len(self.unverified),
+        )
+
+    @property
+    def objectors(self) -> list[str]:
+        """The roles of the last turn whose objections make the conflict."""
+        severe = {item.role for item in self.record.objections.severe(self.plan.criteria.severe)}
+        return [role for name, role in self.seats.items() if name in severe and role not in SPECIAL_ROLES]
+
+    def band(self) -> tuple[int, int]:
+        """Fewest and most voices that the next turn may have."""
+        return self.plan.width if self.plan.adaptive else (self.plan.start, self.plan.start)
+
+    def said_to(self, name: str) -> list[Note]:
+        """What the human's plan says to one voice."""
+        return [Note(to=name, text=item.text[:2000]) for item in self.said if item.to in (name, turn_plan.ALL)]
+
+    # -- before the voices speak --------------------------------------------------------------
+
+    def prepare(self, voices: Sequence[Voice]) -> Program[list[Voice]]:
+        """The voices as they will speak: with skills, as the human wants them, and on the roster.
+
+        Sets `stop` where the human says that it is done. What a fork changes with this turn holds before anything
+        else is decided; the seats it asks for win over those that messages call for.
+        """
+        self.focus, self.note, self.said, self.stop = self.directive.focus if self.directive else "", "", (), False
+        chosen, change = list(voices), self.plan.change(self.turn)
+        if change:
+            self._change(change)
+        if self.plan.team:
+            chosen = yield from self._mail(chosen)
+        if change:
+            chosen = self._changed(chosen, change)
+        chosen = self._skilled(chosen)
+        if self.plan.hitl:
+            chosen = yield from self._reviewed(chosen)
+        if self.plan.team and not self.stop:
+            names = {voice.name: voice.role for voice in chosen if voice.role not in FRESH}
+            self.team = self.team.begin(self.turn, names, retire=self.plan.adaptive)
+            self._written("human", [note for name in names for note in self.said_to(name)])
+            if self.plan.hitl:  # what was left while the plan waited
+                yield from self._letters("letters")
+            self.team = self.team.delivered(self.turn, names)
+            yield Publish(self.team.files())
+        self.last = tuple(voice.role for voice in chosen)
+        self.seats = {voice.name: voice.role for voice in chosen}
+        known = {*self.plan.known_roles, *SPECIAL_ROLES}
+        self.invented = {voice.role: voice.charge for voice in chosen if voice.charge and voice.role not in known}
+        return chosen
+
+    def _change(self, change: Change) -> None:
+        """Take over what a fork changes beside the seats; the turn is held, so the cap is no lower."""
+        (low, cap), models = change.turns or self.plan.turns, change.models or self.plan.models
+        vendors = {**self.plan.vendors, **change.vendors}
+        turns = (low, max(cap, self.turn))
+        mixed = self.plan.mixed and not change.models  # whoever names models has chosen them
+        self.plan = self.plan.model_copy(
+            update={"models": models, "vendors": vendors, "turns": turns, "mixed": mixed}
+        )
+        self.focus, self.note = change.focus or self.focus, change.note
+
+    def _changed(self, voices: Sequence[Voice], change: Change) -> list[Voice]:
+        """The voices without those that a fork leaves out, and with the roles that it asks for.
+
+        One that sits keeps its seat; another takes a further one where an adaptive band has room, or the band is of
+        one width; else that of the last voice that nobody asked for.
+        """
+        plan, asked = self.plan, dict(change.roles)
+        chosen = [voice for voice in voices if not {voice.name, voice.role} & set(change.without)]
+        sat = {name for voice in voices for name in (voice.name, voice.role)}
+        self.flags += [
+            f"turn {self.turn}: {name} had no seat to be left out of" for name in change.without if name not in sat
+        ]
+        chosen = [replace(voice, charge=asked.get(voice.role) or voice.charge) for voice in chosen]
+        for role, charge in change.roles:
+            if role in {name for voice in chosen for name in (voice.name, voice.role)}:
+                continue
+            drop = [voice for voice in chosen if voice.role not in asked and voice.role not in SPECIAL_ROLES]
+            if plan.adaptive and len(chosen) >= plan.width[1] and drop:
+                chosen.remove(drop[-1])
+            chosen.append(Voice(role, role, 1, charge or plan.charges.get(role, "")))
+        rest = [role for role in (*plan.roles, *plan.known_roles) if role not in change.without]
+        chosen = chosen or seated(rest or plan.roles, (), 1, plan.charges)
+        if len(chosen) != len(voices):
+            self._resize(len(chosen))
+        return chosen
+
+    def _resize(self, width: int) -> None:
+        """Move the band: as many voices as a person asked for may sit from now on."""
+        low, high = self.plan.width
+        self.plan = self.plan.model_copy(update={"start": width, "width": (min(low, width), max(high, width))})
+
+    def _mail(self, voices: list[Voice]) -> Program[list[Voice]]:
+        """Take in what lead and human wrote to teammates; whoever a message waits for gets a seat.
+
+        It takes none from another of these, nor from a role that argues the other side or weighs a conflict.
+        """
+        self._written("lead", self.directive.messages if self.directive else ())
+        yield from self._letters("inbox", [voice.name for voice in voices if voice.role not in FRESH])
+        high = self.band()[1]
+        names = [voice.name for voice in voices]
+        for name in (name for name in self.team.called() if name not in names and name in self.team.mates):
+            mate = self.team.mates[name]
+            if len(voices) >= high:
+                regular = [voice for voice in voices if voice.role not in SPECIAL_ROLES]
+                drop = next((voice for voice in reversed(regular) if voice.name not in self.team.called()), None)
+                if drop is None:
+                    break
+                voices.remove(drop)
+            voices.append(Voice(name, mate.role))
+        yield Publish(self.team.files())
+        return voices
+
+    def _letters(self, name: str, joining: Sequence[str] = ()) -> Program[None]:
+        """Take in the letters that a person left; `name` tells this collection of the turn from others.
+
+        A letter may be for one of the roster or of those `joining` in this turn; others are put into quarantine.
+        """
+        refuse = partial(self.team.unknown, joining)
+        found = yield Collect(f"t{self.turn}-{name}", team.INBOX, team.NoteFormat(), refuse=refuse)
+        self._written("human", cast("tuple[Any, ...]", found), joining)
+
+    def _written(self, sender: Any, notes: Sequence[Any], joining: Sequence[str] = ()) -> None:
+        strangers = self.team.strangers(notes, joining)
+        self.team = self.team.told(self.turn, sender, notes, joining)
+        self.flags += [
+            f"turn {self.turn}: a message to {name}, who is not on the team, was left" for name in strangers
+        ]
+
+    def _skilled(self, voices: Sequence[Voice]) -> list[Voice]:
+        """Give each voice skills of its own, from the catalogue of the plan."""
+        if not self.plan.skills or not self.plan.per_agent[1]:
+            return list(voices)
+        shared = [*self.plan.skill_words, *(self.directive.skills if self.directive else ())]
+        wanted = [
+            skill_ranking.SkillQuery(
+                voice.name,
+                skill_ranking.query(voice.role, voice.charge, self.focus, self.plan.topic),
+                (*voice.wishes, *self.plan.wishes.get(voice.role, ())),
+            )
+            for voice in voices
+        ]
+        given = skill_ranking.assign(self.plan.skills, wanted, shared, self.plan.per_agent)
+        return [replace(voice, skills=given.get(voice.name, ())) for voice in voices]
+
+    def _reviewed(self, voices: Sequence[Voice]) -> Program[list[Voice]]:
+        """Put the turn before the human, and take over what comes back."""
+        plan, turn = self.plan, self.turn
+        proposed = Proposal(
+            turn=turn,
+            voices=tuple(
+                turn_plan.PlannedSeat(
+                    role=voice.role,
+                    charge=voice.charge,
+                    skills=tuple(card.name for card in voice.skills),
+                    model=voice.model,
+                )
+                for voice in voices
+            ),
+            focus=self.focus,
+            turns=plan.turns,
+            criteria=plan.criteria,
+            note=self.note,
+        )
+        form = turn_plan.PlanFormat(
+            proposed,
+            known_roles=plan.known_roles,
+            skills=tuple(card.name for card in plan.skills),
+            combos=plan.combos,
+            models=plan.models,
+        )
+        file = f"t{turn}-plan.yaml"
+        word = partial(turn_plan.dump, proposed, form)
+        answer = cast(Proposal, (yield Review(file, "templates/turn-plan", word, form)))
+        self.plan = plan.model_copy(update={"turns": self._turns(answer.turns), "criteria": answer.criteria})
+        self.focus, self.note, self.said = answer.focus, answer.note, answer.messages
+        if answer.decision == "done":
+            self.stop = True
+            return list(voices)
+        if len(answer.voices) != len(voices):
+            self._resize(len(answer.voices))
+        known = {card.name: card for card in plan.skills}
+        return [
+            Voice(
+                name, role, number, seat.charge, seat.skills, tuple(known[skill] for skill in seat.skills), seat.model
+            )
+            for (name, role, number), seat in zip(answer.seats, answer.voices, strict=True)
+        ]
+
+    def _turns(self, wanted: tuple[int, int]) -> tuple[int, int]:
+        """The turns that a person wants, as far as the mode can do with them."""
+        plan = self.plan
+        low, cap = (max(number, plan.least) for number in wanted)
+        if plan.mode and plan.least == plan.turns[1]:
+            low, cap = plan.turns
+        if (low, cap) != wanted and wanted != plan.turns:
+            self.flags.append(f"turn {self.turn}: {plan.mode} needs {plan.least} turns: yours were not taken over")
+        return low, cap
+
+    # -- the voices ---------------------------------------------------------------------------
+
+    def hear(
+        self,
+        voices: Sequence[Voice],
+        shape: TurnTemplate | None = None,
+        *,
+        before: TurnResult | None = None,
+        referee: str = "",
+    ) -> Program[TurnResult]:
+        """Ask the voices, then the synthesiser; the record has one more turn afterwards.
+
+        `before` is the turn before, from which refuter and checker get its claims. `referee` names a voice that
+        weighs a conflict beside a part of its own.
+        """
+        shape, turn = shape or TurnTemplate(), self.turn
+        batch = calls.of_voices(self, voices, shape, before.claims if before else ())
+        replies = cast("tuple[Reply, ...]", (yield batch))
+        asked = {}
+        for voice, call, reply in zip(voices, batch.calls, replies, strict=True):
+            asked[voice.name] = _answering(call, reply)
+            if asked[voice.name] != call.models[0]:
+                self.flags.append(
+                    f"turn {turn}: {asked[voice.name]} answered as {voice.name}, since {call.models[0]} did not"
+                )
+        pairs = list(zip(voices, replies, strict=True))
+        present = [(voice, reply) for voice, reply in pairs if not reply.missing]
+        absent = [(voice, reply) for voice, reply in pairs if reply.missing]
+        self.missing += [(turn, voice.name, reply.reason) for voice, reply in absent]
+        self._count(replies)
+        if self.plan.team:
+            self._answered([pair for pair in pairs if pair[0].name in self.team.mates and pair[0].role not in FRESH])
+            yield Publish(self.team.files())
+        makers = len({self.plan.vendors.get(asked[voice.name], "") for voice, _ in present} - {""}) or 1
+        raised = tuple(
+            chain.from_iterable(dissents(voice.name, turn, reply.data.objections) for voice, reply in present)
+        )
+        noted = self.record.objections.raised(turn, raised)
+        (synthesis,) = cast(
+            "tuple[Reply, ...]", (yield calls.of_synthesis(self, present, absent, shape, makers, noted))
+        )
+        self._count([synthesis])
+        self.added += [f"turn {turn}: {item}" for item in synthesis.added]
+        heard = TurnResult(tuple(present), cast(Directive, synthesis.data))
+        self._remember(present, referee)
+        self.record = self.record.after(
+            heard.directive,
+            raised,
+            [Position(voice.name, turn, reply.data.position, reply.data.confidence) for voice, reply in present],
+            withdrawn=[(voice.name, name) for voice, reply in present for name in reply.data.withdraws],
+            refereed=self.refereed,
+        )
+        return heard
+
+    def _remember(self, present: Sequence[tuple[Voice, Reply]], referee: str) -> None:
+        """Keep each voice's calls, claims and objections, and whether the other side was argued."""
+        roles = {voice.role for voice, _ in present}
+        self.refereed = "referee" in roles or referee in {voice.name for voice, _ in present}
+        self.argued = self.argued or bool(roles & {"steelman", "refuter"})
+        for voice, reply in present:
+            data = cast(AgentData, reply.data)
+            self.spoke.setdefault(voice.name, []).append(reply.call)
+            found: tuple[Claim | Objection, ...] = (*data.claims, *data.objections)
+            self.sources += [Source(f"{reply.call}/{item.id}", item.text) for item in found]
+
+    def _count(self, replies: Sequence[Reply]) -> None:
+        """Remember which citations held; one that held anywhere holds."""
+        for finding in chain.from_iterable(reply.findings for reply in replies):
+            if finding.holds:
+                (self.verified if finding.verified else self.existing).add(finding.citation)
+                self.unverified.pop(finding.citation, None)
+            elif finding.citation not in self.verified | self.existing:
+                self.unverified[finding.citation] = finding.why
+        self.existing -= self.verified
+
+    def _answered(self, pairs: Sequence[tuple[Voice, Reply]]) -> None:
+        """The roster after the voices spoke."""
+        answers: dict[str, Memory | None] = {}
+        for voice, reply in pairs:
+            data = cast(AgentData, reply.data)
+            answers[voice.name] = (
+                None if reply.missing else Memory(self.turn, voice.charge, self.focus, data.position, data.confidence)
+            )
+        heard = {voice.name: reply.data.acknowledged for voice, reply in pairs if not reply.missing}
+        self.team = self.team.end(self.turn, answers, heard)
+
+
+# -- parts -----------------------------------------------------------------------------------------
+
+
+def _answering(call: Call, reply: Reply) -> str:
+    """The model that answered a call: the first one of the call, unless another one of it is on record."""
+    return reply.model if reply.model in call.models else call.models[0]
+
+
+def seated(wanted: Sequence[str], spare: Sequence[str], count: int, charges: Mapping[str, str]) -> list[Voice]:
+    """`count` voices: the wanted roles first, then spare ones."""
+    return [Voice(name, role, seat, charges.get(role, "")) for name, role, seat in seats(wanted, spare, count)]

@@ -1,0 +1,115 @@
+"""Which program runs a plan: a mission, plain deliberation, or the one that the mode's document names.
+
+Each program is loaded when a plan asks for it: a command is as quick to start as what it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from cdo.content.library import FIX, Library
+from cdo.core.errors import ContentError
+from cdo.core.steps import Batch, Collect, Program, Review
+from cdo.planning.plan import AUDIT, Plan
+from cdo.programs.deliberation.program import deliberate
+
+if TYPE_CHECKING:
+    from cdo.cabal.files.final_report import Delivery
+    from cdo.core.usage import TotalUsage
+    from cdo.programs.debug.program import DebugMode
+    from cdo.programs.deliberation.conclusion import Outcome
+    from cdo.programs.parliament.program import ParliamentMode
+    from cdo.session.artifact import Artifact
+
+
+def program(plan: Plan, library: Library) -> Program[Outcome | Delivery]:
+    """The program of a plan, not yet begun; raise `ContentError` where its mode's document is wrong."""
+    if plan.crew:
+        from cdo.cabal import program as cabal
+        from cdo.cabal.rules import reducer
+
+        return cabal.cabal(plan, plan.crew, cabal.MissionContext(reducer.begin(plan.topic, plan.crew.operatives)))
+    if plan.mode is None:
+        return deliberate(plan)
+    if plan.mode == AUDIT:
+        from cdo.programs.audit import program as audit
+
+        return audit.program(plan)
+    match _kind(plan.mode, library):
+        case "phases":
+            from cdo.programs.debug.program import debug
+
+            return debug(plan, _phases(plan.mode, library))
+        case "parliament":
+            from cdo.programs.parliament.program import parliament
+
+            return parliament(plan, _house(plan.mode, library))
+    path = library.find(f"modes/{plan.mode}")[1]
+    raise ContentError(f"{path}: `program` must be phases or parliament.", FIX)
+
+
+def _kind(mode: str, library: Library) -> str:
+    """Which program a mode's document names."""
+    return str(library.load(f"modes/{mode}").meta.get("program"))
+
+
+def _phases(mode: str, library: Library) -> DebugMode:
+    from cdo.programs.debug.program import DebugMode
+
+    return library.read(f"modes/{mode}", DebugMode)[0]
+
+
+def _house(mode: str, library: Library) -> ParliamentMode:
+    from cdo.programs.parliament.program import ParliamentMode
+
+    return library.read(f"modes/{mode}", ParliamentMode)[0]
+
+
+def phased(plan: Plan, library: Library) -> bool:
+    """Whether each turn is a phase of its own, so that the voices of the first do not answer the question itself."""
+    return plan.mode in library.names("modes") and _kind(plan.mode, library) == "phases"
+
+
+def page(outcome: Outcome, kept: Mapping[str, Artifact], asked: Mapping[str, str], used: TotalUsage) -> Artifact:
+    """The text of FINAL.md before the record is added: the reply of the call `final`, or an audit's report.
+
+    `kept` are the artifacts by call, `asked` names the model that each call asked last, `used` is what the run took.
+    """
+    if "final" in kept:
+        return kept["final"]
+    from cdo.programs.audit.program import Audited
+    from cdo.programs.audit.report import report
+
+    assert isinstance(outcome, Audited)
+    return report(outcome, asked, used.calls, used.known_cost)
+
+
+def outline(plan: Plan, library: Library) -> tuple[tuple[tuple[str, int], ...], str]:
+    """How a mode goes on after the first turn (name and voices of each phase), and when it ends, in words.
+
+    Nothing for plain deliberation, where every turn is shaped by the one before, nor for audits and missions, which
+    have none.
+    """
+    if plan.crew or plan.mode in (None, AUDIT):
+        return (), ""
+    if _kind(plan.mode, library) == "phases":
+        from cdo.programs.debug import program as debug
+
+        phases = _phases(plan.mode, library)
+        return debug.outline(plan, phases), phases.ends
+    from cdo.programs.parliament import program as parliament
+
+    house = _house(plan.mode, library)
+    return parliament.outline(house), house.ends
+
+
+def first_turn(plan: Plan, library: Library) -> Batch:
+    """The calls of the first turn, as the program makes them when nobody changes anything."""
+    running = program(plan, library)
+    step = next(running)
+    while not isinstance(step, Batch):
+        answer = step.format.parse("decision: go") if isinstance(step, Review) else ()
+        step = running.send(answer if isinstance(step, Review | Collect) else None)
+    running.close()
+    return step

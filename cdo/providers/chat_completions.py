@@ -1,0 +1,421 @@
+"""The Chat Completions protocol over aiohttp: streamed, with usage, tool calls, and the provider's real end.
+
+One client serves every provider of the table (OpenAI, OpenRouter, Ollama, vLLM, llama.cpp, …). A reply counts as
+complete only when the provider named a reason for its end; a stream that merely stops is truncated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import re
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from cdo.core.exchange import BackendError, Fault, Finish, Message, OnText, Request, Response, ToolCall, Usage
+from cdo.providers.headers import retry_after
+
+if TYPE_CHECKING:
+    import aiohttp
+
+MAX_BODY = 16 * 2**20  # bytes of an answer in one piece, and of one event
+MAX_STREAM = 64 * 2**20  # bytes of all events together: some wrap each token in half a kilobyte
+LINGER = 5.0  # seconds that usage and the end mark may take after the reason for the end is known
+DRAIN = 0.25  # seconds that the connection may take to end after the end mark, so that it can be used again
+ERROR_BODY = 5.0  # seconds that the text behind an error's status may take
+# Words by which providers say that the prompt does not fit, whatever status they use.
+_OVERFLOW = re.compile(
+    r"context[ _-]?(length|window|size)|maximum (context|prompt|input)|too many (input )?tokens|"
+    r"prompt (is|was|length is)? ?too (long|large)|exceed\w* (the )?(\w+ ){0,3}(context|token|input)|"
+    r"reduce the length|input (is|length|tokens?)\b.{0,40}(too long|exceed|maximum|larger)|range of input length|"
+    r"(too large|too long) for (the |this |requested )?model|token count.{0,40}exceed|maximum.{0,20}tokens? allowed|"
+    r"max_new_tokens\W{0,3} must be|request[ _]too[ _]large",
+    re.IGNORECASE | re.DOTALL,
+)
+_TOO_LARGE = re.compile(r"request too large|tokens must be reduced", re.IGNORECASE)  # for any rate limit
+_FILTERED = re.compile(r"content[ _-]?(filter|policy|management)|\bmoderation\b|\bflagged\b", re.IGNORECASE)
+# What an error inside a 200 calls itself, where it gives no HTTP status; anything else is a 500.
+_STATUS_BY_WORD = (
+    (429, re.compile(r"rate.?limit|too.?many.?requests|exhausted", re.IGNORECASE)),
+    (401, re.compile(r"api.?key|authenti|unauthori|permission", re.IGNORECASE)),
+    (400, re.compile(r"invalid|bad.?request|not.?found|unsupported|context_length", re.IGNORECASE)),
+)
+FINISH = {
+    "stop": Finish.STOP,
+    "eos": Finish.STOP,
+    "eos_token": Finish.STOP,
+    "stop_sequence": Finish.STOP,
+    "end_turn": Finish.STOP,
+    "length": Finish.LENGTH,
+    "max_tokens": Finish.LENGTH,
+    "model_length": Finish.LENGTH,
+    "tool_calls": Finish.TOOLS,
+    "tool_use": Finish.TOOLS,
+    "function_call": Finish.TOOLS,
+    "content_filter": Finish.REFUSAL,
+    "refusal": Finish.REFUSAL,
+    "safety": Finish.REFUSAL,
+}
+
+
+def classify(status: int, text: str) -> Fault:
+    """The fault behind an HTTP status (or the code inside an error event) and its text."""
+    if status == 429:
+        if _TOO_LARGE.search(text):  # larger than a whole minute's share: waiting never helps
+            return Fault.OVERFLOW
+        return Fault.DENIED if "insufficient_quota" in text else Fault.RATE_LIMITED
+    if status == 413 or (status not in (401, 402, 403) and _OVERFLOW.search(text)):
+        return Fault.OVERFLOW
+    if status in (408, 409, 425) or status >= 500:
+        return Fault.OVERLOADED
+    if status != 401 and _FILTERED.search(text):
+        return Fault.REFUSED
+    if status in (401, 402, 403):
+        return Fault.DENIED
+    return Fault.REJECTED
+
+
+def said(error: Any) -> str:
+    """The sentence in an error's JSON, wherever its provider puts it; "" where there is none."""
+    if isinstance(error, str):
+        return error
+    if isinstance(error, list):
+        return said(error[0]) if error else ""
+    if not isinstance(error, dict):
+        return ""
+    found = next(filter(None, (said(error.get(key)) for key in ("error", "message", "detail", "msg", "type"))), "")
+    cause = error["metadata"].get("raw") if isinstance(error.get("metadata"), dict) else None
+    return f"{found}: {cause}" if isinstance(cause, str) else found  # OpenRouter quotes who it asked
+
+
+@dataclass
+class ChatBackend:
+    """Calls one provider. `url` is its base address (…/v1); `key` may be empty.
+
+    `cap` names the field that bounds a reply, `usage` tells whether `stream_options` is understood, `extra` is
+    merged into each request's body. The connection pool lives as long as the backend.
+    """
+
+    url: str
+    key: str = field(default="", repr=False)
+    cap: str = "max_tokens"
+    usage: bool = True
+    connect_timeout: float = 10.0
+    temperature: float | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    streams: bool = True
+    _client: aiohttp.ClientSession | None = None
+
+    def _session(self) -> aiohttp.ClientSession:
+        import aiohttp
+
+        if self._client is None:
+            # Deadlines beyond the connection are the runner's; the pool must never queue a batch.
+            timeout = aiohttp.ClientTimeout(total=None, sock_connect=self.connect_timeout)
+            connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=300)
+            self._client = aiohttp.ClientSession(timeout=timeout, connector=connector, auto_decompress=True)
+        return self._client
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    async def complete(self, request: Request, on_text: OnText) -> Response:
+        """Send one request and return the complete answer; raises `BackendError`."""
+        import aiohttp
+
+        reply = _StreamedReply()
+        async with await self._send(request) as http:
+            if http.status != 200:
+                raise await _refused(http)
+            try:
+                if "event-stream" in http.headers.get("Content-Type", ""):
+                    await _stream(http, reply, on_text)
+                else:
+                    on_text(reply.take(await _read(http), "message"))
+            except (aiohttp.ClientPayloadError, aiohttp.ClientConnectionError, ConnectionError) as error:
+                if not reply.over:
+                    why = str(error) or type(error).__name__
+                    raise reply.error(Fault.TRUNCATED, f"the connection broke: {why}") from None
+            except aiohttp.ClientError as error:
+                raise reply.error(Fault.MALFORMED, f"not the protocol: {error}") from None
+        return reply.response()
+
+    async def _send(self, request: Request) -> aiohttp.ClientResponse:
+        """Send one request and return the answer's head; raises `BackendError`."""
+        import aiohttp
+
+        headers = {"Content-Type": "application/json", "Accept": "text/event-stream", **request.headers}
+        if key := self.key.strip():
+            headers["Authorization"] = f"Bearer {key}"
+        body = self._body(request)
+        # aiohttp wants large bodies as files, so that other calls get a turn while they are written.
+        data = io.BytesIO(body) if len(body) >= 2**20 else body
+        try:
+            return await self._session().post(
+                f"{self.url}/chat/completions", data=data, headers=headers, allow_redirects=False
+            )
+        except aiohttp.ClientConnectorError as error:
+            raise BackendError(Fault.NETWORK, f"no connection to {self.url}: {error.strerror or error}") from None
+        except TimeoutError:
+            raise BackendError(Fault.NETWORK, f"no connection to {self.url} in time") from None
+        except (aiohttp.ClientConnectionError, ConnectionError) as error:
+            why = str(error) or type(error).__name__
+            raise BackendError(Fault.NETWORK, f"the connection broke: {why}"[:300]) from None
+        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, ValueError) as error:
+            raise BackendError(Fault.REJECTED, f"the address {self.url} cannot be used: {error}"[:300]) from None
+        except aiohttp.ClientError as error:
+            raise BackendError(Fault.MALFORMED, f"not the protocol: {error}"[:300]) from None
+
+    def _body(self, request: Request) -> bytes:
+        body: dict[str, Any] = {
+            "model": request.model,
+            "messages": [message_json(message) for message in request.messages],
+            "stream": True,
+            self.cap: request.max_tokens,
+        }
+        if self.usage:
+            body["stream_options"] = {"include_usage": True}
+        if self.temperature is not None:
+            body["temperature"] = self.temperature
+        if request.tools:
+            body["tools"] = [{"type": "function", "function": dict(tool)} for tool in request.tools]
+        if request.grammar:
+            body["grammar"] = request.grammar
+        return json.dumps({**body, **self.extra}, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def message_json(message: Message) -> dict[str, Any]:
+    """A message in the protocol's own form."""
+    shown: dict[str, Any] = {"role": message.role, "content": message.text}
+    if message.tool_calls:
+        shown["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.tool_calls
+        ]
+    if message.tool_call_id:
+        shown["tool_call_id"] = message.tool_call_id
+    return shown
+
+
+@dataclass
+class _StreamedReply:
+    """An answer as it grows, chunk by chunk (or in one piece)."""
+
+    parts: list[str] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    calls: list[dict[str, str]] = field(default_factory=list)
+    places: dict[int, int] = field(default_factory=dict)
+    finish: str = ""
+    usage: Usage | None = None
+    done: bool = False  # the end mark was seen, or the answer came in one piece
+
+    @property
+    def text(self) -> str:
+        return _whole(self.parts)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing that matters can follow."""
+        return bool(self.finish) or self.done
+
+    def error(self, fault: Fault, message: str) -> BackendError:
+        """An error that keeps what came before it."""
+        return BackendError(fault, _whole([message])[:300], usage=self.usage, text=self.text)
+
+    def take(self, text: str, field_name: str) -> str:
+        """Take in one chunk; returns the piece of text it brought. Raises `BackendError` for an error event."""
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError):
+            raise self.error(Fault.MALFORMED, f"the provider sent what is not JSON: {text[:80]!r}") from None
+        if not isinstance(data, dict):
+            raise self.error(Fault.MALFORMED, "the provider sent JSON that is not an object")
+        self.done = field_name == "message"
+        if data.get("error") or data.get("object") == "error":
+            raise self._failed(data.get("error") or data)
+        if isinstance(data.get("usage"), dict):
+            self.usage = _usage(data["usage"])
+        choices = data.get("choices")
+        if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+            return ""
+        choice = choices[0]
+        if isinstance(choice.get("error"), dict):
+            raise self._failed(choice["error"])
+        self.finish = str(choice.get("finish_reason") or self.finish)
+        piece = choice.get(field_name)
+        return self._piece(piece) if isinstance(piece, dict) else ""
+
+    def _piece(self, piece: Mapping[str, Any]) -> str:
+        text = piece.get("content")
+        if isinstance(text, list):  # content parts
+            text = "".join(str(part.get("text") or "") for part in text if isinstance(part, dict))
+        for value, into in (
+            (piece.get("reasoning_content") or piece.get("reasoning"), self.thoughts),
+            (piece.get("refusal"), self.refused),
+            (text, self.parts),
+        ):
+            if isinstance(value, str) and value:
+                into.append(value)
+        calls = piece.get("tool_calls")
+        for position, call in enumerate(calls if isinstance(calls, list) else ()):
+            if isinstance(call, dict):
+                self._tool(position, call)
+        return text if isinstance(text, str) else ""
+
+    def _tool(self, position: int, call: Mapping[str, Any]) -> None:
+        index = call.get("index")
+        key = index if isinstance(index, int) else position
+        function = call.get("function")
+        function = function if isinstance(function, dict) else {}
+        ident, name, arguments = call.get("id"), function.get("name"), function.get("arguments")
+        known = self.calls[self.places[key]] if key in self.places else None
+        # Some number every call 0: another name under another id begins another call.
+        if known is None or (ident and name and known["id"] not in ("", ident)):
+            known = {"id": "", "name": "", "arguments": ""}
+            self.places[key] = len(self.calls)
+            self.calls.append(known)
+        known["id"] = str(ident or known["id"])
+        known["name"] = str(name or known["name"])
+        if arguments:
+            known["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
+
+    def _failed(self, error: Any) -> BackendError:
+        """An error that came inside a 200: its own code counts, not the status."""
+        message, detail = said(error) or "error", error if isinstance(error, dict) else {}
+        stated = [str(detail.get(key) or "") for key in ("code", "status", "type")]
+        code = next((int(text) for text in stated if re.fullmatch(r"[45]\d\d", text, re.ASCII)), 0)
+        if not code:
+            name = "".join(stated) or message
+            code = next((code for code, words in _STATUS_BY_WORD if words.search(name)), 500)
+        return self.error(classify(code, f"{' '.join(stated)} {message}"), message)
+
+    def response(self) -> Response:
+        """The complete answer; raises `BackendError` when the provider's end was not seen."""
+        refused, text = _whole(self.refused), self.text
+        if not self.finish:
+            blank = not (text or refused or self.thoughts or self.calls)
+            fault = Fault.EMPTY if self.done and blank else Fault.TRUNCATED
+            raise self.error(fault, "the answer ended without the provider's end")
+        finish = Finish.REFUSAL if refused else FINISH.get(self.finish.lower())
+        if finish is None:
+            raise self.error(Fault.TRUNCATED, f"the provider ended with `{self.finish[:40]}`")
+        calls = tuple(ToolCall(*(_whole([call[key]]) for key in ("id", "name", "arguments"))) for call in self.calls)
+        return Response(text or refused, finish, self.usage, _whole(self.thoughts), calls)
+
+
+def _whole(parts: Iterable[str]) -> str:
+    """The joined parts, valid in UTF-8: some providers cut a character into halves, one in each of two chunks."""
+    text = "".join(parts)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def _usage(data: Mapping[str, Any]) -> Usage | None:
+    """The provider's own count; None where it counts nothing (some report zeros)."""
+
+    sent, got = amount(data.get("prompt_tokens")), amount(data.get("completion_tokens"))
+    if not sent and not got:
+        return None
+    details = data.get("prompt_tokens_details")
+    cached = amount(details.get("cached_tokens")) if isinstance(details, dict) else None
+    return Usage(int(sent or 0), int(got or 0), int(cached or 0), amount(data.get("cost")))
+
+
+def amount(value: Any) -> float | None:
+    """A number that can be counted with; None for anything else (providers send null, text, NaN)."""
+    known = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e15
+    return float(value) if known else None
+
+
+async def _stream(http: aiohttp.ClientResponse, reply: _StreamedReply, on_text: OnText) -> None:
+    """Feed `reply` with the events of a stream, to its end or shortly after the provider's."""
+    clock = asyncio.get_running_loop().time
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(None) as rest:
+            async for data in _events(http.content):
+                if reply.done:
+                    continue
+                if data == "[DONE]":
+                    reply.done = True
+                    rest.reschedule(clock() + DRAIN)
+                    continue
+                try:
+                    on_text(reply.take(data, "delta") if data else "")
+                except BackendError:
+                    if reply.finish.lower() not in FINISH:  # else the answer is whole: nothing of it is taken back
+                        raise
+                if reply.finish:
+                    rest.reschedule(clock() + LINGER)
+
+
+async def _read(http: aiohttp.ClientResponse) -> str:
+    """A body in one piece."""
+    body = bytearray()
+    async for chunk in http.content.iter_any():
+        body += chunk
+        if len(body) > MAX_BODY:
+            raise BackendError(Fault.MALFORMED, f"the answer is larger than {MAX_BODY} bytes")
+    return body.decode("utf-8", "replace")
+
+
+async def _refused(http: aiohttp.ClientResponse) -> BackendError:
+    """The error behind a status that is not 200; the status counts even where its text never arrives."""
+    import aiohttp
+
+    body = bytearray()
+    with contextlib.suppress(aiohttp.ClientError, ConnectionError, TimeoutError):
+        async with asyncio.timeout(ERROR_BODY):
+            while len(body) < 65_536 and (more := await http.content.read(65_536)):
+                body += more
+    text = body.decode("utf-8", "replace")
+    try:
+        message = said(json.loads(text)) or text
+    except (ValueError, RecursionError):
+        message = text
+    wait = retry_after(http.headers, time.time())
+    shown = _whole([" ".join(message.split())])[:300]
+    return BackendError(classify(http.status, text), f"HTTP {http.status}: {shown}", retry_after=wait)
+
+
+async def _events(content: aiohttp.StreamReader) -> AsyncIterator[str]:
+    """The data of each server-sent event (lines of one event joined), and "" for each comment.
+
+    A last event may lack its blank line; one that is not whole by itself is dropped, as the HTML standard has it.
+    """
+    rest, data = list[bytes](), list[str]()
+    size = waiting = 0
+    async for chunk in content.iter_any():
+        size += len(chunk)
+        if b"\n" in chunk:
+            *lines, last = b"".join([*rest, chunk]).split(b"\n")
+            rest, waiting = [last], len(last)
+        else:
+            lines, waiting = [], waiting + len(chunk)
+            rest.append(chunk)
+        if size > MAX_STREAM or waiting > MAX_BODY:
+            raise BackendError(Fault.MALFORMED, f"the answer is larger than {min(size, MAX_STREAM)} bytes")
+        for raw in lines:
+            line = raw.rstrip(b"\r").decode("utf-8", "replace")
+            if line.startswith("data:"):
+                data.append(line[5:].removeprefix(" "))
+            elif line.startswith(":"):
+                yield ""
+            elif not line and data:
+                yield "\n".join(data)
+                data = []
+    if (tail := b"".join(rest)).startswith(b"data:"):
+        data.append(tail[5:].decode("utf-8", "replace").strip())
+    last_event = "\n".join(data).strip()
+    with contextlib.suppress(ValueError, RecursionError):
+        if last_event and (last_event == "[DONE]" or json.loads(last_event)):
+            yield last_event

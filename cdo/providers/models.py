@@ -1,0 +1,406 @@
+"""From a model's name to how it is reached, what it costs and how much it can read. Sends nothing.
+
+Prices and context sizes come from litellm's own table, read as a data file: litellm itself is never imported
+here (SPEC 3). A price that is not known stays None and is never taken for zero.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from cdo.content.schemas import Price, Provider, Providers
+from cdo.core.errors import ConfigError, ContentError, NoModel
+from cdo.core.exchange import Usage
+from cdo.providers.command_agent import CommandAgent
+from cdo.providers.vendors import Vendors, maker
+
+if TYPE_CHECKING:
+    from cdo.content.library import Library
+
+Route = Literal["direct", "litellm", "local", "scripted", "command"]
+Trusted: TypeAlias = Callable[[str, Path, str], bool]  # of a kind, a file and the sha256 of its bytes
+AGENTS = "dispatch/agents"
+PROVIDERS = "dispatch/providers"
+EMBEDDED = "smollm2"
+DEFAULT_REPLY_TOKENS = 4096
+DEFAULT_WINDOW = 131_072  # tokens; a model that can read fewer refuses, and is then asked with less
+LOCAL_WINDOW = 8192
+LOCAL_REPLY_TOKENS = 700
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """One model, ready to be reached.
+
+    `name` is what the person wrote; `route` picks the backend; `model` is the name the provider knows; `url` and
+    `key_env` say where and with which variable's key; `price` is None when unknown; `window` counts the tokens of
+    prompt and reply together; `reply_tokens` bounds one reply; `grammar` tells whether it can be held to a shape.
+    `tools` tells whether it may be offered tools (a model that turns out to know none is asked without).
+    `agent` is the command-line agent's name in `dispatch/agents`, `program` its absolute path; `vendor` is who made
+    the model and `family` what kind it is ("" when not known).
+    """
+
+    name: str
+    route: Route
+    model: str
+    url: str = ""
+    key_env: str = ""
+    cap: str = "max_tokens"
+    usage: bool = True
+    price: Price | None = None
+    window: int = DEFAULT_WINDOW
+    reply_tokens: int = DEFAULT_REPLY_TOKENS
+    grammar: bool = False
+    agent: str = ""
+    program: str = ""
+    tools: bool = False
+    vendor: str = ""
+    family: str = ""
+
+    def cost(self, usage: Usage) -> float | None:
+        """Dollars for `usage`: by the price table, or what the provider stated if that is more; None when unknown.
+
+        A provider that states less than the table's price would lift the cap on money, in the worst case for good.
+        """
+        if self.price is None:
+            return usage.cost
+        cached = min(usage.cached_tokens, usage.input_tokens)
+        rate = self.price.input if self.price.cached is None else self.price.cached
+        fresh = usage.input_tokens - cached
+        listed = (fresh * self.price.input + cached * rate + usage.output_tokens * self.price.output) / 1e6
+        return max(listed, usage.cost or 0.0)
+
+
+def refuse(kind: str, path: Path, sha256: str) -> bool:
+    """Trust nothing: what counts where nobody was asked."""
+    return False
+
+
+def table(library: Library, trusted: Trusted = refuse) -> dict[str, Provider]:
+    """The provider table, in order of preference.
+
+    Raises `ConfigError` when it lies in the project and is not trusted: it says where keys are sent.
+    """
+    if not _allowed("providers", PROVIDERS, library, trusted):
+        raise ConfigError(
+            f"The table of providers is this project's ({library.find(PROVIDERS)[1]}), which is not trusted to say "
+            "where your keys are sent.",
+            "Read that file; if it is what you want, give --trust to your next run.",
+        )
+    return library.read(PROVIDERS, Providers)[0].providers
+
+
+def resolve(
+    name: str,
+    library: Library,
+    prices: Mapping[str, Price],
+    env: Mapping[str, str],
+    trusted: Trusted = refuse,
+) -> ModelSpec:
+    """Return the spec of a model by its name; raise `ConfigError` when it cannot be reached from here.
+
+    `prices` are those of the person's configuration, by model name; they win over the table's. `trusted` tells
+    whether the person has allowed a project's file to start a program, or to say where keys are sent.
+    """
+    spec = _resolve(name, library, prices, env, trusted)
+    vendor, family = maker(_known_as(spec), library.read("dispatch/vendors", Vendors)[0])
+    return replace(spec, vendor=spec.vendor or vendor, family=family)
+
+
+def _known_as(spec: ModelSpec) -> str:
+    """The name that tells best who made a model."""
+    if spec.route == "scripted":
+        return ""
+    if spec.route == "local":
+        return Path(spec.model).name or EMBEDDED
+    return spec.name if spec.route != "command" and "/" in spec.name else spec.model
+
+
+def _resolve(
+    name: str, library: Library, prices: Mapping[str, Price], env: Mapping[str, str], trusted: Trusted
+) -> ModelSpec:
+    if name == "local" or name.startswith("local:"):
+        return ModelSpec(
+            name, "local", name.partition(":")[2], price=Price(input=0, output=0),
+            window=LOCAL_WINDOW, reply_tokens=LOCAL_REPLY_TOKENS, grammar=True,
+        )  # fmt: skip
+    if name.startswith("scripted:"):
+        return ModelSpec(name, "scripted", name.partition(":")[2], price=prices.get(name, Price(input=0, output=0)))
+    if name.partition(":")[0] in library.names(AGENTS):
+        return _command(name, library, prices, env, trusted)
+    if "://" in name:  # to some of litellm's providers a name may be an address, to which their key is sent
+        raise ConfigError(
+            f"`{name}` is an address and not the name of a model.",
+            "Write PROVIDER/MODEL, and the address into the provider's variable (such as OPENAI_BASE_URL).",
+        )
+    return _provided(name, library, prices, env, trusted)
+
+
+def _provided(
+    name: str, library: Library, prices: Mapping[str, Price], env: Mapping[str, str], trusted: Trusted
+) -> ModelSpec:
+    """A model that a provider offers."""
+    providers = table(library, trusted)
+    prefix, slash, model = name.partition("/")
+    if slash:
+        known = _entry(name) or _entry(model, prefix) or {}
+    else:
+        prefix, known = _owner(name, providers, env)
+        model = name
+    if not prefix or not model:
+        raise ConfigError(
+            f"`{name}` is not a model that cdo knows.",
+            f"Write it as PROVIDER/MODEL, with a provider such as {', '.join(list(providers)[:6])}.",
+        )
+    if prefix not in providers and not known and not _litellm_knows(prefix):
+        raise ConfigError(
+            f"`{prefix}` in `{name}` is not a provider that cdo or litellm knows.",
+            f"Write it as PROVIDER/MODEL, with a provider such as {', '.join(list(providers)[:6])}.",
+        )
+    provider = providers.get(prefix) or Provider()
+    price = prices.get(name) or provider.price or _price(known)
+    window = int(known.get("max_input_tokens") or known.get("max_tokens") or provider.window or DEFAULT_WINDOW)
+    reply = min(DEFAULT_REPLY_TOKENS, int(known.get("max_output_tokens") or DEFAULT_REPLY_TOKENS))
+    key_env = _first(provider.key_env, env)
+    if not provider.url:
+        if provider.key_env and not key_env:
+            raise _no_key(name, provider)
+        full = name if slash or prefix not in providers else f"{prefix}/{name}"  # litellm places other bare names
+        tools = bool(known.get("supports_function_calling"))
+        return ModelSpec(name, "litellm", full, price=price, window=window, reply_tokens=reply, tools=tools)
+    override = _first(provider.url_env, env)
+    if not key_env and provider.key == "required" and not override:
+        raise _no_key(name, provider)
+    url = _address(env[override], provider.url) if override else provider.url
+    return ModelSpec(
+        name, "direct", model, url=url, key_env=key_env, cap=provider.cap, usage=provider.usage,
+        price=price, window=window, reply_tokens=reply, tools=known.get("supports_function_calling", not known),
+    )  # fmt: skip
+
+
+def _first(names: Sequence[str], env: Mapping[str, str]) -> str:
+    """The first of the variables that holds more than blanks; "" when none does."""
+    return next((name for name in names if env.get(name, "").strip()), "")
+
+
+def _owner(name: str, providers: Mapping[str, Provider], env: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+    """The provider of a name without one, and the name's entry in the price table; "" when nobody is known.
+
+    A provider of the table wins over others that offer the same model; a name that no table knows belongs to
+    whoever serves at OPENAI_BASE_URL.
+    """
+    known = _entry(name) or {}
+    owner = str(known.get("litellm_provider", ""))
+    if owner not in providers:
+        for prefix in providers:
+            if entry := _entry(f"{prefix}/{name}"):
+                return prefix, entry
+        if not owner and "openai" in providers and _first(providers["openai"].url_env, env):
+            return "openai", {}
+    return owner, known
+
+
+def _no_key(name: str, provider: Provider) -> ConfigError:
+    return ConfigError(f"There is no key for {name}.", f"Set {' or '.join(provider.key_env)} in the environment.")
+
+
+def _address(override: str, default: str) -> str:
+    """The base address from a variable. What it leaves out is taken from the provider's own: scheme, port, path.
+
+    So OLLAMA_HOST may be all that Ollama takes: a host, a port alone, or the address a server listens at.
+    """
+    base = urlsplit(default)
+    scheme, mark, place = override.strip().strip("\"'").rpartition("://")
+    place, _, path = place.partition("/")
+    if place.count(":") > 1 and not re.search(r"[\[@]", place):  # a bare IPv6 address
+        place = f"[{place}]"
+    cut = place.find(":", place.find("]") + 1)
+    host, port = (place, "") if cut < 0 else (place[:cut], place[cut + 1 :])
+    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
+    if not mark:
+        near = host == "localhost" or re.fullmatch(r"[\d.]+|\[.*", host)  # elsewhere a key must not travel in clear
+        scheme, port = "http" if near else base.scheme, port or str(base.port or "")
+    path = f"/{path.strip('/')}" if path.strip("/") else base.path
+    return f"{scheme.lower()}://{host}{f':{port}' if port else ''}{path}"
+
+
+# -- command-line agents ---------------------------------------------------------------------------
+
+
+def agent(name: str, library: Library, trusted: Trusted = refuse) -> CommandAgent:
+    """A command-line agent by its name in `dispatch/agents`.
+
+    Raises `ConfigError` when its file lies in the project and is not trusted: it names a program to start.
+    """
+    if not _allowed("agent", f"{AGENTS}/{name}", library, trusted):
+        path = library.find(f"{AGENTS}/{name}")[1]
+        raise ConfigError(
+            f"The command-line agent `{name}` is this project's ({path}), which is not trusted to start programs.",
+            "Read that file; if it is what you want, run again with --trust.",
+        )
+    return library.read(f"{AGENTS}/{name}", CommandAgent)[0]
+
+
+def _allowed(kind: str, name: str, library: Library, trusted: Trusted) -> bool:
+    """Whether a document is not the project's, or trusted as a `kind` as it is now."""
+    source, path = library.find(name)
+    if source != "project":
+        return True
+    try:
+        return trusted(kind, path, hashlib.sha256(library.data(name)).hexdigest())
+    except ContentError:
+        return False
+
+
+def _program(program: str, env: Mapping[str, str]) -> str:
+    """The absolute path of a program on PATH; "" when it is not there. Places relative to here do not count."""
+    places = [place for place in env.get("PATH", "").split(os.pathsep) if Path(place).is_absolute()]
+    return (shutil.which(program, path=os.pathsep.join(places)) or "") if places else ""
+
+
+def _command(
+    name: str, library: Library, prices: Mapping[str, Price], env: Mapping[str, str], trusted: Trusted
+) -> ModelSpec:
+    called, colon, model = name.partition(":")
+    found = agent(called, library, trusted)
+    if colon and not model.strip():
+        raise ConfigError(f"`{name}` names no model.", f"Write {called}:MODEL, or {called} for its own default.")
+    program = _program(found.program, env)
+    if not program:
+        raise ConfigError(
+            f"The command-line agent `{called}` needs the program `{found.program}`, which is not on PATH.",
+            f"To get it: {found.install}.",
+        )
+    return ModelSpec(
+        name, "command", model, price=prices.get(name) or prices.get(called), window=found.window,
+        reply_tokens=found.reply_tokens, agent=called, program=program, vendor=found.vendor,
+    )  # fmt: skip
+
+
+def _agents(library: Library, env: Mapping[str, str], trusted: Trusted) -> Iterator[tuple[str, str]]:
+    """(name, why) of each command-line agent that can be started here."""
+    for name in library.names(AGENTS):
+        allowed = _allowed("agent", f"{AGENTS}/{name}", library, trusted)
+        if allowed and (program := _program(agent(name, library, trusted).program, env)):
+            yield name, f"{program} is on PATH"
+
+
+# -- what this machine offers ----------------------------------------------------------------------
+
+
+def _keyed(providers: Mapping[str, Provider], env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """(name, why) of the default model of each provider whose key is set."""
+    for prefix, provider in providers.items():
+        key = _first(provider.key_env, env)
+        if key and provider.model:
+            yield f"{prefix}/{provider.model}", f"{key} is set"
+
+
+def _served(providers: Mapping[str, Provider], env: Mapping[str, str], ollama: Any) -> Iterator[tuple[str, str]]:
+    """(name, why) of the model that a running Ollama offers first."""
+    if "ollama" in providers:
+        override = _first(providers["ollama"].url_env, env)
+        default = providers["ollama"].url
+        if found := ollama(_address(env[override], default) if override else default):
+            yield f"ollama/{found}", "Ollama is running"
+
+
+def available(
+    library: Library, env: Mapping[str, str], ollama: Any, trusted: Trusted = refuse
+) -> list[tuple[str, str]]:
+    """Every seat that can be filled from here, as (model name, why): agents, keys that are set, Ollama.
+
+    `ollama` is a function from a base address to the first model a running Ollama offers, or None. Raises
+    `ConfigError` as `table` does.
+    """
+    providers = table(library, trusted)
+    return [*_agents(library, env, trusted), *_keyed(providers, env), *_served(providers, env, ollama)]
+
+
+def choose(library: Library, env: Mapping[str, str], ollama: Any, trusted: Trusted = refuse) -> tuple[str, str]:
+    """Return (model name, why) when none was configured; raise `NoModel` naming everything that was tried.
+
+    `ollama` is a function from a base address to the first model a running Ollama offers, or None. Raises
+    `ConfigError` as `table` does.
+    """
+    providers = table(library, trusted)
+    ways = _keyed(providers, env), _served(providers, env, ollama), _agents(library, env, trusted)
+    if found := next(chain.from_iterable(ways), None):
+        return found
+    if importlib.util.find_spec("xllamacpp"):
+        return "local", "the embedded model needs no key and no network"
+    keys = ", ".join(provider.key_env[0] for provider in providers.values() if provider.key_env)
+    raise NoModel(
+        "No model can be used: none is configured, no provider key is set, no Ollama is running, no command-line "
+        "agent is on PATH and the embedded model is not installed.",
+        f"Set one of {keys}; or start Ollama; or install one of {', '.join(library.names(AGENTS))}; or "
+        "`pip install 'cdo-deliberate[local]'`; or name one with -m.",
+    )
+
+
+def vendors(specs: Iterable[ModelSpec]) -> dict[str, int]:
+    """How many of the models each vendor made. All whose maker is not known count as one, "unknown"."""
+    return dict(Counter(spec.vendor or "unknown" for spec in specs))
+
+
+# -- litellm's price table, read as text -----------------------------------------------------------
+
+
+@cache
+def _litellm_file(name: str) -> str:
+    """The text of a data file inside litellm's package; "" where there is none. litellm is not imported."""
+    spec = importlib.util.find_spec("litellm")
+    if spec is None or not spec.submodule_search_locations:
+        return ""
+    try:
+        return (Path(spec.submodule_search_locations[0]) / name).read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+def _price_text() -> str:
+    return _litellm_file("model_prices_and_context_window_backup.json")
+
+
+def _litellm_knows(provider: str) -> bool:
+    """Whether litellm lists a provider (or, in a version without its list, may know it)."""
+    listed = _litellm_file("provider_endpoints_support_backup.json")
+    key = json.dumps(provider)
+    return not listed or f"{key}: {{" in listed or f'"litellm_provider": {key}' in _price_text()
+
+
+@cache
+def _entry(name: str, provider: str = "") -> dict[str, Any] | None:
+    """One entry of the table (of `provider`, if given): only its own few lines are parsed, not three megabytes."""
+    text = _price_text()
+    for match in re.finditer(rf"{re.escape(json.dumps(name))}:\s*(?={{)", text):
+        indent = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
+        if len(indent) > 4 or name == "sample_spec":  # a key inside an entry; the table's own explanation
+            continue
+        try:
+            value = json.JSONDecoder().raw_decode(text, match.end())[0]
+        except ValueError:
+            return None
+        return value if provider in ("", value.get("litellm_provider")) else None
+    return None
+
+
+def _price(entry: Mapping[str, Any]) -> Price | None:
+    cost_in, cost_out = entry.get("input_cost_per_token"), entry.get("output_cost_per_token")
+    if cost_in is None or cost_out is None:
+        return None
+    cached = entry.get("cache_read_input_token_cost")
+    return Price(input=cost_in * 1e6, output=cost_out * 1e6, cached=None if cached is None else cached * 1e6)

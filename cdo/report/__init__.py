@@ -1,0 +1,4 @@
+"""A session as one HTML page that loads nothing and runs nothing.
+
+It imports history and what history imports.
+"""

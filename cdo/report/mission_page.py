@@ -1,0 +1,424 @@
+"""A mission as one page that needs nothing else: from its states, round by round, to the data that a template words.
+
+What agents, people and files say enters the page as `cdo.report.page` lets it in: escaped, or as Markdown that can do
+nothing. Contents of versions are linked; of each product one is embedded, cut where it is long.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from cdo import __version__
+from cdo.cabal.files.layout import places, speaker, walk
+from cdo.cabal.model.entities import (
+    BLOCKING,
+    Acceptance,
+    Collab,
+    CriterionResult,
+    Inspection,
+    Kind,
+    MissionEvent,
+    MissionStep,
+    Product,
+    Question,
+    Status,
+    Version,
+)
+from cdo.cabal.model.references import REFERENCE
+from cdo.cabal.model.state import MissionState
+from cdo.cabal.rules import acceptance
+from cdo.core.formatting import one_line
+from cdo.core.mission_names import CHAIR, ENVOY, WATCHDOG
+from cdo.core.steps import Ask
+from cdo.core.usage import NOTHING, TotalUsage
+from cdo.formats.final_answer import final_section
+from cdo.report import charts, safe_html
+from cdo.report.page import NAME, Papers, Standing, rendered, words
+from cdo.session.session_file import read_frozen
+
+if TYPE_CHECKING:
+    from cdo.content.library import Library
+    from cdo.session.reader import SessionReader
+
+PAGE = "templates/cabal/report"
+MANY = 12  # products, or rounds; with more each is folded
+LIMIT = 4_000  # characters of a version that the page holds
+LONG, SHORT = 500, 140  # characters of what is said, in pages of few and of many products
+_TOLD = frozenset((
+    "mission", "created", "updated", "moved", "archived", "reopened", "lapsed", "unreviewed", "rejected", "waived",
+    "stale", "override", "halt", "stall", "missed", "user", "decided",
+))  # fmt: skip
+_CALL = re.compile(rf"r([0-9]{{1,4}})-({'|'.join(MissionStep)})(?:-(operative-[1-9][0-9]?))?(?:-[1-9][0-9]?)?")
+TEAM, BESIDE = "team", "beside"
+Key = tuple[int, MissionStep, str]  # round, step, agent
+ITEM = TypeVar("ITEM")
+KEY = TypeVar("KEY", bound=Hashable)
+
+
+class MissionCourse(Protocol):
+    """What a page needs of a session that was retraced: its states, and the question that it waits with."""
+
+    @property
+    def state(self) -> MissionState: ...
+    @property
+    def rounds(self) -> Sequence[MissionState]: ...
+    @property
+    def question(self) -> Ask | None: ...
+
+
+@dataclass(frozen=True)
+class ProductRow:
+    """A product as the tree and its own section show it.
+
+    `shown` is the accepted version or the latest, `accepted` an acceptance that holds; `results` are those of the
+    newest inspection by criterion, which `holds` or is stale; `lacking` says why it is not accepted, `waiting` are
+    what it holds that is not.
+    """
+
+    product: Product
+    depth: int
+    versions: tuple[Version, ...]
+    shown: Version | None
+    inspections: tuple[Inspection, ...]
+    holds: bool
+    results: Mapping[str, CriterionResult]
+    accepted: Acceptance | None
+    collabs: tuple[Collab, ...]
+    lacking: tuple[str, ...]
+    waiting: tuple[Product, ...]
+    spent: TotalUsage
+
+    @property
+    def met(self) -> int:
+        """How many criteria of its definition of done are met."""
+        return sum(item.id in self.results and self.results[item.id].passed for item in self.product.dod)
+
+    @property
+    def blockers(self) -> tuple[Collab, ...]:
+        """What is said of it that blocks."""
+        return tuple(item for item in self.collabs if item.blocking)
+
+
+@dataclass(frozen=True)
+class RoundSection:
+    """What happened in one round; `now` is the mission at its end, `told` are the events that stand nowhere else."""
+
+    number: int
+    now: MissionState
+    versions: tuple[Version, ...]
+    reviews: tuple[Collab, ...]
+    raised: tuple[Collab, ...]
+    inspections: tuple[Inspection, ...]
+    closed: tuple[Collab, ...]
+    accepted: tuple[MissionEvent, ...]
+    told: tuple[MissionEvent, ...]
+    questions: tuple[Question, ...]
+    spent: TotalUsage
+
+    @property
+    def opened(self) -> tuple[Collab, ...]:
+        """The blockers that came up."""
+        return tuple(item for item in (*self.reviews, *self.raised) if item.importance >= BLOCKING)
+
+    @property
+    def live(self) -> int:
+        """How many products were there to be accepted."""
+        return len(self.now.live())
+
+    @property
+    def done(self) -> int:
+        """How many of them were accepted."""
+        return sum(item.status is Status.ACCEPTED for item in self.now.live())
+
+    @property
+    def blocking(self) -> int:
+        """How many blockers were open."""
+        live = {item.id for item in self.now.live()}
+        return sum(item.blocking and item.product in live for item in self.now.collabs.values())
+
+
+def page(
+    archive: SessionReader,
+    retraced: MissionCourse,
+    library: Library,
+    base: str | None = "",
+    now: Standing | None = None,
+) -> str:
+    """The whole page of a mission; `base` as in `cdo.report.page.Papers`, `now` tells whether somebody runs it.
+
+    Raises `SessionError` where session.yaml or the records are damaged, `ContentError` where the template is.
+    """
+    state = retraced.state
+    files = Papers({}, tuple(name for name in archive.files() if name != NAME), base)
+    frozen = read_frozen(archive.text("session.yaml"), Path(archive.place))
+    costs = summed(archive.records(), state)
+    unaccepted = {item.id for item in acceptance.unaccepted(state)}
+    rows = _rows(state, costs, unaccepted)
+    held = _held([*retraced.rounds[: state.round], state], costs)
+    done = state.halt == "done" and not unaccepted
+    values = {
+        "session": archive.name,
+        "created": frozen.created[:10],
+        "plan": frozen.plan,
+        "title": one_line(state.request, 140) or archive.name,
+        "request": archive.text("00-input.md") or state.request,
+        "state": state,
+        "now": now or Standing(),
+        "question": retraced.question,
+        "standing": _word(state, done, retraced.question, now),
+        "done": done,
+        "rows": rows,
+        "tree": [row for row in rows if row.product.status is not Status.ARCHIVED],
+        "live": [row for row in rows if row.product.live],
+        "missing": sorted(
+            (row for row in rows if row.product.id in unaccepted), key=lambda row: row.product.container
+        ),
+        "delivered": [row for row in rows if row.accepted and not row.product.container],
+        "held": held,
+        "blocking": [item for row in rows if row.product.live for item in row.blockers],
+        "figures": _figures(held),
+        "decisions": [row for row in rows if row.product.kind is Kind.DECISION and row.versions],
+        "costs": costs,
+        "folded": len(rows) > MANY,
+        "room": SHORT if len(rows) > MANY else LONG,
+        "deliverables": [name for name in files.files if name.startswith("deliverables/")],
+        "papers": files,
+        "version": __version__,
+        **words(files),
+        **_words(state, files),
+    }
+    return rendered(library, PAGE, values)
+
+
+# -- what the template may call --------------------------------------------------------------------
+
+
+def _words(state: MissionState, files: Papers) -> dict[str, Any]:
+    from markupsafe import Markup
+
+    there = frozenset(files.files)
+    stems = sorted((name.removesuffix(".md") for name in there), key=len)  # of one step the last call comes last
+    calls = {key: f"{stem}.md" for stem in stems if (key := made(stem))}
+    events = {item.id: item for item in state.events}
+
+    def linked(text: str, limit: int = LONG) -> Markup:
+        return Markup(_linked(text[:limit], state)) + ("…" if len(text) > limit else "")
+
+    return {
+        "linked": linked,
+        "there": there.__contains__,
+        "call_file": lambda round_, step, agent: calls.get((round_, MissionStep(step), agent), ""),
+        "name_of": lambda id: state.products[id].name if id in state.products else id,
+        "number_of": lambda id: state.versions[id].number if id in state.versions else 0,
+        "file_of": lambda id, item: f"{state.products[id].folder}/{item}.md",
+        "event": events.get,
+        "place": places(state).get,
+        "speaker": lambda agent: speaker(state, agent),
+        "start": lambda version: version.content[:LIMIT],
+        "longer": lambda version: len(version.content) > LIMIT,
+        "minorities": _minorities,
+        "overruled": lambda row: [item for item in row.collabs if item.how == "waived"],
+    }
+
+
+def _minorities(row: ProductRow) -> list[tuple[Version, str]]:
+    """What deliberations recorded against their outcome, by the version that they became."""
+    found = ((item, final_section(item.content, "Minority Reports")) for item in row.versions if item.session)
+    return [(item, said) for item, said in found if said]
+
+
+def _linked(text: str, state: MissionState) -> str:
+    """`text` as HTML; references to what there is become links to its place in the page, by its name."""
+    parts, at = [], 0
+    for match in REFERENCE.finditer(text):
+        name = _name(match[1], match[2], state)
+        if name:
+            parts += [
+                safe_html.escape(text[at : match.start()]),
+                f'<a href="#{match[2]}">{safe_html.escape(name)}</a>',
+            ]
+            at = match.end()
+    return "".join([*parts, safe_html.escape(text[at:])])
+
+
+def _name(kind: str, id: str, state: MissionState) -> str:
+    """What a reference points to, in words; "" where it has no place in the page."""
+    if kind == "p" and id in state.products:
+        return state.products[id].name
+    if kind == "v" and id in state.versions:
+        version = state.versions[id]
+        return f"{state.products[version.product].name}, version {version.number}"
+    return id if kind == "c" and id in state.collabs else ""
+
+
+def _word(state: MissionState, done: bool, question: Ask | None, now: Standing | None) -> str:
+    """How the mission stands, in a word or two."""
+    if now and now.running:
+        return "running"
+    if done:
+        return "done"
+    if state.halt:
+        return "unresolved"
+    return "waits for you" if question else "unfinished"
+
+
+# -- products --------------------------------------------------------------------------------------
+
+
+def _rows(state: MissionState, costs: Costs, unaccepted: Container[str]) -> list[ProductRow]:
+    """All products: the tree from its root on, then what is archived."""
+    collabs = _by(state.collabs.values(), lambda item: item.product)
+    inspections = _by(state.inspections.values(), lambda item: item.product)
+    order = {product.id: depth for product, depth in walk(state)}
+    order |= dict.fromkeys((id for id in state.products if id not in order), 0)
+    found = []
+    for id, depth in order.items():
+        product, seen = state.products[id], inspections.get(id, ())
+        pinned = state.acceptances.get(id) if product.live and id not in unaccepted else None
+        version = state.versions.get(pinned.version) if pinned else None
+        said = sorted(collabs.get(id, ()), key=lambda item: (not item.open, -item.importance if item.open else 0))
+        found.append(
+            ProductRow(
+                product,
+                depth,
+                state.history(id),
+                version or state.latest(id),
+                seen,
+                bool(seen) and acceptance.current(state, id) is not None,
+                {item.criterion: item for item in seen[-1].results} if seen else {},
+                pinned,
+                tuple(said),
+                acceptance.missing(state, id) if id in unaccepted else (),
+                tuple(item for item in state.children(id) if item.id in unaccepted),
+                costs.products.get(id, NOTHING),
+            )
+        )
+    return found
+
+
+# -- rounds ----------------------------------------------------------------------------------------
+
+
+def _held(states: Sequence[MissionState], costs: Costs) -> list[RoundSection]:
+    """What happened, round by round from the bootstrap on; `states` are as they were at the end of each."""
+    last = states[-1]
+    versions = _by(last.versions.values(), lambda item: item.round)
+    events = _by(last.events, lambda item: item.round)
+    inspections = _by(last.inspections.values(), lambda item: item.round)
+    questions = _by(last.questions, lambda item: item.round)
+    found = []
+    for state in states:
+        happened = events.get(state.round, ())
+        said = [(item.step, last.collabs[item.ref]) for item in happened if _of(item, "collab", last)]
+        flagged = [item for item in last.collabs.values() if item.finding and item.round == state.round]
+        found.append(
+            RoundSection(
+                state.round,
+                state,
+                versions.get(state.round, ()),
+                tuple(item for step, item in said if step is MissionStep.REVIEW and not item.finding),
+                (*(item for step, item in said if step is not MissionStep.REVIEW and not item.finding), *flagged),
+                inspections.get(state.round, ()),
+                tuple(last.collabs[item.ref] for item in happened if _of(item, "closed", last)),
+                tuple(item for item in happened if item.kind == "accepted"),
+                tuple(item for item in happened if item.kind in _TOLD),
+                questions.get(state.round, ()),
+                costs.rounds.get(state.round, NOTHING),
+            )
+        )
+    return found
+
+
+def _of(event: MissionEvent, kind: str, state: MissionState) -> bool:
+    """Whether an event of a kind is about a collab."""
+    return event.kind == kind and event.ref in state.collabs
+
+
+def _figures(held: Sequence[RoundSection]) -> dict[str, str]:
+    """The plots, by name; "" where nothing was counted yet."""
+    numbers = [item.number for item in held]
+    if not any(item.versions or item.live for item in held):
+        return {"progress": "", "work": ""}
+    accepted, live = [(item.number, item.done) for item in held], [(item.number, item.live) for item in held]
+    versions = [(item.number, len(item.versions)) for item in held]
+    blockers = [(item.number, item.blocking) for item in held]
+    return {"progress": charts.progress(numbers, accepted, live), "work": charts.work(numbers, versions, blockers)}
+
+
+# -- costs -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a mission took, over all attempts: by seat and round, by seat and model, by round, and by product.
+
+    A call is shared in equal parts among the products that it touched; what touched none stands under "team". Calls
+    of no step stand under "beside", in no round.
+    """
+
+    total: TotalUsage
+    seats: Mapping[str, Mapping[int, TotalUsage]]
+    models: Mapping[str, Mapping[str, TotalUsage]]
+    rounds: Mapping[int, TotalUsage]
+    products: Mapping[str, TotalUsage]
+
+    def of(self, seat: str) -> TotalUsage:
+        """What a seat took in all."""
+        return sum(self.seats[seat].values(), NOTHING)
+
+
+def summed(records: Iterable[Mapping[str, Any]], state: MissionState) -> Costs:
+    """The costs on record. A call touched the products of the events that name it, or that its agent caused then."""
+    touched: dict[Key, dict[str, None]] = {}
+    for event in state.events:
+        if event.product in state.products:
+            key = made(event.call) or (event.round, event.step, event.actor)
+            touched.setdefault(key, {})[event.product] = None
+    seats: dict[str, dict[int, TotalUsage]] = {agent: {} for agent in state.agents}
+    models: dict[str, dict[str, TotalUsage]] = {}
+    rounds: dict[int, TotalUsage] = {}
+    products: dict[str, TotalUsage] = {}
+    for record in records:
+        if record["kind"] != "exchange":
+            continue
+        spent, of = TotalUsage.of(record), made(str(record["call"]))
+        number, seat = (of[0], of[2]) if of else (-1, BESIDE)
+        _add(seats.setdefault(seat, {}), number, spent)
+        _add(models.setdefault(seat, {}), str(record["model"]), spent)
+        _add(rounds, number, spent)
+        about = tuple(touched.get(of, ())) if of else ()
+        for product, part in zip(about or (TEAM,), parts(spent, max(1, len(about))), strict=True):
+            _add(products, product, part)
+    return Costs(sum(rounds.values(), NOTHING), seats, models, rounds, products)
+
+
+def made(call: str) -> Key | None:
+    """The round, step and agent of a call, or of the stem of its file; None where it is of no step."""
+    match = _CALL.fullmatch(call)
+    if not match:
+        return None
+    step = MissionStep(match[2])
+    agent = match[3] or {MissionStep.INSPECT: WATCHDOG, MissionStep.PRESENT: ENVOY}.get(step, CHAIR)
+    return int(match[1]), step, agent
+
+
+def parts(spent: TotalUsage, count: int) -> list[TotalUsage]:
+    """`spent` in equal parts, of which each counts as one call; their tokens and dollars add up to it."""
+    tokens, more = divmod(spent.tokens, count)
+    one = replace(spent, output_tokens=0, cost=spent.cost / count, seconds=spent.seconds / count)
+    return [replace(one, input_tokens=tokens + (place < more)) for place in range(count)]
+
+
+def _add(sums: dict[Any, TotalUsage], key: object, spent: TotalUsage) -> None:
+    sums[key] = sums.get(key, NOTHING) + spent
+
+
+def _by(items: Iterable[ITEM], key: Callable[[ITEM], KEY]) -> dict[KEY, tuple[ITEM, ...]]:
+    found: dict[KEY, list[ITEM]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return {name: tuple(group) for name, group in found.items()}

@@ -1,0 +1,440 @@
+"""A session as one page that needs nothing else: no network, no script, no font, nothing that others wrote but text.
+
+History and files go in, HTML comes out. What a voice, a person or a file says enters the page through an environment
+that escapes everything, or as Markdown through `cdo.report.safe_html`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote
+
+from cdo import __version__
+from cdo.content.library import FIX
+from cdo.core.errors import ContentError, SessionError
+from cdo.core.formatting import duration, one_line, pluralise, visible
+from cdo.core.steps import CitationCheck
+from cdo.core.usage import TotalUsage
+from cdo.formats.final_answer import FINAL_SECTIONS, final_section
+from cdo.history import baseline
+from cdo.history.history import SYNTHESIS, History, PositionChange, TensionHistory, TurnRecord, VoiceReply
+from cdo.programs import registry
+from cdo.programs.debug.evidence import Checks
+from cdo.report import charts, safe_html, summary
+from cdo.repository.citations import find
+from cdo.session.artifact import confidence_word
+from cdo.session.reader import SessionReader, as_read, checked_in
+
+if TYPE_CHECKING:
+    from cdo.content.library import Library
+    from cdo.session.artifact import Artifact
+
+PAGE, STYLE, PARTS = "templates/report", "templates/report-style", "templates/report-parts"
+NAME = "report.html"
+MANY = 40  # voices over all turns; with more each turn is folded
+LIMIT = 300_000  # characters of a file that the page shows
+_INPUT = "00-context.md"  # what a session was shown may be large: the page names it only
+_PLAN = re.compile(r"t([1-9][0-9]{0,5})-plan\.yaml")
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A file of the session for people: its Markdown without the head, and whether a person `edited` it.
+
+    `raw`: the head cannot be read, so that `body` is the whole file as it stands.
+    """
+
+    body: str
+    edited: bool = False
+    raw: bool = False
+
+
+@dataclass(frozen=True)
+class Papers:
+    """The files of a session as a page shows them: Markdown files by name, and the names of all.
+
+    `base` is the address of the session's folder seen from the page ("" when it stands there), None where the
+    files are nowhere to link to. `since` are the artifacts that a person changed after what read them was written.
+    """
+
+    shown: Mapping[str, Paper]
+    files: tuple[str, ...]
+    base: str | None = None
+    since: tuple[str, ...] = ()
+
+    def body(self, file: str) -> str:
+        """The Markdown of a file; "" where there is none."""
+        return self.shown[file].body if file in self.shown else ""
+
+    def address(self, file: str) -> str:
+        """The relative address of a file, "" where it has none."""
+        return "" if self.base is None else "/".join(filter(None, [self.base, quote(file, errors="replace")]))
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a session stands just now: whether somebody is `running` it, and which file of it `waits` for a person.
+
+    `why` is what the last run said when it stopped, "" where it did not.
+    """
+
+    running: bool = False
+    waits: str = ""
+    why: str = ""
+
+
+def papers(archive: SessionReader, base: str | None) -> Papers:
+    """Read what a page shows of a session; `base` as in `Papers`. Raises `SessionError`."""
+    files = tuple(name for name in archive.files() if name != NAME)
+    shown = {name: _paper(archive, name) for name in files if name.endswith(".md") and name != _INPUT}
+    return Papers(shown, files, base, _since(archive, shown))
+
+
+def standing(archive: SessionReader, running: bool) -> Standing:
+    """How a session stands, `running` as its lock tells. Raises `SessionError`."""
+    if running:
+        return Standing(running=True)
+    reviewed = {str(record["file"]) for record in archive.records() if record["kind"] == "reviewed"}
+    plans = [match for file in archive.files() if (match := _PLAN.fullmatch(file)) and file not in reviewed]
+    return Standing(waits=max(plans, key=lambda match: int(match[1]))[0] if plans else "", why=_stopped(archive))
+
+
+def page(history: History, files: Papers, library: Library, now: Standing | None = None) -> str:
+    """The whole page of a session that stands as `now` tells; raises `ContentError` where its template is broken."""
+    body = files.body("FINAL.md")
+    sections = {name: final_section(body, name) or "" for name in FINAL_SECTIONS}
+    outcome = summary.outcome(history, sections, body)
+    gained = None if registry.phased(history.frozen.plan, library) else baseline.measure(history)
+    values = {
+        "history": history,
+        "papers": files,
+        "now": now or Standing(),
+        "outcome": outcome,
+        "open": summary.still_open(history),
+        "lowered": summary.lowered(history),
+        "flags": summary.flags(history),
+        "votes": summary.votes(history),
+        "worth": gained,
+        "version": __version__,
+        "title": one_line(history.problem, 140) or history.session,
+        "rows": [_row(history, held) for held in history.turns],
+        "lives": [(life, _cells(history, life)) for life in history.tensions],
+        "moves": _moves(history),
+        "citations": _citations(history),
+        "costs": _costs(history),
+        "by_model": _by_model(history),
+        "edited": _edited(history),
+        "others": _others(history, files),
+        "figures": _figures(history),
+        "dissents": _dissents(history),
+        "folded": sum(len(held.voices) for held in history.turns) > MANY,
+        "sections": sections,
+        "more": summary.more(history, sections, {outcome[0], baseline.TITLE if gained else ""}),
+        "linked": _linked(history, files),
+        "proof": _proving(history),
+        **words(files),
+    }
+    return rendered(library, PAGE, values)
+
+
+def as_data(history: History) -> dict[str, Any]:
+    """The history as JSON has it, with the tensions, moves and figures that it works out."""
+    found: dict[str, Any] = _plain(history)
+    found |= {
+        "status": history.status,
+        "tensions": [{**_plain(life), "status": life.status, "ended": life.ended} for life in history.tensions],
+        "moves": [_moved(move) for move in history.moves],
+        "confidences": [list(pair) for pair in history.confidences],
+        "agreements": [list(pair) for pair in history.agreements],
+    }
+    return found
+
+
+# -- rendering -------------------------------------------------------------------------------------
+
+
+def rendered(library: Library, name: str, values: Mapping[str, Any]) -> str:
+    """The page that the template `name` words with `values`, escaped; it may call the macros of `PARTS`.
+
+    `values` hold `title` and `version` at least. Raises `ContentError` where a template is broken.
+    """
+    from jinja2 import StrictUndefined, TemplateSyntaxError
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from markupsafe import Markup
+
+    environment = ImmutableSandboxedEnvironment(
+        undefined=StrictUndefined, autoescape=True, finalize=_finished, trim_blocks=True, lstrip_blocks=True
+    )
+    parts, document = library.load(PARTS), library.load(name)
+    style = Markup(library.load(STYLE).body.replace("<", ""))  # it can end nothing but itself
+    above = f"{parts.body.rstrip()}\n"
+    try:
+        template = environment.from_string(above + document.body)
+        return template.render({**values, "style": style}).strip() + "\n"
+    except Exception as error:  # whatever the expressions of a template can raise
+        lines = [
+            frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<template>"
+        ]
+        number = error.lineno if isinstance(error, TemplateSyntaxError) else next(reversed(lines), 1) or 1
+        within, number = (document, number - above.count("\n")) if number > above.count("\n") else (parts, number)
+        raise ContentError(f"{within.path}: line {number + within.first_line - 1}: {error}", FIX) from None
+
+
+def _finished(value: Any) -> Any:
+    """What an expression of the template gives, ready to be escaped: text has its controls made visible."""
+    if value is None:
+        raise TypeError("a value that is not there was to be shown")
+    return value if hasattr(value, "__html__") else visible(str(value))
+
+
+def words(files: Papers) -> dict[str, Any]:
+    """What the template of a page that shows `files` may call."""
+    from markupsafe import Markup
+
+    def markdown(text: str, under: int) -> Markup:
+        return Markup(safe_html.html(text[:LIMIT], under))
+
+    def paper(file: str, under: int) -> Markup:
+        found = files.shown.get(file)
+        text = found.body if found else ""
+        return Markup(safe_html.plain(text[:LIMIT])) if found and found.raw else markdown(text, under)
+
+    def safe(svg: str) -> Markup:
+        return Markup(svg)
+
+    return {
+        "markdown": markdown,
+        "paper": paper,
+        "cut": lambda file: len(files.body(file)) > LIMIT,
+        "address": files.address,
+        "svg": safe,
+        "price": baseline.price,
+        "taken": baseline.taken,
+        "number": lambda value: "–" if value is None else f"{value:.2f}",
+        "share": lambda value: "–" if value is None else f"{value:.0%}",
+        "word": confidence_word,
+        "counted": pluralise,
+        "duration": duration,
+        "flat": one_line,
+    }
+
+
+# -- parts of the page -----------------------------------------------------------------------------
+
+
+def _paper(archive: SessionReader, file: str) -> Paper:
+    try:
+        artifact = archive.artifact(file.removesuffix(".md"))
+    except SessionError:
+        return Paper((archive.data(file) or b"").decode("utf-8", "replace"), edited=True, raw=True)
+    if artifact is None:
+        return Paper("")
+    return Paper(artifact.body, edited="sha256" in artifact.own and artifact.edited)
+
+
+def _since(archive: SessionReader, shown: Mapping[str, Paper]) -> tuple[str, ...]:
+    """The edited artifacts of which something that cdo wrote read another version, and was not asked again since."""
+    edited = {file.removesuffix(".md"): paper.raw for file, paper in shown.items() if paper.edited}
+    if not edited:
+        return ()
+    checked = checked_in(archive.records())
+
+    def now(name: str) -> str:
+        return as_read(cast("Artifact", archive.artifact(name)), checked)[1]
+
+    known, found = {name: "" if raw else now(name) for name, raw in edited.items()}, set()
+    for file, paper in shown.items():
+        artifact = None if paper.edited or "/" in file else archive.artifact(file.removesuffix(".md"))
+        inputs = artifact.own.get("inputs") if artifact else None
+        read = inputs if isinstance(inputs, dict) else {}
+        found |= {name for name, identity in known.items() if name in read and read[name] != identity}
+    return tuple(sorted(found))
+
+
+def _stopped(archive: SessionReader) -> str:
+    """Why the last run stopped, as its journal has it; "" where it did not stop of itself."""
+    journal = (archive.data("journal.jsonl") or b"").decode("utf-8", "replace")
+    for line in reversed(journal.splitlines()):
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        kind = event.get("event") if isinstance(event, dict) else None
+        if kind in ("stopped", "done", "batch"):
+            return str(event.get("why", "")) if kind == "stopped" else ""
+    return ""
+
+
+def _row(history: History, held: TurnRecord) -> dict[str, Any]:
+    """What the overview says of a turn."""
+    directive = held.directive
+    agreement = directive.agreement if directive else None
+    return {
+        "held": held,
+        "confidence": directive.confidence if directive else None,
+        "agreement": agreement,
+        "flagged": agreement is not None and agreement > history.frozen.plan.criteria.agreement_flag,
+        "open": [tension for tension in held.ledger if tension.status == "open"],
+        "moved": sum(move.turn == held.number for move in history.moves),
+    }
+
+
+def _figures(history: History) -> dict[str, str]:
+    """The plots, by name; one that would show nothing is "" instead."""
+    turns = [held.number for held in history.turns]
+    voices = [
+        (held.number, said.confidence)
+        for held in history.turns
+        for said in held.voices
+        if said.confidence is not None
+    ]
+    final = history.final.confidence if history.final else None
+    flag = history.frozen.plan.criteria.agreement_flag
+    shown, agreed = bool(history.confidences or voices), bool(history.agreements)
+    return {
+        "confidence": charts.confidence(turns, history.confidences, voices, final) if shown else "",
+        "agreement": charts.agreement(turns, history.agreements, flag, final is not None) if agreed else "",
+    }
+
+
+def _cells(history: History, life: TensionHistory) -> list[tuple[int, str, bool]]:
+    """A tension in each turn, as (turn, status or "", whether it came to that status there)."""
+    steps, found, before = dict(life.steps), [], ""
+    for held in history.turns:
+        status = steps.get(held.number, "")
+        found.append((held.number, status, status != before))
+        before = status
+    return found
+
+
+def _moves(history: History) -> list[tuple[int, int, list[PositionChange]]]:
+    """Who moved, by turn, as (turn, voices heard, moves); those with new evidence first."""
+    found = []
+    for held in history.turns:
+        moves = [move for move in history.moves if move.turn == held.number]
+        if moves:
+            found.append((held.number, len(held.voices), sorted(moves, key=lambda move: not move.evidence)))
+    return found
+
+
+def _citations(history: History) -> list[tuple[CitationCheck, list[str]]]:
+    """What each citation was found to be, with the artifacts that have it: those that do not hold first."""
+    found: dict[CitationCheck, list[str]] = {}
+    for held in history.turns:
+        for said in held.voices:
+            for item in said.findings:
+                found.setdefault(item, []).append(said.artifact)
+    return sorted(found.items(), key=lambda pair: (pair[0].holds, pair[0].verified))
+
+
+def _proving(history: History) -> Callable[[VoiceReply, str], tuple[str, str]]:
+    """What tells what a piece of evidence is worth, as (kind, why): `Checks.kind`, and what code found against it.
+
+    What a voice's own citations were found to be comes first; then what was found for others, so that an edited file,
+    which nobody checked again, is not without marks.
+    """
+    every = {item.citation: item for held in history.turns for said in held.voices for item in said.findings}
+    known: dict[str, tuple[Checks, dict[str, str]]] = {}
+
+    def proof(said: VoiceReply, text: str) -> tuple[str, str]:
+        if said.artifact not in known:
+            found = {**every, **{item.citation: item for item in said.findings}}
+            refuted = {name: item.why for name, item in found.items() if not item.holds}
+            there = frozenset(name for name, item in found.items() if item.exists)
+            verified = frozenset(found) - frozenset(refuted) - there
+            known[said.artifact] = Checks(verified, frozenset(refuted), there), refuted
+        checks, refuted = known[said.artifact]
+        kind = checks.kind(text)
+        if kind != "refuted":
+            return kind, ""
+        places = tuple(f"{cited.path}:{cited.first}" for cited in find(text))
+        return kind, next((why for name, why in refuted.items() if name.startswith(places)), "")
+
+    return proof
+
+
+def _dissents(history: History) -> list[tuple[VoiceReply, Any]]:
+    """The objections of the last turn in which there were any voices, the most severe first."""
+    last = history.turns[-1].voices if history.turns else ()
+    found = [(said, item) for said in last for item in said.objections]
+    return sorted(found, key=lambda pair: -pair[1].severity)
+
+
+def _costs(history: History) -> dict[str, Any]:
+    """Calls by who made them and in which turn; what belongs to no turn stands in a column of its own."""
+    rows: dict[str, dict[int, TotalUsage]] = {}
+    for name, spent in history.calls.items():
+        match = re.fullmatch(r"t([0-9]{1,4})-(.+)", name)
+        turn, who = (int(match[1]), match[2]) if match else (0, name)
+        row = rows.setdefault(who, {})
+        row[turn] = row.get(turn, TotalUsage()) + spent
+    order = sorted(rows, key=lambda who: (0 in rows[who], who == SYNTHESIS))
+    columns = sorted({turn for row in rows.values() for turn in row}, key=lambda turn: (not turn, turn))
+    return {
+        "columns": columns,
+        "rows": [(who, rows[who], _sum(rows[who].values())) for who in order],
+        "below": {turn: _sum(row[turn] for row in rows.values() if turn in row) for turn in columns},
+        "total": _sum(history.calls.values()),
+    }
+
+
+def _by_model(history: History) -> list[tuple[str, TotalUsage]]:
+    """What each model took, the dearest first."""
+    return sorted(history.by_model.items(), key=lambda item: (-item[1].cost, -item[1].tokens))
+
+
+def _edited(history: History) -> list[str]:
+    """The artifacts of turns that a person changed."""
+    found = [said.artifact for held in history.turns for said in held.voices if said.edited]
+    found += [held.synthesis for held in history.turns if held.edited and held.synthesis]
+    return [*found, *(["FINAL"] if history.final and history.final.edited else [])]
+
+
+def _others(history: History, files: Papers) -> list[tuple[str, str]]:
+    """The files that belong to no voice and no synthesis, as (name, id): what a run made besides."""
+    own = {f"{said.artifact}.md" for held in history.turns for said in held.voices}
+    own |= {f"{held.synthesis}.md" for held in history.turns} | {"FINAL.md", "00-input.md"}
+    names = [name for name, paper in files.shown.items() if name not in own and paper.body]
+    return [(name, f"file-{at}") for at, name in enumerate(names, 1)]
+
+
+def _linked(history: History, files: Papers) -> dict[str, str]:
+    """The ids of artifacts that have a place in the page, by their stems."""
+    found = {name.removesuffix(".md"): ident for name, ident in _others(history, files)}
+    found |= {said.artifact: said.artifact for held in history.turns for said in held.voices}
+    found |= {held.synthesis: held.synthesis for held in history.turns if held.synthesis}
+    return found | ({"FINAL": "FINAL"} if history.final else {})
+
+
+def _sum(spent: Iterable[TotalUsage]) -> TotalUsage:
+    return sum(spent, TotalUsage())
+
+
+# -- as data ---------------------------------------------------------------------------------------
+
+
+def _moved(move: PositionChange) -> dict[str, Any]:
+    def short(said: VoiceReply) -> dict[str, Any]:
+        return {"turn": said.turn, "artifact": said.artifact, "position": said.position}
+
+    kept = ("voice", "turn", "because", "evidence", "joined", "reworded")
+    found = {name: _plain(getattr(move, name)) for name in kept}
+    return {**found, "before": short(move.before), "after": short(move.after)}
+
+
+def _plain(value: Any) -> Any:
+    """Dataclasses, models, tuples and mappings as JSON has them."""
+    from pydantic import BaseModel
+
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (tuple, list)) else value

@@ -1,0 +1,168 @@
+"""Runs one git process: started by GitPython, in an environment of its own, with bounded time and output.
+
+ARCHITECTURE.md says what of it is left to GitPython, and why ("Plumbing that stays").
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from io import BufferedWriter
+from pathlib import Path
+from types import ModuleType
+from typing import IO, TYPE_CHECKING, cast
+
+from cdo.core.formatting import one_line
+
+if TYPE_CHECKING:
+    from git import Git as GitCommand
+
+ENV = "/usr/bin/env"  # by its path: what PATH has could lie in the repository
+
+
+class Refused(Exception):
+    """git did not do what it was asked to; as text it is why, in one line. `process` is the id it had, if it ran."""
+
+    process = 0
+
+
+class TooSlow(Refused):
+    """git did not end in time, and was ended."""
+
+
+def answer(
+    words: Sequence[str], folder: Path, env: Mapping[str, str], data: bytes, until: Callable[[], float], limit: int
+) -> bytes:
+    """What a git command prints, given `data`; in a group of its own, so that Ctrl-C is not for it.
+
+    `words` begin with the absolute path of git; it sees the variables `env` alone. Raises `Refused` where it fails,
+    cannot be started or prints more than `limit` bytes, and `TooSlow` when the monotonic clock reaches `until()`.
+    """
+    process, _owner = _started(words, folder, env)
+    try:
+        out, err = _talk(process, memoryview(data), until, limit)
+        if process.returncode in (126, 127):  # so says `env`
+            raise Refused(f"git cannot be started: {_complaint(err).rpartition(': ')[2]}")
+        if process.returncode:
+            raise Refused(_complaint(err) or f"git ended with code {process.returncode}")
+    except Refused as refused:
+        refused.process = process.pid
+        raise
+    finally:
+        _end(process)
+    return out
+
+
+def _started(
+    words: Sequence[str], folder: Path, env: Mapping[str, str]
+) -> tuple[subprocess.Popen[bytes], GitCommand.AutoInterrupt]:
+    """A git process that sees `env` and nothing else of this one's environment; GitPython ends it with its owner.
+
+    GitPython adds its variables to those of this process. `env -i` takes away what it adds: a GIT_DIR or a
+    GIT_EXTERNAL_DIFF that a person has set would lead elsewhere.
+    """
+    command = [ENV, "-i", *(f"{name}={value}" for name, value in env.items()), *words]
+    library = _gitpython()
+    try:
+        owner = library.Git(str(folder)).execute(
+            command, istream=subprocess.PIPE, as_process=True, start_new_session=True
+        )
+    except (OSError, ValueError, library.GitCommandNotFound) as error:
+        raise Refused(f"git cannot be started: {getattr(error, 'strerror', None) or error}") from None
+    assert owner.proc is not None
+    return owner.proc, owner
+
+
+_IMPORT = threading.Lock()
+
+
+@functools.cache
+def _gitpython() -> ModuleType:
+    """GitPython.
+
+    While it is imported, GitPython would run `git version` from PATH without a time limit. It is given a program that
+    does not exist, and goes on without a word; later commands name git outright.
+    """
+    told = {"GIT_PYTHON_GIT_EXECUTABLE": "/nonexistent/git", "GIT_PYTHON_REFRESH": "quiet"}
+    with _IMPORT:
+        before = {name: os.environ.get(name) for name in told}
+        os.environ.update(told)
+        try:
+            import git
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
+    return git
+
+
+def _talk(
+    process: subprocess.Popen[bytes], data: memoryview, until: Callable[[], float], limit: int
+) -> tuple[bytes, bytes]:
+    """Write and read until the process has said everything, or raise `Refused`."""
+    assert process.stdin and process.stdout and process.stderr
+    said = {process.stdout: bytearray(), process.stderr: bytearray()}
+    os.set_blocking(process.stdin.fileno(), False)
+    with selectors.DefaultSelector() as ready:
+        ready.register(process.stdin, selectors.EVENT_WRITE)
+        for stream in said:
+            ready.register(stream, selectors.EVENT_READ)
+        while ready.get_map() or process.poll() is None:
+            if time.monotonic() > until():
+                raise TooSlow("git did not end in time")
+            if not ready.get_map():
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(0.05)
+            for key, _ in ready.select(0.05) if ready.get_map() else ():
+                if key.fileobj is process.stdin:
+                    data = _fed(process.stdin, data)
+                    if not data:
+                        ready.unregister(process.stdin)
+                        process.stdin.close()
+                    continue
+                piece = os.read(key.fd, 1 << 16)
+                said[key.fileobj] += piece  # type: ignore[index]
+                if not piece:
+                    ready.unregister(key.fileobj)
+                if sum(map(len, said.values())) > limit + 65_536:
+                    raise Refused("git answers at too great a length")
+    return bytes(said[process.stdout]), bytes(said[process.stderr])
+
+
+def _fed(stream: IO[bytes], data: memoryview) -> memoryview:
+    """What is left after a piece was written past the buffer; nothing where nobody reads any more."""
+    try:
+        return data[cast(BufferedWriter, stream).raw.write(data[: 1 << 16]) or 0 :] if data else data
+    except BrokenPipeError:
+        return data[:0]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process that still runs, with all that it started: it may put things in order first."""
+    for number, patience in ((signal.SIGTERM, 0.3), (signal.SIGKILL, 5.0)):
+        if process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(patience)
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream:
+            with contextlib.suppress(OSError):
+                stream.close()
+
+
+def _complaint(err: bytes) -> str:
+    """The line of git's complaints that says most."""
+    lines = [one_line(line, 300) for line in err.decode("utf-8", "replace").splitlines() if line.strip()]
+    worst = [line for line in lines if line.startswith(("fatal: ", "error: "))] or lines
+    return re.sub(r"^(fatal|error|warning): ", "", worst[0]).rstrip(".") if worst else ""

@@ -1,0 +1,362 @@
+"""Which files of a repository say most about a question. Pure.
+
+Two voices put the files in order. BM25 over paths and contents finds the files that hold the words of the question.
+The import graph finds the files that the repository rests on, those near the question's subject first. How specific
+the question is decides how much each voice counts: BM25 leads where the question names something that few files are
+about; the import graph leads where its words stand everywhere, or nowhere, or speak of the repository as a whole.
+
+Words are cut to stems and counted as substrings, so that "caching" also finds `CacheStore` and `arch_rules` is found
+by "arch". A short stem counts only where a word begins: "ray" is not found in "array".
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from cdo.core.words import FUNCTION_WORDS, words
+from cdo.repository.import_graph import Imports, family_of, page_rank, two_ways
+
+MAX_CHARS = 65_536  # of each file that are counted
+_TERMS = 24  # stems of a question that are looked for
+_SHORT = 4  # letters of a stem that counts only where a word begins
+_HEAD = 500  # bytes at the top of a file in which it says what it is
+_K1, _B = 1.2, 0.75  # the usual constants of BM25
+_IN_PATH = 12  # a word in a path weighs as much as this often in the text
+_NAMED = 1_000.0  # a path that the question spells out
+
+_MANY = 20  # files; among fewer, no word is too common to count
+_EVERYWHERE = 0.5  # share of files; a stem that more of them hold says nothing
+_COMMON_NAME = 0.25  # the same for the names of files and definitions, and for what files say at their top
+_SINGLED_OUT = 0.06  # share of files; a stem that stands in the names of no more singles them out
+# Weights of a stem in a file's name, in the names of its definitions, and at its top.
+_FIELDS = (3.0, 2.0, 1.0)
+# Specificity from which BM25 leads, and below which the import graph leads; what the graph has of the score then.
+_SPECIFIC, _GENERAL = 0.6, 0.35
+_SECOND, _FIRST = 0.2, 0.9
+_ABSENT = 0.5  # how much a word that stands nowhere counts against specificity, beside one that does
+_WHOLE = 0.25  # what words for the whole repository take from specificity
+# What makes a file important whatever is asked: its words, its place near the subject, its place in the repository.
+_ABOUT, _NEAR, _CENTRAL = 0.1, 0.5, 0.4
+_SUBJECT = 3  # words in the names of files or definitions that tell a question's subject for sure
+_FROM_TEST = 0.2  # an import by a test, compared with an import by other code
+
+
+_STOP = FUNCTION_WORDS | words(
+    "assess best better compare consider decide describe evaluate evaluates explain make need needs "
+    "propose review suggest want"
+)
+# Words that frame a question about a repository: files that hold them are not what it is about.
+_FRAME = words(
+    "application applications approach architecture architectures architectural code codebase design entire "
+    "everything everywhere framework overall project projects refactor repo repos repository repositories rewrite "
+    "roadmap software structure system whole"
+)
+# Phrases in which people ask about a repository as a whole.
+_OURS = re.compile(
+    r"\b(?:(?:this|our)\s+(?:library|package|tool|program|service|product|module)"
+    r"|(?:should|shall|can|could|would)\s+(?:we|i|this|it))\b",
+    re.IGNORECASE,
+)
+# A name from code: with an underscore, a hump or a dot inside, or between backticks.
+_IDENTIFIER = re.compile(r"`[^`\n]{2,80}`|\b[A-Za-z]\w*(?:_\w+|[a-z0-9][A-Z]\w+|\.[a-z]\w+)")
+# Endings of words that are still told apart by what is left, and of words of which less is left.
+_LONG_ENDING = re.compile(
+    r"(?:ization|isation|ations|ation|ments|ment|ities|ity|tures|ture|tural|ures|ure|ers|er|ors|or|ions|ion|ly)$"
+)
+_SHORT_ENDING = re.compile(r"(?:ings|ing|ed|es|(?<!s)s)$")
+_MODIFIED = rb"\n[ \t]*(?:(?:%b)[ \t]+){0,5}(?:%b)[ \t]+(\w{1,80})"  # by words before, and words that define
+_DEFINITIONS = {
+    "python": re.compile(_MODIFIED % (b"async", b"def|class")),
+    "script": re.compile(
+        _MODIFIED % (b"export|default|async|abstract|declare", b"function|class|interface|type|enum|const|let")
+    ),
+    "go": re.compile(rb"\n(?:func[ \t]+(?:\([^)\n]{0,80}\)[ \t]*)?|type[ \t]+)(\w{1,80})"),
+    "rust": re.compile(
+        _MODIFIED % (rb"pub(?:\([a-z]{1,9}\))?|async|unsafe|const", b"fn|struct|enum|trait|type|impl|mod")
+    ),
+    "": re.compile(
+        _MODIFIED
+        % (
+            b"export|public|private|protected|internal|static|abstract|final|data|sealed|open",
+            b"def|class|func|fn|fun|function|interface|struct|enum|trait|type|module|object|record|defmodule",
+        )
+    ),
+}
+_HUMP = re.compile(rb"(?<=[a-z0-9])(?=[A-Z])")
+_LETTERS = bytes(sign if chr(sign) in "abcdefghijklmnopqrstuvwxyz" or sign >= 0x80 else 0x20 for sign in range(256))
+
+_CODE = words(
+    "py pyi js mjs cjs jsx ts tsx go rs rb java kt kts scala c h cc cpp hpp cs swift m mm php ex exs erl hs ml lua "
+    "jl pl sh bash zsh ps1 sql proto graphql vue svelte clj dart zig nim r sol tf"
+)
+_PROSE = words("md rst adoc txt org tex")
+_SETTINGS = words("toml yaml yml json ini cfg xml gradle cmake mk nix")
+_TEST = re.compile(
+    r"(?:^|/)(?:tests?|specs?|__tests__|testdata|fixtures?|examples?|bench|benches|benchmarks?)/"
+    r"|(?:^|[/._-])test[._-]|[._-](?:test|spec)\."
+)
+_START = words("main app cli index server lib core __main__")
+_OVERVIEWS = words("architecture design overview contributing")
+_FOLDER_FILES = words("__init__ index mod main lib")
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """One file with its score, the stems of the question that it holds, and how many files import it."""
+
+    path: str
+    score: float
+    matches: tuple[str, ...]
+    importers: int = 0
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What is kept of a file: how often each stem stands in it, and in its name, its definitions and at its top."""
+
+    path: str
+    size: int
+    counts: tuple[int, ...]
+    fields: tuple[tuple[int, ...], ...]
+
+
+class Ranking:
+    """Collects files with `add`, one after the other, keeping only counts; `ranked` puts them in order."""
+
+    def __init__(self, problem: str) -> None:
+        self.stems = stems(problem)
+        self._problem = problem
+        self._at_begin = [f" {stem}".encode() for stem in self.stems]
+        self._forms = [form if len(form) <= 1 + _SHORT else form[1:] for form in self._at_begin]
+        self._identifiers = {
+            text.strip("`").lower().encode(): 0 for text in _IDENTIFIER.findall(problem[:20_000])[:8]
+        }
+        self._seen: list[_Seen] = []
+        self._imports = Imports()
+
+    def add(self, path: str, data: bytes) -> None:
+        """Count a file; `data` are its first bytes, b"" where they are not known."""
+        data, name = data[:MAX_CHARS], path.encode("utf-8", "surrogateescape")
+        low = data.lower()
+        text, place = b" " + low.translate(_LETTERS), b" " + name.lower().translate(_LETTERS)
+        counts = tuple(text.count(form) + _IN_PATH * place.count(form) for form in self._forms)
+        defined = b""
+        if path.rpartition(".")[2].lower() in _CODE:
+            pattern = _DEFINITIONS.get(family_of(path)) or _DEFINITIONS[""]
+            defined = b" ".join(pattern.findall(b"\n" + data))
+        fields = _spaced(_module(path).encode("utf-8", "surrogateescape")), _spaced(defined), text[:_HEAD]
+        self._seen.append(
+            _Seen(path, len(data), counts, tuple(tuple(map(field.count, self._at_begin)) for field in fields))
+        )
+        for identifier in self._identifiers:
+            self._identifiers[identifier] += identifier in low
+        self._imports.add(path, data)
+
+    def ranked(self, changed: Mapping[str, int]) -> list[Ranked]:
+        """All files, best first; `changed` says how often recent commits touched which. Ties go by path."""
+        by_words, by_place = _scaled(self._matches), _scaled(self._importance(changed))
+        found = []
+        for seen in self._seen:
+            score = (1 - self.general) * by_words[seen.path] + self.general * by_place[seen.path]
+            score += _NAMED * ("/" in seen.path and seen.path in self._problem)
+            told = [stem for stem, count, weight in zip(self.stems, seen.counts, self._weights, strict=True)
+                    if count and weight]  # fmt: skip
+            importers = len(self.importers.get(seen.path, ()))
+            found.append(Ranked(seen.path, round(score, 9), tuple(told), importers))
+        return sorted(found, key=lambda item: (-item.score, item.path))
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """The stems that count: not those that stand nearly everywhere."""
+        weighed = zip(self.stems, self._weights, strict=True)
+        return tuple(stem for stem, weight in weighed if weight)
+
+    # -- the words of the question ---------------------------------------------------------------------
+
+    @cached_property
+    def _weights(self) -> list[float]:
+        """How telling each stem is: the fewer files hold it, the more; 0 where it stands nearly everywhere."""
+        holders = [sum(seen.counts[number] > 0 for seen in self._seen) for number in range(len(self.stems))]
+        return [_telling(held, len(self._seen), _EVERYWHERE) for held in holders]
+
+    @cached_property
+    def _matches(self) -> dict[str, float]:
+        """BM25 of each file, times what its kind is worth."""
+        mean = sum(seen.size for seen in self._seen) / max(1, len(self._seen)) + 1
+        found = {}
+        for seen in self._seen:
+            length = _K1 * (1 - _B + _B * seen.size / mean)
+            pairs = zip(self._weights, seen.counts, strict=True)
+            found[seen.path] = kind(seen.path) * sum(
+                weight * count * (_K1 + 1) / (count + length) for weight, count in pairs
+            )
+        return found
+
+    @cached_property
+    def _about(self) -> dict[str, float]:
+        """How much of the question stands in what a file calls itself and its parts, times what its kind is worth."""
+        found = dict.fromkeys((seen.path for seen in self._seen), 0.0)
+        for number in range(len(self.stems)):
+            for place, worth in enumerate(_FIELDS):
+                holders = [(seen.path, count) for seen in self._seen if (count := seen.fields[place][number])]
+                weight = worth * _telling(len(holders), len(self._seen), _COMMON_NAME)
+                for path, count in holders:
+                    found[path] += weight * count / (count + _K1 / 2)
+        return {path: kind(path) * score for path, score in found.items()}
+
+    @cached_property
+    def _specificity(self) -> float:
+        """Between 0 and 1: how surely the words of the question lead to a few files."""
+        names = [number for number, weight in enumerate(self._weights) if weight and self._holders(number)]
+        if not names:
+            return 0.0
+        most = max(3, _SINGLED_OUT * len(self._seen))
+        if any(0 < held <= most for held in self._identifiers.values()):
+            return 1.0
+        absent = [weight for number, weight in enumerate(self._weights) if weight and number not in names]
+        could = (_K1 + 1) * (sum(self._weights[number] for number in names) + _ABSENT * sum(absent))
+        best = max(self._matches.values()) / could
+        named = sum(0 < self._named(number) <= most for number in names) / (len(names) + _ABSENT * len(absent))
+        words = re.findall(r"\w+", self._problem.lower())
+        whole = any(word in _FRAME for word in words) or _OURS.search(self._problem)
+        return (best + named) / 2 - _WHOLE * bool(whole)
+
+    def _holders(self, number: int) -> int:
+        return sum(seen.counts[number] > 0 for seen in self._seen)
+
+    def _named(self, number: int) -> int:
+        """How many files, tests aside, have a stem in their name or in that of a definition."""
+        return sum(bool(seen.fields[0][number] or seen.fields[1][number]) for seen in self._seen
+                   if not is_test(seen.path))  # fmt: skip
+
+    # -- the place of a file ---------------------------------------------------------------------------
+
+    @cached_property
+    def general(self) -> float:
+        """Between 0 and 1: how much the import graph counts beside BM25."""
+        lead = (_SPECIFIC - self._specificity) / (_SPECIFIC - _GENERAL)
+        joined = {path for path, out in self._edges.items() if out or path in self.importers}
+        known = 2 * len(joined) / len(self._edges) if self._edges else 0.0  # else imports say little here
+        return _SECOND + (_FIRST - _SECOND) * min(1.0, max(0.0, lead)) * min(1.0, known)
+
+    @property
+    def is_general(self) -> bool:
+        """Whether the import graph leads: the question is about the repository rather than about a few files."""
+        return self.general >= 0.5
+
+    @cached_property
+    def _edges(self) -> dict[str, dict[str, float]]:
+        return self._imports.edges()
+
+    @cached_property
+    def importers(self) -> dict[str, tuple[str, ...]]:
+        """The files that import each file, tests left out; a file that nothing imports is left out."""
+        found: dict[str, list[str]] = {}
+        for path, targets in self._edges.items():
+            for target in () if is_test(path) else targets:
+                found.setdefault(target, []).append(path)
+        return {path: tuple(names) for path, names in found.items()}
+
+    def imports(self, path: str) -> tuple[str, ...]:
+        """The files that a file imports."""
+        return tuple(self._edges.get(path, ()))
+
+    def _importance(self, changed: Mapping[str, int]) -> dict[str, float]:
+        """What each file is worth where the words of the question do not decide."""
+        about, central = _scaled(self._about), _scaled(self._standing(changed))
+        subject = {path: 0.0 if is_test(path) else about[path] ** 2 for path in self._edges}
+        known = min(1.0, sum(self._named(number) > 0 for number in range(len(self.stems))) / _SUBJECT)
+        known *= any(subject.values())
+        near = dict.fromkeys(self._edges, 0.0)
+        if known > 0:
+            near = _scaled(page_rank(two_ways(self._edges, apart=is_test), subject))
+        if known < 1:
+            rests_on = _scaled(page_rank(self._edges, {path: float(not is_test(path)) for path in self._edges}))
+            near = {path: known * near[path] + (1 - known) * rests_on[path] for path in self._edges}
+        return {
+            path: kind(path) * (_ABOUT * about[path] + _NEAR * near.get(path, 0.0) ** 0.5 + _CENTRAL * central[path])
+            + 0.5 * _is_overview(path)
+            for path in about
+        }
+
+    def _standing(self, changed: Mapping[str, int]) -> dict[str, float]:
+        """What a file is in the repository: imported, importing, changed, large, a place to start, near the top."""
+        incoming: dict[str, float] = {}
+        for path, targets in self._edges.items():
+            for target in targets:
+                incoming[target] = incoming.get(target, 0.0) + (_FROM_TEST if is_test(path) else 1.0)
+        found = {}
+        for seen in self._seen:
+            linked = math.log1p(incoming.get(seen.path, 0.0)) + math.log1p(len(self._edges.get(seen.path, ())))
+            seldom = 0.5 * math.log1p(changed.get(seen.path, 0)) + 0.5 * math.log1p(seen.size / 4000)
+            start = 0.7 * (seen.path.rpartition("/")[2].partition(".")[0].lower() in _START)
+            found[seen.path] = linked + seldom + start + 0.3 / (1 + seen.path.count("/"))
+        return found
+
+
+@lru_cache(65_536)
+def kind(path: str) -> float:
+    """The weight of a file by what its path says it is: source above prose, tests, settings, and data last."""
+    suffix = path.rpartition(".")[2].lower()
+    weight = 1.0 if suffix in _CODE else 0.8 if suffix in _PROSE else 0.4 if suffix in _SETTINGS else 0.25
+    return weight * (0.6 if is_test(path) else 1.0)
+
+
+@lru_cache(65_536)
+def is_test(path: str) -> bool:
+    """Whether a path is that of a test, an example or a benchmark."""
+    return _TEST.search(path.lower()) is not None
+
+
+def stems(problem: str) -> tuple[str, ...]:
+    """The stems that a question is searched by, in order of their first use: few enough to be counted quickly."""
+    words = re.findall(r"[^\W\d_]{3,40}", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", problem[:20_000]))
+    found = dict.fromkeys(_stem(word) for word in map(str.lower, words) if word not in _STOP | _FRAME)
+    return tuple(found)[:_TERMS]
+
+
+def _stem(word: str) -> str:
+    """A word without its ending, as long as enough of it is left to be told from others."""
+    if word.endswith(("ies", "ied")) and len(word) > 5:
+        return word[:-3]
+    for ending, least in ((_LONG_ENDING, 5), (_SHORT_ENDING, 4)):
+        end = ending.search(word)
+        if end and end.start() >= least:
+            return word[: end.start()]
+    return word[:-1] if len(word) > 3 and re.search("[^s]s$", word) else word
+
+
+def _spaced(data: bytes) -> bytes:
+    """Words in small letters with a blank before each, humps and underscores taken apart."""
+    return b" " + _HUMP.sub(b" ", data).lower().translate(_LETTERS)
+
+
+def _module(path: str) -> str:
+    """What a file is called by those who use it: its folder and its name; the folder alone where that says it all."""
+    *folders, name = path.split("/")
+    stem = name.partition(".")[0]
+    return " ".join([*folders[-1:], *([] if stem in _FOLDER_FILES and folders else [stem])])
+
+
+def _is_overview(path: str) -> bool:
+    """Whether a file is prose about the design of the whole, near the top."""
+    *folders, name = path.lower().split("/")
+    stem, _, suffix = name.partition(".")
+    return suffix in _PROSE and stem in _OVERVIEWS and (not folders or folders in (["doc"], ["docs"]))
+
+
+def _telling(held: int, total: int, share: float) -> float:
+    """The inverse document frequency of BM25; 0 for what more than a share of the files hold."""
+    if total >= _MANY and held > share * total:
+        return 0.0
+    return math.log(1 + (total - held + 0.5) / (held + 0.5))
+
+
+def _scaled(scores: Mapping[str, float]) -> dict[str, float]:
+    """Scores between 0 and 1: the best is 1."""
+    best = max(scores.values(), default=0.0)
+    return {path: score / best if best else 0.0 for path, score in scores.items()}

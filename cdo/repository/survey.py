@@ -1,0 +1,419 @@
+"""What a repository says about a question before anybody is asked: `00-context.md` without being told where to look.
+
+Git is asked for names and history only, in a way in which nothing that a repository brings along is run; without
+git the tree is walked. Files are chosen by rank, shown with line numbers, and what is left out is said. The same
+tree, history, question and budget give the same bytes.
+
+A question about the repository as a whole gets an outline of it and the files that the others rest on: many files,
+each cut to its structure. Any other question gets fewer files, and more of each.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cdo.core.formatting import pluralise
+from cdo.repository import outline
+from cdo.repository.context import (
+    HOW_TO_READ,
+    LIST_LINES,
+    OVER_BUDGET,
+    Context,
+    Piece,
+    code_span,
+    cut,
+    estimate_tokens,
+    fenced,
+    least,
+    left_out,
+    piece_of,
+    section,
+    share,
+)
+from cdo.repository.excerpts import essential
+from cdo.repository.git import Git
+from cdo.repository.ranking import MAX_CHARS, Ranked, Ranking, is_test, kind
+from cdo.repository.visible_files import (
+    BINARY,
+    GENERATED,
+    LINK,
+    MAX_BYTES,
+    SESSION,
+    NotShowable,
+    Skipped,
+    Tree,
+    derived,
+    forbidden,
+    generated,
+    is_session,
+    printable,
+    readable,
+    unreadable,
+    visible,
+    walk,
+)
+from cdo.security.secrets import secret_in
+
+COMMITS = 15  # subjects that are shown
+CHANGES = 100  # commits over which changes of a file are counted
+MAX_READ = 10_000  # files whose content is ranked; the others are ranked by their path
+MAX_RANKED_BYTES = 150_000_000
+
+CENTRAL = 3  # files of which a general question gets more than the structure
+LINKED = 16  # files of an outline whose imports are listed
+MIN_STRUCTURE = 400  # tokens; the structure of a file says something in fewer than an excerpt needs
+
+NOTHING = "# Context\n\nNo context was gathered: there is no room for it.\n"
+NESTED = "another repository"
+LOW = "ranked too low for the budget"
+
+_MANIFESTS = (
+    "pyproject.toml setup.cfg setup.py requirements.txt package.json deno.json tsconfig.json go.mod Cargo.toml "
+    "pom.xml build.gradle build.gradle.kts Gemfile composer.json mix.exs Package.swift CMakeLists.txt Makefile "
+    "Dockerfile docker-compose.yml compose.yaml flake.nix pubspec.yaml stack.yaml dune-project"
+)
+
+
+def root_of(start: Path) -> Path | None:
+    """The top of the git work tree that `start` is in, or None. Git itself is not needed."""
+    start = Path(os.path.realpath(start))
+    return next((place for place in (start, *start.parents) if _is_work_tree(place)), None)
+
+
+def _is_work_tree(place: Path) -> bool:
+    """Whether a folder has a `.git` that is one: a repository's data, or a file that says where they are."""
+    data = place / ".git"
+    try:
+        if data.is_dir():
+            return all((data / name).exists() for name in ("HEAD", "objects", "refs"))
+        with data.open("rb") as file:
+            line = file.read(4096) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
+        target = os.fsdecode(line.partition(b"\n")[0].removeprefix(b"gitdir:").strip())
+        return line.startswith(b"gitdir:") and (place / target / "HEAD").exists()
+    except (OSError, ValueError):
+        return False
+
+
+def survey(root: Path, problem: str, budget: int, given: Context | None = None) -> str:
+    """The text of `00-context.md`: at most `budget` estimated tokens about the repository at `root`.
+
+    What a person has `given` comes first and is cut only where it alone is over the budget. The rest goes to an
+    overview (folders, files, history), then to manifests and the README, then to the files that rank highest for
+    `problem`. Never raises for what is inside the repository.
+    """
+    return _Survey(root, problem, budget, given).text()
+
+
+# -- what there is --------------------------------------------------------------------------------
+
+
+@dataclass
+class _Surveyed:
+    """What a repository holds: the raw paths of its files, what is not looked at, commits, changes by path."""
+
+    files: list[str]
+    skipped: list[Skipped]
+    commits: list[str] = field(default_factory=list)
+    changed: Counter[str] = field(default_factory=Counter)
+
+
+def _look_around(tree: Tree) -> _Surveyed:
+    git = Git(tree.root)
+    names = git.ask("ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    if names is None:
+        return _walked(tree)
+    found = _judged(tree, sorted(set(names)))
+    plain = ("--no-color", "--no-decorate", "--no-renames", "--no-ext-diff", "--no-textconv")
+    commits = git.ask("log", f"-n{COMMITS}", "-z", *plain, "--date=short", "--format=%ad %s")
+    found.commits = [printable(commit)[:160].rstrip() for commit in commits or []]
+    changed = git.ask("log", f"-n{CHANGES}", "-z", *plain, "--name-only", "--format=") or []
+    here = set(found.files)
+    found.changed = Counter(name for name in (item.strip("\n") for item in changed) if name in here)
+    return found
+
+
+def _walked(tree: Tree) -> _Surveyed:
+    """The same without git: no history, and no more than the ignore rules leave."""
+    found = _Surveyed([], [])
+    try:
+        for item in walk(tree.folder("")):
+            if isinstance(item, Skipped):
+                found.skipped.append(item)
+            else:
+                found.files.append("/".join(item.way[1:]))
+    except (OSError, NotShowable):
+        found.skipped.append(Skipped("./", "cannot be read"))
+    return found
+
+
+def _judged(tree: Tree, names: Sequence[str]) -> _Surveyed:
+    """Which of the paths that git knows may be shown, by what they are and how they and their folders are called."""
+    found, folders = _Surveyed([], []), dict[str, str]()
+    for name in names:
+        folder, barred = "", False
+        for part in name.rstrip("/").split("/")[:-1]:
+            folder += f"{part}/"
+            if folder not in folders:
+                folders[folder] = _folder_why(tree, folder, part)
+                if folders[folder]:
+                    found.skipped.append(Skipped(printable(folder), folders[folder]))
+            if barred := bool(folders[folder]):
+                break
+        why = None if barred else _file_why(tree, name)
+        if why:
+            found.skipped.append(Skipped(printable(name), why))
+        elif why is not None:
+            found.files.append(name)
+    return found
+
+
+def _folder_why(tree: Tree, folder: str, name: str) -> str:
+    here = f"{tree.root}/{folder}"
+    if Path(here).is_symlink():
+        return LINK
+    if is_session(here):
+        return SESSION
+    return forbidden(name, folder=True) or derived(name, folder=True)
+
+
+def _file_why(tree: Tree, path: str) -> str | None:
+    """Why a file is not looked at, "" where it is; None where it is gone from the work tree."""
+    name = path.rstrip("/").rpartition("/")[2]
+    try:
+        state = os.lstat(f"{tree.root}/{path.rstrip('/')}")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        return unreadable(error) if isinstance(error, OSError) else "cannot be read"
+    if stat.S_ISLNK(state.st_mode):
+        return LINK
+    if stat.S_ISDIR(state.st_mode):
+        return NESTED
+    if not stat.S_ISREG(state.st_mode):
+        return "not a regular file"
+    why = forbidden(name, folder=False) or derived(name, folder=False)
+    return why or ("over 1 MB" if state.st_size > MAX_BYTES else "")
+
+
+# -- what is worth showing ------------------------------------------------------------------------
+
+
+def _ranked(tree: Tree, found: _Surveyed, problem: str) -> tuple[Ranking, list[Ranked]]:
+    """The files, best first; what turns out not to be anybody's text is moved to what was skipped."""
+    ranking, room, kept = Ranking(problem), MAX_RANKED_BYTES, list[str]()
+    for number, path in enumerate(sorted(found.files, key=lambda path: (-kind(path), path))):
+        data = b""
+        try:
+            if number < MAX_READ and room > 0:
+                data = tree.bytes_at(path, MAX_CHARS)
+                room -= len(data)
+        except OSError as error:
+            found.skipped.append(Skipped(printable(path), _why(error)))
+            continue
+        if b"\0" in data[:8192]:
+            found.skipped.append(Skipped(printable(path), BINARY))
+        elif b"generated" in data[:1000] and generated(data[:1000].decode("utf-8", "ignore")):
+            found.skipped.append(Skipped(printable(path), GENERATED))
+        else:
+            ranking.add(path, data)
+            kept.append(path)
+    found.files = sorted(kept)
+    return ranking, ranking.ranked(found.changed)
+
+
+def _why(error: OSError) -> str:
+    # A folder on the way that has become a link shows as one of these.
+    return LINK if error.errno in (errno.ELOOP, errno.ENOTDIR) else unreadable(error)
+
+
+class _Survey:
+    """One `00-context.md` in the making: what was found, and how much of it fits."""
+
+    def __init__(self, root: Path, problem: str, budget: int, given: Context | None) -> None:
+        self._tree = Tree(root)
+        self._budget = max(0, budget)
+        self._given = given or Context((), (), 0)
+        self._found = _look_around(self._tree)
+        ranking, ranked = _ranked(self._tree, self._found, problem)
+        self._ranking, self._ranked = ranking, ranked
+        self._order = list(_first(self._found.files)) + [
+            (item.path, _note(n, item)) for n, item in enumerate(ranked, 1)
+        ]
+        self._first = len({path for path, _ in _first(self._found.files)})
+        self._folders = outline.folders(self._found.files)
+        self._loaded: dict[str, Piece | Skipped] = {}
+        self._lines = LIST_LINES if self._budget >= 8000 else 10 if self._budget >= 2000 else 3
+
+    def text(self) -> str:
+        """The largest text that keeps the budget."""
+        room = self._budget
+        for attempt in range(10):
+            text = self._attempt(room)
+            over = estimate_tokens(text) - self._budget
+            if over <= 0:
+                return text
+            room -= (over + 4) << attempt  # files come and go whole: a small step may change nothing
+        return NOTHING if estimate_tokens(NOTHING) <= self._budget else ""
+
+    def _attempt(self, room: int) -> str:
+        """A text whose pieces and overview have about `room` tokens; its head comes on top."""
+        given, lacking = list(self._given.pieces), list[Skipped]()
+        if self._given.tokens > room:
+            given, lacking = share([piece.uncut() for piece in given], max(0, room))
+        room -= sum(piece.tokens for piece in given)
+        overview = self._overview(max(0, room) // (3 if self._ranking.is_general else 4))
+        gathered, notes, more = self._fill(room - estimate_tokens(overview), {piece.path for piece in given})
+        found = sorted({*self._given.skipped, *lacking, *self._found.skipped}, key=lambda item: (item.path, item.why))
+        shown = {piece.path for piece in (*given, *gathered)}
+        left = [item for item in (*found, *more) if item.path not in shown]  # what ranks too low: by rank
+        head = ["# Context\n", f"{HOW_TO_READ}\n"]
+        if self._given.pieces:
+            head += self._entries("Given with `--context`", given, {})
+        head += self._entries(self._chosen(), gathered, notes)
+        if left:
+            head += left_out(left, self._lines)
+        return "\n".join(head).rstrip("\n") + "\n" + overview + "".join(map(section, (*given, *gathered)))
+
+    def _chosen(self) -> str:
+        name, files = code_span(printable(Path(self._tree.root).name)), pluralise(len(self._found.files), "file")
+        words = ", ".join(code_span(term) for term in self._ranking.terms) or "nothing in particular"
+        if self._ranking.is_general:
+            return (
+                f"Gathered from the repository {name} of {files}. The question is a general one: manifests and\n"
+                f"README come first, then the files that others rest on, above all those near {words}"
+            )
+        return (
+            f"Gathered from the repository {name} of {files}; manifests and README come first, then what ranks\n"
+            f"highest for {words}"
+        )
+
+    def _entries(self, title: str, pieces: Sequence[Piece], notes: dict[str, str]) -> list[str]:
+        """A list of what is shown: `title` with totals, one line a file, the rest counted."""
+        tokens = sum(piece.tokens for piece in pieces)
+        lines = [f"{title}: {pluralise(len(pieces), 'file')}, {pluralise(tokens, 'token')}.\n"]
+        for piece in pieces[: self._lines]:
+            note = notes.get(piece.path, "")
+            lines.append(f"- {code_span(piece.path)}: {pluralise(piece.tokens, 'token')}{', cut' * piece.cut}{note}")
+        if more := pieces[self._lines :]:
+            lines.append(f"- … and {len(more):,} more: {pluralise(sum(piece.tokens for piece in more), 'token')}")
+        return [*lines, ""]
+
+    def _fill(self, room: int, shown: set[str]) -> tuple[list[Piece], dict[str, str], list[Skipped]]:
+        """Files in order of their worth until nothing more fits: (pieces, why each was taken, what was left out)."""
+        pieces, notes, left = list[Piece](), dict[str, str](), list[Skipped]()
+        whole, small = room, max(1, least(room) // 4)
+        for path, note in self._order:
+            label = printable(path)
+            if label in shown:
+                continue
+            shown.add(label)
+            item: Piece | Skipped | None = None
+            if room >= small:
+                item = self._load(path, label)
+            if isinstance(item, Piece):
+                most = min(room, self._most(item, len(pieces), whole))
+                fitting = item if item.tokens <= most else cut(item, most)
+                item = fitting if fitting else Skipped(label, OVER_BUDGET)
+            if isinstance(item, Piece):
+                pieces.append(item)
+                notes[label] = note
+                room -= item.tokens
+            else:
+                left.append(item or Skipped(label, LOW))
+        return pieces, notes, left
+
+    def _most(self, piece: Piece, place: int, room: int) -> int:
+        """The most tokens that a file may take, of `room` for all; `place` counts the files before it."""
+        if self._ranking.is_general:
+            part = 10 if place < self._first else 12 if place < self._first + CENTRAL else 28
+            most = max(min(MIN_STRUCTURE, least(room)), room // part)
+        else:
+            most = max(least(room), room // 6)
+        if place < self._first:  # a list of parts is never cut
+            most = max(most, min(room // 3, essential(piece.text, piece.path) // 4 + MIN_STRUCTURE))
+        return most
+
+    def _load(self, path: str, label: str) -> Piece | Skipped:
+        if path not in self._loaded:
+            try:
+                self._loaded[path] = piece_of(label, readable(self._tree.bytes_at(path, MAX_BYTES + 1), MAX_BYTES))
+            except NotShowable as unfit:
+                self._loaded[path] = Skipped(label, unfit.why)
+            except OSError as error:
+                self._loaded[path] = Skipped(label, _why(error))
+        return self._loaded[path]
+
+    def _overview(self, room: int) -> str:
+        """Folders, history, for a general question an outline, and all file names where they fit into their share."""
+        files, general = self._found.files, self._ranking.is_general
+        share = room // 6 if general else room // 3
+        parts = [("Folders", outline.within(self._folders, share))]
+        if self._found.commits:
+            parts.append(("Recent history", outline.within(self._history(), share)))
+        if general:
+            parts += [("Modules", self._modules(room // 2)), ("Imports", outline.within(self._links(), share))]
+        names = [printable(path) for path in files]
+        if estimate_tokens("\n".join(names)) <= share:
+            parts.append(("All files", names))
+        return "".join(f"\n## {title}\n\n{fenced(visible(chr(10).join(lines)))}" for title, lines in parts if lines)
+
+    def _modules(self, room: int) -> list[str]:
+        """What each module says that it is, by path: of those that matter most, as many as fit into `room` tokens."""
+        lines: dict[str, str] = {}
+        for item in self._central():
+            line = outline.line_of(printable(item.path), item.importers, self._said(item.path))
+            room -= estimate_tokens(f"{line}\n")
+            if room < 0:
+                break
+            lines[item.path] = line
+        return [lines[path] for path in sorted(lines)]
+
+    def _links(self) -> list[str]:
+        found = (
+            outline.links_of(
+                printable(item.path),
+                [printable(path) for path in self._ranking.imports(item.path)],
+                [printable(path) for path in self._ranking.importers.get(item.path, ())],
+            )
+            for item in self._central()[:LINKED]
+        )
+        return [line for line in found if line]
+
+    def _central(self) -> list[Ranked]:
+        """The source files, the most important first, tests left out."""
+        return [item for item in self._ranked if kind(item.path) == 1.0 and not is_test(item.path)]
+
+    def _said(self, path: str) -> str:
+        try:
+            head = self._tree.bytes_at(path, outline.HEAD).decode("utf-8", "replace")
+        except OSError:
+            return ""
+        said = outline.says(path, head)
+        return "" if secret_in(said) else said
+
+    def _history(self) -> list[str]:
+        often = sorted(self._found.changed.items(), key=lambda item: (-item[1], item[0]))[:COMMITS]
+        lines = [f"{count:>4} {printable(path)}" for path, count in often]
+        return [
+            *self._found.commits,
+            *([f"Changed most often in the last {CHANGES} commits:", *lines] if lines else []),
+        ]
+
+
+def _first(files: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """What is shown whatever the question is: manifests at the top, and the README."""
+    top = [path for path in files if "/" not in path]
+    yield from ((path, "; README") for path in top if path.lower().partition(".")[0] == "readme")
+    yield from ((path, "; manifest") for path in _MANIFESTS.split() if path in top)
+
+
+def _note(number: int, item: Ranked) -> str:
+    words = f" by {', '.join(code_span(term) for term in item.matches[:6])}" if item.matches else ""
+    known = f", imported by {item.importers}" if item.importers else ""
+    return f"; rank {number}{words}{known}"

@@ -1,0 +1,330 @@
+"""One call's attempts with one model: send, record, judge, look things up, try again. The only place that sends.
+
+What came back is recorded before anybody looks at it; what is on record already is taken up where it stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from cdo.content.library import Library
+from cdo.core.events import Event, Observe
+from cdo.core.exchange import Backend, BackendError, Fault, Message, Request, Response, Thread, ToolCall, Usage
+from cdo.core.steps import InvalidReply, Missing, Reply
+from cdo.providers.command_agent_output import LOST
+from cdo.providers.models import ModelSpec
+from cdo.repository.context import estimate_tokens
+from cdo.runner import retry
+from cdo.runner.budget import Budget
+from cdo.runner.prompts import fit
+from cdo.runner.requests import MOST, MOST_WORDS, PendingCall, RequestBuilder, Toolbox, fault_of, kept_of, usage_of
+from cdo.runner.retry import AttemptCounter, CircuitBreaker, RetryBudget
+from cdo.session.store import Session
+
+
+@dataclass(frozen=True)
+class Deadlines:
+    """Seconds until the first sign of an answer, between two signs, and for a whole call."""
+
+    first_byte: float = 120.0
+    idle: float = 60.0
+    total: float = 600.0
+
+
+@dataclass(frozen=True)
+class ModelSeat:
+    """A model with the backend that reaches it and the gate of its provider."""
+
+    spec: ModelSpec
+    backend: Backend
+    gate: CircuitBreaker
+
+
+@dataclass
+class Attempts:
+    """Asks models on behalf of a runner, within the run's caps; `batch_deadline` is monotonic."""
+
+    session: Session
+    library: Library
+    budget: Budget
+    observe: Observe
+    deadlines: Deadlines
+    concurrency: int
+    reply_tokens: int | None
+    allowance: RetryBudget
+    toolbox: Toolbox | None = None
+    batch_deadline: float = float("inf")
+    _sending: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._sending = asyncio.Semaphore(self.concurrency)
+
+    async def ask(self, work: PendingCall, seat: ModelSeat) -> Reply:
+        """One model's attempts, after what is on record of it: an invalid reply, a request that did not fit.
+
+        A valid reply's text and model are left in `work.last`; a missing one says why.
+        """
+        tries = AttemptCounter()
+        toolbox = self.toolbox if work.call.tools and seat.spec.tools else None
+        talk = RequestBuilder(self.library, self.session.name, work, seat.spec, self.reply_tokens, toolbox)
+        for record in [record for record in work.records[work.failed :] if record["model"] == seat.spec.name]:
+            if "response" in record:
+                await self._judge(work, record, tries, talk)
+            elif (fault := Fault(record["fault"]["kind"])) in retry.CHANGED:
+                tries.note(fault)
+                if not talk.change(fault):
+                    return _given_up(work, fault, record["fault"]["message"])
+            elif fault is Fault.REJECTED:
+                talk.refuse_tools()
+        anew = False
+        while True:
+            if used_up := next((fault for fault in tries.faults if not tries.retry(fault)), None):
+                return Reply(work.call.name, reason=Missing(used_up.value, next(iter(talk.problems), "")))
+            try:
+                record = await self._attempt(work, seat, self._threaded(work, seat, talk.request(), anew=anew), tries)
+            except BackendError as error:
+                if error.message.startswith(LOST) and not anew:
+                    anew = True  # on another machine, say: the request holds everything, so begin a new one
+                    continue
+                if error.fault is Fault.REJECTED and talk.refuse_tools():
+                    continue  # a model that knows no tools is asked without them
+                tries.note(error.fault)
+                if not talk.change(error.fault) or not await self._again(work, tries, error):
+                    return _given_up(work, error.fault, error.message)
+            else:
+                if reply := await self._judge(work, record, tries, talk):
+                    return reply
+
+    async def _again(self, work: PendingCall, tries: AttemptCounter, error: BackendError) -> bool:
+        """Whether to try once more after `error`; waits as long as policy and provider ask."""
+        delay = max(tries.delay() if error.fault in retry.PASSING else 0.0, error.retry_after or 0.0)
+        left = min(self.batch_deadline - time.monotonic(), self.budget.remaining_seconds())
+        if delay > min(tries.patience(), left) or not tries.retry(error.fault) or not self.allowance.take():
+            return False
+        self.observe(
+            Event(
+                "retry",
+                work.call.name,
+                {"fault": error.fault.value, "message": error.message, "wait": round(delay, 2)},
+            )
+        )
+        tries.waited += delay
+        await asyncio.sleep(delay)
+        return True
+
+    async def _judge(
+        self, work: PendingCall, record: Mapping[str, Any], tries: AttemptCounter, talk: RequestBuilder
+    ) -> Reply | None:
+        """The reply of a recorded response when it is valid; otherwise note what the model must be told."""
+        text = str(record["response"]["text"])
+        if "tools" in record["request"] and (wishes := record["response"].get("tool_calls")):
+            talk.looked(text, [ToolCall(**wish) for wish in wishes], await self._look(work, record))
+            return None
+        work.last = (text, str(record["model"]))
+        try:
+            data = work.call.format.parse(text)
+        except InvalidReply as invalid:
+            tries.note(Fault.INVALID)
+            talk.reject(text, invalid.problems)
+            self.observe(Event("invalid", work.call.name, {"problems": list(invalid.problems)}))
+            return None
+        return Reply(work.call.name, data)
+
+    async def _look(self, work: PendingCall, record: Mapping[str, Any]) -> list[str]:
+        """What the tools answer to a recorded response: as recorded, else found now and recorded."""
+        identity = (work.call.name, work.key, record["attempt"])
+        for old in self.session.records:
+            if old["kind"] == "tools" and (old["call"], old["inputs"], old["attempt"]) == identity:
+                return [str(result) for result in old["results"]]
+        results: list[str] = []
+        used = sum(
+            len(old["results"])
+            for old in self.session.records
+            if old["kind"] == "tools" and (old["call"], old["inputs"]) == identity[:2]
+        )
+        for number, wish in enumerate(record["response"]["tool_calls"], used + 1):
+            if self.toolbox is None:
+                results.append("There is no repository here.")
+            elif number > self.toolbox.max_requests:
+                results.append(f"Refused: {self.toolbox.max_requests} requests are all there are.")
+            else:
+                results.append(await asyncio.to_thread(self.toolbox.run, wish["name"], wish["arguments"]))
+            self.observe(Event("tool", work.call.name, {"tool": wish["name"], "arguments": wish["arguments"][:200]}))
+        kept = await self.session.commit(
+            {"kind": "tools", "call": work.call.name, "inputs": work.key, "attempt": record["attempt"],
+             "results": results}
+        )  # fmt: skip
+        return [str(result) for result in kept["results"]]
+
+    def _threaded(self, work: PendingCall, seat: ModelSeat, request: Request, *, anew: bool) -> Request:
+        """The request as part of its thread: the newest conversation on record of the same name and model.
+
+        A new one is begun where that is lost (`anew`).
+        """
+        name = work.call.thread
+        if not name:
+            return request
+        if anew:
+            return replace(request, keep=True)
+        for record in reversed(self.session.records):
+            if record.get("thread") != name or record["model"] != seat.spec.name:
+                continue
+            if found := record.get("response", {}).get("thread"):
+                return replace(request, keep=True, thread=Thread(**found))
+        return replace(request, keep=True)
+
+    async def _attempt(
+        self, work: PendingCall, seat: ModelSeat, request: Request, tries: AttemptCounter
+    ) -> dict[str, Any]:
+        """Send one request and record what came back before anybody looks at it; raise `BackendError`."""
+        estimate = sum(estimate_tokens(message.text) for message in request.messages)
+        held = await self.budget.reserve(seat.spec, estimate, request.max_tokens, closes=work.call.closes)
+        try:
+            probe = await self._enter(seat, tries)
+        except BaseException:
+            await self.budget.release(held)
+            raise
+        started, clock = datetime.now(UTC), time.monotonic()
+        response, error, usage, cost = None, None, None, None
+        try:
+            response, error = await self._exchange(work, seat, request)
+            seat.gate.leave(probe, clock, error.fault if error else None, error.retry_after if error else None)
+            usage = usage_of(response, error, estimate)
+            cost = seat.spec.cost(usage) if usage else None
+        except BaseException:
+            seat.gate.abandon(probe)
+            raise
+        finally:
+            self._sending.release()
+            await self.budget.settle(held, usage, cost)
+        record = self._record(work, seat, request, response, error, usage, cost)
+        record |= {
+            "started": started.isoformat(timespec="milliseconds"),
+            "seconds": round(time.monotonic() - clock, 3),
+        }
+        record = await self.session.commit(record)
+        work.records.append(record)
+        self._report(work, record)
+        if error:
+            error.message = str(record["fault"]["message"])  # as recorded: without secrets
+            raise error
+        return record
+
+    async def _enter(self, seat: ModelSeat, tries: AttemptCounter) -> bool:
+        """Pass the provider's gate and take a place among the requests in flight; says whether it probes.
+
+        Waits at the gate without a place, so that a provider that is down does not hold up others, and no longer
+        than the call has patience.
+        """
+        while True:
+            began = time.monotonic()
+            left = min(self.batch_deadline - began, self.budget.remaining_seconds(), tries.patience())
+            try:
+                async with asyncio.timeout(max(0.0, left)):
+                    probe = await seat.gate.enter()
+            except TimeoutError:
+                message = "the provider asks to wait longer than this run can"
+                raise BackendError(Fault.RATE_LIMITED, message) from None
+            finally:
+                tries.waited += time.monotonic() - began
+            try:
+                await self._sending.acquire()
+            except BaseException:
+                seat.gate.abandon(probe)
+                raise
+            if probe or seat.gate.open:
+                return probe
+            self._sending.release()
+
+    async def _exchange(
+        self, work: PendingCall, seat: ModelSeat, request: Request
+    ) -> tuple[Response | None, BackendError | None]:
+        """One request under our own deadlines: what came back, and what is wrong with it."""
+        name, loop = work.call.name, asyncio.get_running_loop()
+        self.observe(Event("call", name, {"model": seat.spec.name, "attempt": len(work.records) + 1}))
+        left = min(self.deadlines.total, self.batch_deadline - time.monotonic())
+        end = loop.time() + max(0.05, left)
+        received = 0
+
+        def on_text(piece: str) -> None:
+            nonlocal received
+            received += len(piece)
+            if seat.backend.streams:
+                deadline.reschedule(min(end, loop.time() + self.deadlines.idle))
+            self.observe(Event("progress", name, {"characters": received}))
+
+        first = loop.time() + self.deadlines.first_byte if seat.backend.streams else end
+        try:
+            async with asyncio.timeout_at(min(end, first)) as deadline:
+                response = await seat.backend.complete(request, on_text)
+            return response, fault_of(response, offered=bool(request.tools))
+        except BackendError as error:
+            return None, error
+        except TimeoutError:
+            passed = "whole call" if loop.time() >= end else "next byte" if received else "first byte"
+            return None, BackendError(Fault.TIMEOUT, f"our deadline for the {passed} passed")
+
+    def _record(
+        self,
+        work: PendingCall,
+        seat: ModelSeat,
+        request: Request,
+        response: Response | None,
+        error: BackendError | None,
+        usage: Usage | None,
+        cost: float | None,
+    ) -> dict[str, Any]:
+        """The record of one exchange. What a batch shares is recorded once and referred to."""
+        record: dict[str, Any] = {
+            "kind": "exchange",
+            "call": work.call.name,
+            "call_kind": work.call.kind,
+            "inputs": work.key,
+            "attempt": len(work.records) + 1,
+            "model": seat.spec.name,
+            "request": {
+                "max_tokens": request.max_tokens,
+                "messages": [self._message(message) for message in request.messages],
+                **({"tools": [str(tool["name"]) for tool in request.tools]} if request.tools else {}),
+            },
+            **({"thread": work.call.thread} if work.call.thread else {}),
+        }
+        if response and not error:
+            record["response"] = kept_of(response)
+        if error:
+            text, message = fit(error.text, MOST), fit(error.message, MOST_WORDS)
+            record["fault"] = {"kind": error.fault.value, "message": message, "text": text}
+        if usage:
+            record["usage"] = {
+                "input_tokens": usage.input_tokens,
+                "output_tokens": usage.output_tokens,
+                "cached_tokens": usage.cached_tokens,
+                "measured": usage.measured,
+            }
+            record["cost"] = cost
+        return record
+
+    def _message(self, message: Message) -> dict[str, Any]:
+        shared = message.text[: message.shared]
+        head = {"shared": self.session.shared_text(shared)} if len(shared) > 200 else {}
+        tools: dict[str, Any] = (
+            {"tool_calls": [asdict(wish) for wish in message.tool_calls]} if message.tool_calls else {}
+        )
+        tools |= {"tool_call_id": message.tool_call_id} if message.tool_call_id else {}
+        text = message.text[message.shared :] if head else message.text
+        return {"role": message.role, **head, "text": text, **tools}
+
+    def _report(self, work: PendingCall, record: Mapping[str, Any]) -> None:
+        data = {key: record[key] for key in ("model", "attempt", "seconds", "usage", "cost") if key in record}
+        if "fault" in record:
+            data["fault"] = record["fault"]["kind"]
+        self.observe(Event("exchange", work.call.name, data))
+
+
+def _given_up(work: PendingCall, fault: Fault, message: str) -> Reply:
+    return Reply(work.call.name, reason=Missing(fault.value, message))

@@ -1,0 +1,147 @@
+"""The caps on calls, tokens, money and time, held before a call is made.
+
+A call first reserves the most it can take; what it really took is settled afterwards. With a cap on money, a
+model whose price is unknown is refused: unknown is never zero.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cdo.core.errors import BudgetReached, ConfigError
+from cdo.core.exchange import Usage
+from cdo.core.usage import TotalUsage
+from cdo.providers.models import ModelSpec
+
+
+def price_unknown(spec: ModelSpec) -> ConfigError:
+    """Why a model cannot be used under a cap on money."""
+    return ConfigError(
+        f"The price of {spec.name} is not known, so a budget in dollars cannot be kept.",
+        "Give it under `prices` in the configuration, or cap with --max-calls or --max-tokens instead.",
+    )
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Caps of a run: requests, tokens, dollars, and seconds of this process; None is no cap."""
+
+    calls: int | None = None
+    tokens: int | None = None
+    cost: float | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """The most that one request in flight can take."""
+
+    tokens: int
+    cost: float
+
+
+HELD_BACK = 0.1  # of each cap, for the calls that end a run,
+CLOSING_CALLS = 4  # and so many calls: a reply may have to be asked for again
+
+
+def held_back(limits: Limits) -> Limits:
+    """What of some caps is kept for the calls that close a run, so that its end can be told."""
+    return Limits(
+        calls=None if limits.calls is None else min(CLOSING_CALLS, limits.calls // 3),
+        tokens=None if limits.tokens is None else int(limits.tokens * HELD_BACK),
+        cost=None if limits.cost is None else limits.cost * HELD_BACK,
+        seconds=None if limits.seconds is None else limits.seconds * HELD_BACK,
+    )
+
+
+class Budget:
+    """Reserves before a request, settles after it. `totals` start with what earlier processes recorded.
+
+    `back` is what of the caps only a call that closes the run may use.
+    """
+
+    def __init__(self, limits: Limits, totals: TotalUsage, back: Limits = Limits()) -> None:
+        self.limits, self.totals, self._back = limits, totals, back
+        self._held: list[Reservation] = []
+        self._settled = asyncio.Event()
+        self._started = time.monotonic()
+
+    def remaining_seconds(self) -> float:
+        """Seconds left of the time cap (infinite without one)."""
+        if self.limits.seconds is None:
+            return float("inf")
+        return self.limits.seconds - (time.monotonic() - self._started)
+
+    @property
+    def time_limit(self) -> str:
+        """What is said when the time cap is reached."""
+        return f"The time limit of {self.limits.seconds or 0:g} s is reached."
+
+    def left(self) -> Limits:
+        """What of the caps is left for calls that do not close the run; never below zero."""
+        limits, totals, back = self.limits, self.totals, self._back
+        seconds = self.remaining_seconds() - (back.seconds or 0)
+        return Limits(
+            calls=None if limits.calls is None else max(0, limits.calls - totals.calls - (back.calls or 0)),
+            tokens=None if limits.tokens is None else max(0, limits.tokens - totals.tokens - (back.tokens or 0)),
+            cost=None if limits.cost is None else max(0.0, limits.cost - totals.cost - (back.cost or 0)),
+            seconds=None if limits.seconds is None else max(0.0, seconds),
+        )
+
+    async def reserve(
+        self, spec: ModelSpec, input_tokens: int, reply_tokens: int, *, closes: bool = False
+    ) -> Reservation:
+        """Hold what a request may take; waits while requests in flight might still give something back.
+
+        A request that `closes` the run may use what is held back. Raises `BudgetReached`, or `ConfigError` for an
+        unknown price under a cap on money.
+        """
+        cost = spec.cost(Usage(input_tokens, reply_tokens))
+        if cost is None and self.limits.cost is not None:
+            raise price_unknown(spec)
+        wish = Reservation(input_tokens + reply_tokens, cost or 0.0)
+        back = Limits() if closes else self._back
+        while problem := self._over(wish, self._held, back):
+            if self._over(wish, (), back):  # whatever those in flight give back, it is not enough
+                raise BudgetReached(problem, "`cdo resume` goes on under a higher cap; nothing is paid twice.")
+            self._settled.clear()
+            await self._settled.wait()
+        self._held.append(wish)
+        return wish
+
+    async def release(self, held: Reservation) -> None:
+        """Give a reservation back: the request was never sent."""
+        self._held.remove(held)
+        self._settled.set()
+
+    async def settle(self, held: Reservation, usage: Usage | None, cost: float | None) -> None:
+        """Replace a reservation by what was really taken."""
+        self._held.remove(held)
+        self.totals += TotalUsage.one(usage, cost)
+        self._settled.set()
+
+    def _over(self, wish: Reservation, held: Sequence[Reservation], back: Limits) -> str:
+        """Which cap, less what is kept `back`, `wish` would break beside those `held`, in words; "" when none."""
+        limits, totals = self.limits, self.totals
+        if limits.calls is not None and totals.calls + len(held) + 1 > limits.calls - (back.calls or 0):
+            return f"The cap of {limits.calls} calls is reached."
+        if limits.tokens is not None:
+            held_tokens = sum(item.tokens for item in held)
+            if totals.tokens + held_tokens + wish.tokens > limits.tokens - (back.tokens or 0):
+                return (
+                    f"The cap of {limits.tokens} tokens is reached: {totals.tokens} are used and the next call may "
+                    f"take {wish.tokens}."
+                )
+        if limits.cost is not None:
+            held_cost = sum(item.cost for item in held)
+            if totals.cost + held_cost + wish.cost > limits.cost - (back.cost or 0) + 1e-12:
+                return (
+                    f"The budget of ${limits.cost:g} is reached: ${totals.cost:.4f} has been spent and the next call "
+                    f"may cost ${wish.cost:.4f}."
+                )
+        if self.remaining_seconds() <= (back.seconds or 0):
+            return self.time_limit
+        return ""

@@ -1,0 +1,239 @@
+"""Runs the person's command (`--check`) in a copy of the work tree, sandboxed where this machine can.
+
+The command is the person's own: it runs only if they gave it for this repository, by `--check`. A patch that a model
+wrote is only ever applied to a copy. Everything of a run is gone afterwards, whatever became of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shlex
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Coroutine
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from cdo.core.errors import ConfigError, NeedsHuman, UsageError
+from cdo.core.formatting import one_line, visible
+from cdo.core.steps import CheckRun, RunCheck
+from cdo.planning.plan import CheckCommand
+from cdo.repository import git, work_tree_copy
+from cdo.repository.git_process import Refused
+from cdo.security import command_sandbox
+from cdo.security.child_processes import LOOK, Sink, private_folder, run, sweep
+from cdo.security.command_sandbox import Confinement, Place
+from cdo.security.sandbox_child import UNUSABLE
+from cdo.security.secrets import masked
+from cdo.security.trust import Trust
+from cdo.session.atomic_files import explain
+
+KIND = "check"  # as what a command is trusted
+TAIL = 8192  # bytes of each of stdout and stderr that are kept: the last ones
+ABANDONED = 60.0  # seconds after which the copies of killed runs are removed
+NOT_STARTED = (126, 127)  # how a shell says that it could not start a command
+SHOWN = 120  # characters of the command in a message
+CUT = "[… earlier output left out …]\n"
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+
+
+def allow(check: CheckCommand, root: Path) -> None:
+    """Remember that the person gave this command for the repository at `root`; raises `ConfigError`."""
+    Trust.load().pin(KIND, [(root, _fingerprint(check))])
+
+
+def _fingerprint(check: CheckCommand) -> str:
+    return sha256(f"{check.folder}\0{check.command}".encode()).hexdigest()
+
+
+def runner(
+    check: CheckCommand, session: Path, limit: float, say: Callable[[str], None]
+) -> Callable[[RunCheck], Coroutine[Any, Any, CheckRun]]:
+    """What runs the command of a session, for at most `limit` seconds; `say` tells the person what happens."""
+    root = Path(os.path.realpath(session / check.root))
+
+    async def run_check(step: RunCheck) -> CheckRun:
+        asked = check.model_copy(update={"command": step.command})
+        if not Trust.load().holds(KIND, root, _fingerprint(asked)):
+            name = session.name.removeprefix("cdo-")
+            raise NeedsHuman(
+                f"The check of this session is `{one_line(step.command, SHOWN)}`, "
+                f"and you have not given it for {root}.",
+                f"If it is yours: cdo resume {name} --check {shlex.quote(visible(step.command))}. If somebody else "
+                "made the session, look at its session.yaml first.",
+            )
+        folder = _cache()
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            sweep(folder, ABANDONED)
+            with private_folder(folder) as home:
+                return await _run(_Running(root, home, session, asked, step, limit, say))
+        except OSError as error:
+            raise explain(error, error.filename or folder) from None
+
+    return run_check
+
+
+def sandbox_here() -> Confinement:
+    """What would hold a command on this machine; raises `SessionError` where the cache folder cannot be used."""
+    folder = _cache()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with private_folder(folder) as home:
+            place = Place(root=home / "root", folder="", **_folders(home))
+            return command_sandbox.choose(place, command_sandbox.view(place, os.environ), os.environ)
+    except OSError as error:
+        raise explain(error, error.filename or folder) from None
+
+
+def _folders(home: Path) -> dict[str, Path]:
+    """The empty folders that a place is made of, in a folder of one run."""
+    folders = {name: home / name for name in ("copy", "home", "temporary", "base")}
+    for path in folders.values():
+        path.mkdir()
+    return folders
+
+
+def _cache() -> Path:
+    import platformdirs
+
+    return Path(os.environ.get("CDO_CACHE_DIR") or platformdirs.user_cache_dir("cdo")).expanduser() / "checks"
+
+
+class _Running:
+    """One run: where everything is, and what is asked."""
+
+    def __init__(
+        self,
+        root: Path,
+        home: Path,
+        session: Path,
+        check: CheckCommand,
+        step: RunCheck,
+        limit: float,
+        say: Callable[[str], None],
+    ) -> None:
+        self.command, self.patch, self.limit, self.say = step.command, step.patch, limit, say
+        self.session, self.mounts, self.dependencies = session, command_sandbox.Mounts(), list[Path]()
+        self.place = Place(root=root, folder=check.folder, **_folders(home))
+
+    def prepare(self) -> str:
+        """Make the copy and apply the patch; returns why that cannot be applied, "" if it could."""
+        copied = work_tree_copy.copy(self.place.root, self.place.copy, self.session)
+        if copied.left_out:
+            self.say(f"check: not copied: {one_line(', '.join(copied.left_out), SHOWN)}")
+        if not (self.place.copy / self.place.folder).is_dir():
+            raise UsageError(
+                f"The folder {self.place.folder} has no file that git knows, so the check cannot run there.",
+                "Add a file to it, or begin the run from another folder.",
+            )
+        if self.patch:
+            try:
+                git.apply(self.place.copy, f"{self.patch.rstrip()}\n")
+            except Refused as refused:
+                return one_line(str(refused), 300)
+        self.mounts = command_sandbox.view(self.place, os.environ)
+        self.dependencies = command_sandbox.dependencies(self.place)
+        return ""
+
+
+async def _run(what: _Running) -> CheckRun:
+    """Copy, patch, choose a sandbox, tell the person, run."""
+    if why := await asyncio.to_thread(what.prepare):
+        what.say(f"check: the patch does not apply: {why}")
+        return CheckRun(what.command, limit=what.limit, refused=why)
+    sandbox = await asyncio.to_thread(command_sandbox.choose, what.place, what.mounts, os.environ)
+    if sandbox.name == command_sandbox.LANDLOCK.name:  # it can show nothing in another place, but keeps it as it is
+        for path in what.dependencies:
+            link = what.place.copy / path.relative_to(what.place.root)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(path)
+    what.say(announced(what.command, sandbox, what.limit, patched=bool(what.patch)))
+    found = await _held(what, sandbox)
+    if not what.patch and found.code in NOT_STARTED:
+        raise UsageError(
+            f"The check `{one_line(what.command, SHOWN)}` cannot be started (exit code {found.code}): "
+            f"{one_line(found.err or found.out, 200)}",
+            "It runs in a copy of the work tree without what git ignores; of that it sees .venv, venv and "
+            "node_modules only. Name a program that is on PATH, or by its absolute path.",
+        )
+    what.say(f"check: {found.outcome}")
+    return found
+
+
+async def _held(what: _Running, sandbox: Confinement) -> CheckRun:
+    """Run the command in a sandbox until it ends or its time is up."""
+    start = command_sandbox.started(sandbox, what.place, what.mounts, what.command, os.environ)
+    out, err = Sink(TAIL + 1, tail=True), Sink(TAIL + 1, tail=True)
+    began, late = time.monotonic(), False
+
+    async def watch(child: subprocess.Popen[bytes]) -> None:
+        nonlocal late
+        while child.poll() is None:
+            if late := time.monotonic() - began > what.limit:
+                return
+            await asyncio.sleep(LOOK)
+
+    with tempfile.TemporaryFile() as nothing:
+        code = await run(start.argv, start.folder, start.env, nothing, out, err, watch)
+    if code == UNUSABLE and err.text().startswith("cdo: "):
+        raise ConfigError(
+            f"The sandbox of the check failed: {one_line(err.text(), 200)}", "`cdo resume` tries again."
+        )
+    return CheckRun(
+        what.command,
+        None if late else code if code >= 0 else 128 - code,
+        round(time.monotonic() - began, 1),
+        what.limit,
+        _tail(out.text(), what.place),
+        _tail(err.text(), what.place),
+        sandbox.name,
+        sandbox.held,
+    )
+
+
+def _tail(text: str, place: Place) -> str:
+    """The end of an output as plain text without secrets; paths in the copy are shown as those of the work tree."""
+    cut = len(text.encode("utf-8", "replace")) > TAIL
+    lines = _ESCAPE.sub("", text.replace("\r\n", "\n")).split("\n")
+    lines = [line.rpartition("\r")[2] for line in (lines[1:] if cut and len(lines) > 1 else lines)]
+    plain = "\n".join(lines).replace(str(place.copy), str(place.root))
+    return (CUT if cut else "") + masked(visible(plain)).strip("\n")
+
+
+def announced(command: str, sandbox: Confinement, limit: float, *, patched: bool = False) -> str:
+    """What a person is told before their command runs: what holds it, and plainly what does not."""
+    copy = "in a copy of the work tree" + (" with a patch that a model wrote" if patched else "")
+    what = f"check: `{one_line(command, SHOWN)}` runs {copy}, for at most {limit:g} s"
+    if not sandbox.name:
+        return (
+            f"{what}. No sandbox works on this machine: NOTHING keeps it from changing your other files, from using "
+            "the network or from ending other processes of yours. It runs because you gave --check."
+        )
+    held = f"{what}; the sandbox ({sandbox.name}) keeps it from {_listed(sandbox.held)}"
+    return f"{held}, but NOT from {_listed(sandbox.open)}" if sandbox.open else held
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+
+
+def given(command: str, root: Path | None, folder: Path) -> CheckCommand:
+    """The check of a run from `folder`, of the repository at `root`; raises `UsageError`."""
+    if not command.strip():
+        raise UsageError("--check has no command.", 'Give one: --check "pytest -q tests/test_gateway.py".')
+    if "\0" in command or any(0xD800 <= ord(char) < 0xE000 for char in command):
+        raise UsageError("The command of --check is not text.", "Put it into a script, and give that.")
+    if root is None:
+        raise UsageError(
+            f"--check needs a git repository, and {folder} is in none.",
+            "It runs in a copy of the work tree, made of the files that git knows.",
+        )
+    if git.program("git", str(root)) is None:
+        raise UsageError("--check needs git, and there is no git program on this machine.", "Install git.")
+    below = os.path.relpath(os.path.realpath(folder), os.path.realpath(root))
+    return CheckCommand(command=command.strip(), root=str(root), folder="" if below == "." else below)

@@ -1,0 +1,71 @@
+"""Checks what replies rest on: their citations, and the words that they quote. Each result is recorded once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from cdo.core.steps import CheckRun, CitationCheck, Quoting
+from cdo.repository.quotes import CHECK, CONTEXT, QUESTION, REPOSITORY, Material
+from cdo.session.artifact import Artifact
+from cdo.session.store import Session
+
+RECALLED = "# Earlier runs, not evidence"  # how the part of the context begins that is evidence of nothing
+
+
+@dataclass
+class EvidenceChecks:
+    """The evidence of one session, as first found: a result stays the same after the files have changed.
+
+    `given` returns a file that the run was begun with. `checked` are the checks of citations so far, by the hash of
+    their artifact. `check` checks the citations of a text, `search` returns those of some words that stand in the
+    repository; each is None where there is no repository. `check_runs` are the runs of the person's command so far.
+    """
+
+    session: Session
+    given: Callable[[str], str]
+    checked: dict[str, tuple[CitationCheck, ...]]
+    check: Callable[[str], tuple[CitationCheck, ...]] | None = None
+    search: Callable[[Sequence[str]], frozenset[str]] | None = None
+    check_runs: list[CheckRun] = field(default_factory=list)
+
+    async def citations(self, artifact: Artifact) -> tuple[CitationCheck, ...]:
+        """Return the checks of an artifact's citations; check and record them if that was not done before."""
+        if artifact.sha not in self.checked and self.check:
+            found = await asyncio.to_thread(self.check, artifact.reply)
+            self.checked[artifact.sha] = found
+            if found:
+                listed = [finding.record() for finding in found]
+                await self.session.commit({"kind": "checked", "sha": artifact.sha, "findings": listed})
+        return self.checked.get(artifact.sha, ())
+
+    async def places(self, artifact: Artifact, data: Any) -> dict[str, str]:
+        """Return where the quoted words of a reply stand: in what the run was given, else in the repository."""
+        if not isinstance(data, Quoting) or not data.quotes:
+            return {}
+        material = self._material()
+        found = {words: material.place(words) for words in data.quotes}
+        missing = [words for words, place in found.items() if not place]
+        if missing:
+            standing = await self._standing(artifact.sha, missing)
+            found |= {words: REPOSITORY for words in missing if words in standing}
+        return found
+
+    async def _standing(self, sha: str, words: Sequence[str]) -> Sequence[str]:
+        """Which words of the reply with this hash stand in the repository."""
+        for record in self.session.records:
+            if record["kind"] == "quoted" and record["sha"] == sha:
+                return cast("list[str]", record["words"])
+        if self.search is None:
+            return ()
+        found = await asyncio.to_thread(self.search, words)
+        record = await self.session.commit({"kind": "quoted", "sha": sha, "words": sorted(found)})
+        return cast("list[str]", record["words"])
+
+    def _material(self) -> Material:
+        """What the run was given so far: the records of the person's command, the context, the question."""
+        context = self.given("00-context").partition(f"\n{RECALLED}\n")[0]
+        runs = [(CHECK, run.text) for run in self.check_runs]
+        return Material([*runs, (QUESTION, self.given("00-input")), (CONTEXT, context)])

@@ -1,0 +1,83 @@
+"""What calls read: artifacts, files that the run was begun with, and skills, all as of one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cdo.core.errors import SessionError
+from cdo.core.events import Event, Observe
+from cdo.core.steps import Call, CitationCheck
+from cdo.runner.requests import PendingCall
+from cdo.session import artifact as artifacts
+from cdo.session.artifact import Artifact
+from cdo.session.reader import as_read
+from cdo.session.store import Session
+
+
+@dataclass
+class Inputs:
+    """The texts that calls of one session read, and their hashes.
+
+    `checked` are the results of citation checks by the artifact's hash; `skill` returns the body of a skill by its
+    name. `unwritten` holds replies whose files are written at the end of the run.
+    """
+
+    session: Session
+    observe: Observe
+    checked: Mapping[str, tuple[CitationCheck, ...]]
+    skill: Callable[[str], str] | None = None
+    unwritten: dict[str, Artifact] = field(default_factory=dict)
+    _begun: dict[str, str] = field(default_factory=dict)
+    _gone: dict[str, str] = field(default_factory=dict)
+
+    async def prepared(self, calls: Sequence[Call], prepare: Callable[[Call], PendingCall]) -> list[PendingCall]:
+        """Prepare calls with what they read as of one moment, at which no person was in the middle of a save."""
+        stems = dict.fromkeys(stem for call in calls for stem in (call.artifact, *call.reads) if "/" not in stem)
+        names = [f"{stem}.md" for stem in stems]
+        while True:
+            before = await self.session.edits.settle(names)
+            self._gone.clear()
+            works = [prepare(call) for call in calls]
+            if self.session.edits.signatures(names) == before:
+                break
+        for name, text in self._gone.items():
+            self.session.write_again(f"{name}.md", text)
+            self.observe(Event("note", "", {"text": f"{name}.md was gone; it is written again as it was"}))
+        return works
+
+    def read(self, name: str) -> tuple[str, str]:
+        """Return the text of a file without cdo's own keys, and its hash; files called 00-* are read as they are."""
+        if name.startswith("00-"):
+            text = self.given(name)
+            return text, artifacts.digest(text)[:16]
+        if name.startswith("skills/"):
+            return self._skill(name)
+        artifact = self.unwritten.get(name) or self.session.artifact(name)
+        if artifact is None:
+            artifact = self.session.edits.last_seen(name)
+            if artifact is None:
+                return "", ""
+            self._gone[name] = artifact.as_found()
+        if not artifact.reply.strip():
+            raise SessionError(
+                f"{self.session.path / name}.md is empty.",
+                "Fix it and resume, or remove it: cdo then restores what was recorded.",
+            )
+        return as_read(artifact, self.checked)
+
+    def given(self, name: str) -> str:
+        """Return the text of a file that the run was begun with; one that has vanished since is written again."""
+        text = self.session.read(f"{name}.md")
+        if text is None and (text := self._begun.get(name)) is not None:
+            self._gone[name] = text
+        self._begun[name] = text or ""
+        return text or ""
+
+    def _skill(self, name: str) -> tuple[str, str]:
+        """The body of a skill as it was when the session first used it; a copy is kept in the session."""
+        text = self.session.read(f"{name}.md")
+        if text is None:
+            text = self.skill(name.partition("/")[2]) if self.skill else ""
+            self.session.put_now(f"{name}.md", text)
+        return text, artifacts.digest(text)[:16]

@@ -1,0 +1,143 @@
+"""From a call and the artifacts it reads to the messages of a request. Pure but for loading templates.
+
+What a batch shares comes first (rules, question, context, last synthesis), what differs comes last, so
+that a provider's prefix cache pays for it once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cdo.content.library import Library
+from cdo.content.schemas import Prompt, Role
+from cdo.core.exchange import Message
+from cdo.core.steps import CONTEXT, DRAFT, Call
+from cdo.formats.final_answer import unmarked
+from cdo.formats.markdown import headings
+
+QUESTION = "00-input"  # never shortened: it is what everybody answers
+COMMON = frozenset(("agent", "synthesis", "findings", "draft", "review", "final"))  # kinds that begin alike
+RECORD = frozenset(("findings", "final"))  # kinds that are shown the whole run
+CUT = "\n[… {count} characters left out: the prompt did not fit …]\n"
+
+
+def messages(
+    call: Call, texts: Mapping[str, str], library: Library, *, limit: int = 0, tools: bool = False
+) -> tuple[Message, ...]:
+    """Word `call` for a model: `texts` are the artifacts it reads, by name; `tools` whether it is given any.
+
+    `limit` bounds the characters of each artifact (0: whole); raises `ContentError` for a broken template.
+    """
+    several = False  # whether others of the same batch share the beginning
+    if call.kind != "document":  # these have a schema of their own, which the plan has read
+        several = library.read(call.template, Prompt)[0].kind in ("agent", "cabal")
+    values: dict[str, Any] = {
+        **call.data,
+        "read": {name: text if name == QUESTION else fit(text, limit) for name, text in texts.items()},
+    }
+    if no_context(values["read"].get(CONTEXT, "")):
+        values["read"][CONTEXT] = ""
+    if call.kind == "agent":
+        previous = str(call.data.get("previous") or "")
+        if previous in values["read"]:
+            values["read"][previous] = for_voices(values["read"][previous])
+        values |= {} if tools else {"tools": None}
+        values |= _role(str(call.data["role"]), library)
+    elif call.kind == "synthesis":
+        values["convergence"] = library.load("engine/convergence").body
+        values["methods"] = _methods(values["known_roles"], library)
+    elif call.kind == "review":
+        material = "".join(text for name, text in texts.items() if name != DRAFT)
+        values["loose"] = unfound_numbers(unmarked(texts.get(DRAFT, "")), material)
+    elif call.kind == "document":
+        values["read"] = {name: unmarked(text) if name == DRAFT else text for name, text in values["read"].items()}
+    if call.kind in COMMON and QUESTION in texts:
+        shown = {"today": "", **values}
+        blocks = ("system", "material", "record") if call.kind in RECORD else ("system", "material")
+        values["common"] = {block: library.render("templates/common", shown, block) for block in blocks}
+    values["included"] = {
+        name: library.render(document, _including(name, values))
+        for name, document in call.data.get("include", {}).items()
+    }
+    system = library.render(call.template, values, "system")
+    shared = library.render(call.template, values, "shared") + "\n\n"
+    own = library.render(call.template, values, "own")
+    return (
+        Message("system", system, shared=len(system)),
+        Message("user", shared + own, shared=len(shared) if several else 0),
+    )
+
+
+_FOR_THE_LEAD = frozenset(("antigroupthink", "nextturndirective"))
+
+
+def for_voices(synthesis: str) -> str:
+    """A synthesis as voices read it: without the sections on agreement and on the next turn.
+
+    So no voice sees how many agree, how sure the lead is, or what the lead writes to others.
+    """
+    lines = synthesis.split("\n")
+    for start, end, key in reversed(headings(lines)):
+        if key in _FOR_THE_LEAD:
+            del lines[start:end]
+    return "\n".join(lines).strip()
+
+
+def no_context(text: str) -> bool:
+    """Whether the text of 00-context.md says that there is none, and nothing else."""
+    return re.fullmatch(r"# Context\n\nNo context [^\n]*\n*", text) is not None
+
+
+def unfound_numbers(text: str, material: str) -> list[str]:
+    """The numbers in `text` that stand nowhere in `material`, in order, each once.
+
+    Single digits and the numbers of list items are left out.
+    """
+    known = {number.replace(",", "") for number in _NUMBER.findall(material)}
+    body = re.sub(r"(?m)^[ \t]*\d{1,2}[.)][ \t]", "", text)
+    found = dict.fromkeys(number for number in _NUMBER.findall(body) if len(number) > 1)
+    return [number for number in found if number.replace(",", "") not in known][:60]
+
+
+_NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?![\w]*\d)")
+
+
+def _methods(names: Sequence[str], library: Library) -> list[tuple[str, str]]:
+    """Each known role with the line that says how it works."""
+    there = set(library.names("templates/roles"))
+    return [(name, library.read(f"templates/roles/{name}", Role)[0].method) for name in names if name in there]
+
+
+def _including(name: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The variables of an included document: those of the call; for a domain its own, for skills their bodies."""
+    if name == "domain":
+        return {**values, **values["domain"]}
+    if name != "skills":
+        return values
+    bodies = [{**skill, "body": values["read"].get(f"skills/{skill['name']}", "")} for skill in values["skills"]]
+    return {**values, "skills": bodies}
+
+
+def _role(name: str, library: Library) -> dict[str, Any]:
+    """What the brief says about a role: its method where there is one, else only its name."""
+    if name not in library.names("templates/roles"):
+        return {"title": name.replace("-", " ").capitalize(), "method": "", "evidence": "", "body": "", "length": 1.0}
+    role, body = library.read(f"templates/roles/{name}", Role)
+    return {
+        "title": role.title,
+        "method": role.method,
+        "evidence": role.evidence,
+        "body": body.strip(),
+        "length": role.length,
+    }
+
+
+def fit(text: str, limit: int) -> str:
+    """`text`, with its middle left out when it is longer than `limit` characters (0: never)."""
+    if not limit or len(text) <= limit:
+        return text
+    head, tail = limit * 2 // 3, limit // 3
+    cut = text[:head] + CUT.format(count=len(text) - head - tail) + text[len(text) - tail :]
+    return min(cut, text, key=len)  # what says that something was left out must not be longer than that

@@ -1,0 +1,437 @@
+"""Executes programs durably: the only place that calls a model, retries, charges, validates and records.
+
+A program's batches are looked up before they are sent: an artifact or record that matches the call's inputs is
+used as it is, so that resuming *is* running again. The runner knows no program by name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, TypeVar, cast
+
+from cdo.content.library import Library
+from cdo.core.errors import BudgetReached, CdoError, ConfigError, ModelsFailed, NeedsHuman, SessionError
+from cdo.core.events import Event, Observe
+from cdo.core.exchange import Fault
+from cdo.core.steps import (
+    CAPPED,
+    Ask,
+    Batch,
+    Call,
+    CheckRun,
+    CitationCheck,
+    Collect,
+    Gather,
+    InvalidReply,
+    Missing,
+    Nest,
+    Nested,
+    Pause,
+    Program,
+    Project,
+    Publish,
+    Reply,
+    Review,
+    RunCheck,
+    Step,
+)
+from cdo.core.usage import TotalUsage
+from cdo.runner.attempts import Attempts, Deadlines, ModelSeat
+from cdo.runner.budget import Budget, Limits
+from cdo.runner.evidence_checks import EvidenceChecks
+from cdo.runner.human_steps import Human, HumanSteps
+from cdo.runner.inputs import Inputs
+from cdo.runner.requests import PendingCall, Toolbox
+from cdo.runner.retry import RetryBudget
+from cdo.runner.staleness import settle
+from cdo.runner.substitutes import Substitutes
+from cdo.session import artifact as artifacts
+from cdo.session.artifact import Artifact
+from cdo.session.reader import checked_in
+from cdo.session.store import Session
+
+T = TypeVar("T")
+# What a lenient batch goes on without: nothing that trying again later would fix.
+EXCUSED = frozenset((CAPPED, Fault.INVALID, Fault.REFUSED, Fault.LENGTH, Fault.EMPTY, Fault.OVERFLOW))
+
+
+@dataclass
+class Runner:
+    """One process's hold on one session. `seats` maps model names to how they are reached.
+
+    `toolbox` lets models look into the repository; `check` finds what the citations of a text are worth; `search`
+    tells which words stand in the repository; `skill` reads the body of a skill by its name; `nest` holds a
+    deliberation in a session of its own, within the caps it is given, and tells what that used; `run_check` runs the
+    person's command. Each is None where there is nothing to look at. `reopened` tells that a cap which ended the work
+    is lifted: what was made because of that end needs no consent to be made anew. `substitutes` are what a replay
+    has in place of records.
+    """
+
+    session: Session
+    library: Library
+    seats: Mapping[str, ModelSeat]
+    budget: Budget
+    observe: Observe
+    human: Human = field(default_factory=Human)
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    concurrency: int = 256
+    reply_tokens: int | None = None
+    allowance: RetryBudget = field(default_factory=RetryBudget)
+    toolbox: Toolbox | None = None
+    check: Callable[[str], tuple[CitationCheck, ...]] | None = None
+    search: Callable[[Sequence[str]], frozenset[str]] | None = None
+    skill: Callable[[str], str] | None = None
+    nest: Callable[[Nest, Limits], Awaitable[tuple[Nested | None, TotalUsage]]] | None = None
+    run_check: Callable[[RunCheck], Awaitable[CheckRun]] | None = None
+    reopened: bool = False
+    substitutes: Substitutes = field(default_factory=Substitutes)
+    kept: dict[str, Artifact] = field(default_factory=dict)
+    _visited: set[str] = field(default_factory=set)
+    _attempts: Attempts = field(init=False)
+    _people: HumanSteps = field(init=False)
+    _evidence: EvidenceChecks = field(init=False)
+    _inputs: Inputs = field(init=False)
+
+    def __post_init__(self) -> None:
+        closed = self.substitutes.closed
+        self._people = HumanSteps(self.session, self.library, self.human, self.observe, closed=closed)
+        checked = checked_in(self.session.records)
+        self._inputs = Inputs(self.session, self.observe, checked, self.skill)
+        self._evidence = EvidenceChecks(self.session, self._inputs.given, checked, self.check, self.search)
+        self._attempts = Attempts(
+            self.session,
+            self.library,
+            self.budget,
+            self.observe,
+            self.deadlines,
+            self.concurrency,
+            self.reply_tokens,
+            self.allowance,
+            self.toolbox,
+        )
+
+    # -- the loop -----------------------------------------------------------------------------
+
+    async def drive(self, program: Program[T]) -> T:
+        """Run `program` to its end and return its outcome; raises `CdoError` when it cannot go on."""
+        answer: Any = None
+        try:
+            while True:
+                try:
+                    step = program.send(answer)
+                except StopIteration as stop:
+                    return cast(T, stop.value)
+                answer = await self._step(step)
+        finally:
+            with contextlib.suppress(SessionError):
+                self._people.show()
+
+    async def _step(self, step: Step) -> Any:
+        match step:
+            case Batch():
+                return await self._batch(step)
+            case Pause():
+                return await self._people.pause(step)
+            case Review():
+                return await self._people.review(step)
+            case Collect():
+                return await self._people.collect(step)
+            case Publish():
+                return self._people.publish(step)
+            case Project():
+                return self._people.project(step)
+            case Ask():
+                return await self._people.ask(step)
+            case Gather():
+                return await self._people.gather(step)
+            case Nest():
+                return await self._nested(step)
+            case RunCheck():
+                self._evidence.check_runs.append(run := await self._checked_by_command(step))
+                return run
+
+    async def _batch(self, batch: Batch) -> tuple[Reply, ...]:
+        """Replay what is recorded, ask for what is not, and hold the quorum."""
+        works = await self._inputs.prepared(batch.calls, self._prepare)
+        visited, human = self._visited, self.human
+        await settle(self.session, works, visited, self._open, human, self.observe, reopened=self.reopened)
+        self._visited.update(call.artifact for call in batch.calls)
+        self.observe(Event("batch", "", {"calls": [[call.name, call.kind] for call in batch.calls]}))
+        self._attempts.batch_deadline = time.monotonic() + self.budget.remaining_seconds() / 2
+        replies = await _all([self._reply(work, lenient=batch.lenient) for work in works])
+        missing = [reply for reply in replies if reply.missing]
+        excused = sum(batch.lenient and reply.reason.kind in EXCUSED for reply in missing)
+        if len(replies) - len(missing) + excused < batch.quorum:
+            for work in [work for work, reply in zip(works, replies, strict=True) if reply.missing]:
+                await self.session.commit({"kind": "failed", "call": work.call.name, "inputs": work.key})
+            raise self._failed(batch, missing)
+        for work, reply in zip(works, replies, strict=True):
+            if reply.missing and not work.given_up:
+                capped: dict[str, Any] = {"caps": self._caps} if reply.reason.kind == CAPPED else {}
+                if capped and reply.reason.text == self.budget.time_limit:  # another process has time of its own
+                    capped["caps"] = ["time"]
+                await self.session.commit(
+                    {
+                        "kind": "missing",
+                        "call": work.call.name,
+                        "inputs": work.key,
+                        "reason": str(reply.reason),
+                        **capped,
+                    }
+                )
+        return tuple(replies)
+
+    @property
+    def _caps(self) -> list[float | None]:
+        limits = self.budget.limits
+        return [limits.calls, limits.tokens, limits.cost]
+
+    def _lifted(self, record: Mapping[str, Any]) -> bool:
+        """Whether the cap that this record names has been changed since; a time limit is that of one process."""
+        return self.substitutes.lifts_caps and "caps" in record and record["caps"] != self._caps
+
+    @property
+    def _late(self) -> bool:
+        """Whether the share of the time limit that a batch gets is used up."""
+        return self.budget.limits.seconds is not None and time.monotonic() >= self._attempts.batch_deadline - 0.05
+
+    async def _reply(self, work: PendingCall, *, lenient: bool = False) -> Reply:
+        try:
+            reply = self._replay(work) or await self._ask(work)
+        except BudgetReached as error:
+            if not lenient:
+                raise
+            reply = Reply(work.call.name, reason=Missing(CAPPED, error.message))
+            self.observe(Event("missing", work.call.name, {"reason": str(reply.reason)}))
+        if reply.missing and lenient and self._late and reply.reason.kind not in EXCUSED:
+            reply = replace(reply, reason=Missing(CAPPED, self.budget.time_limit))
+        if reply.missing:
+            return reply
+        artifact = self.kept[work.call.name]
+        found = await self._evidence.citations(artifact)
+        return replace(reply, findings=found, places=await self._evidence.places(artifact, reply.data))
+
+    def _failed(self, batch: Batch, missing: Sequence[Reply]) -> CdoError:
+        # Half of the time that is left belongs to one batch: with that used up, the cap is what ended it.
+        if self._late:
+            return BudgetReached(self.budget.time_limit, "`cdo resume` goes on; nothing is paid twice.")
+        reasons = "; ".join(f"{reply.call}: {reply.reason}" for reply in missing[:3])
+        if missing and all(reply.reason.kind == Fault.DENIED for reply in missing):
+            return ConfigError(
+                f"The provider refuses access ({reasons}).", "Check the key and the model's name, then `cdo resume`."
+            )
+        verb = "is" if batch.quorum == 1 else "are"
+        wanted = (
+            f"{len(batch.calls) - len(missing)} of {len(batch.calls)} answered, at least {batch.quorum} {verb} needed"
+        )
+        return ModelsFailed(
+            f"The models failed: {wanted} ({reasons}).", "`cdo resume` asks only for what is missing."
+        )
+
+    async def _nested(self, nest: Nest) -> Nested | None:
+        """What a deliberation in a session of its own came to, as recorded or held now; None where a cap ended it."""
+        key = artifacts.digest({"question": nest.question, "context": nest.context, "preset": nest.preset})[:16]
+        for record in self.session.records:
+            if record["kind"] == "nested" and (record["name"], record["inputs"]) == (nest.name, key):
+                return Nested(**record["result"])
+        if self.nest is None:
+            return self.substitutes.nested(nest)
+        self._people.go_on()
+        self.observe(Event("note", nest.name, {"text": f"{nest.name}: a deliberation begins ({nest.preset})"}))
+        result, used = await self.nest(nest, self.budget.left())
+        self.budget.totals += used
+        if result is None:
+            return None
+        record = {"kind": "nested", "name": nest.name, "inputs": key, "result": asdict(result), "used": used.record()}
+        kept = await self.session.commit(record)
+        return Nested(**kept["result"])
+
+    async def _checked_by_command(self, step: RunCheck) -> CheckRun:
+        """What came of the person's command, as recorded or run now."""
+        key = artifacts.digest({"command": step.command, "patch": step.patch})[:16]
+        if run := self._recorded_run(step.name, key):
+            return run
+        if self.run_check is None:
+            raise NeedsHuman("The check cannot be run here.", "`cdo resume` runs it.")
+        self._people.go_on()
+        left = self.budget.remaining_seconds()
+        try:
+            run = await asyncio.wait_for(self.run_check(step), None if left == float("inf") else left)
+        except TimeoutError:
+            raise BudgetReached(self.budget.time_limit, "`cdo resume` runs the check again.") from None
+        record = {"kind": "check-run", "name": step.name, "inputs": key, "run": asdict(run)}
+        return check_run(await self.session.commit(record))
+
+    def _recorded_run(self, name: str, key: str) -> CheckRun | None:
+        """The recorded run of the person's command called `name`, None if there is none with this `key`."""
+        for record in self.session.records:
+            if record["kind"] == "check-run" and (record["name"], record["inputs"]) == (name, key):
+                return check_run(record)
+        return self.substitutes.check_run(name)
+
+    # -- what is recorded ---------------------------------------------------------------------
+
+    def _prepare(self, call: Call) -> PendingCall:
+        texts, inputs = {}, {}
+        for name in call.reads:
+            texts[name], inputs[name] = self._inputs.read(name)
+        key = artifacts.digest({"template": call.template, "data": dict(call.data), "reads": inputs})[:16]
+        work = PendingCall(call, key, inputs, texts, self.session.artifact(call.artifact))
+        for record in self.session.records:
+            if record.get("call") != call.name or record.get("inputs") != key:
+                continue
+            if self._lifted(record):
+                self.reopened = True
+            else:
+                work.take(record)
+        self.substitutes.prepare(work)
+        return work
+
+    def _recorded(self, work: PendingCall) -> tuple[Any, str, str] | None:
+        """A valid reply among the recorded ones, by whichever model: (data, text, model)."""
+        for record in work.records:
+            if (
+                "response" in record
+                and (data := _parsed(work.call, text := str(record["response"]["text"]))) is not None
+            ):
+                return data, text, str(record["model"])
+        return None
+
+    def _open(self, work: PendingCall) -> bool:
+        """Whether a model must be asked: nothing on disk or on record answers the call."""
+        return not (work.artifact or work.given_up or self._recorded(work))
+
+    def _replay(self, work: PendingCall) -> Reply | None:
+        """The reply as the artifact on disk has it, or the recorded decision to go on without one."""
+        call, artifact = work.call, work.artifact
+        # A deferred file is more than the reply: the record knows better, unless a person edited it.
+        if artifact and (artifact.edited or not (call.deferred and (work.records or work.given_up))):
+            added = tuple(artifact.own.get("added") or ())
+            text, data = artifact.reply, _parsed(call, artifact.reply)
+            if data is None and (repaired := call.format.repair(text)):
+                data = _parsed(call, repaired[0])
+            if data is not None:
+                self.kept[call.name] = artifact
+                how = "edited" if artifact.edited else "recorded"
+                self.observe(Event("reply", call.name, {**_headline(data), "how": how}))
+                return Reply(call.name, data, added=added, model=str(artifact.own.get("model") or ""))
+            if artifact.edited:
+                raise _broken_edit(self.session, call)
+        if work.given_up:
+            self.observe(Event("missing", call.name, {"reason": str(work.given_up), "how": "recorded"}))
+            return Reply(call.name, reason=work.given_up)
+        return None
+
+    def findings(self, call: str) -> tuple[CitationCheck, ...]:
+        """What the citations in the reply to a call are worth."""
+        return self._evidence.checked.get(self.kept[call].sha, ()) if call in self.kept else ()
+
+    # -- asking -------------------------------------------------------------------------------
+
+    async def _ask(self, work: PendingCall) -> Reply:
+        """Ask the call's models, in order, until one reply is valid; a missing reply says why."""
+        if found := self._recorded(work):
+            return await self._keep(work, found[1], found[2], Reply(work.call.name, found[0]))
+        self.allowance.call()
+        reply = Reply(work.call.name, reason=Missing("no model"))
+        self._people.go_on()
+        before = ""
+        for name in dict.fromkeys(work.call.models):
+            if reply.missing and name != work.call.models[0]:
+                told = f"{work.call.name}: {before} gave no answer ({reply.reason}); now {name} is asked"
+                self.observe(Event("note", work.call.name, {"text": told}))
+            reply, before = await self._attempts.ask(work, self.seats[name]), name
+            if work.last and not reply.missing:
+                return await self._keep(work, *work.last, reply)
+        if work.last and (repaired := work.call.format.repair(work.last[0])):
+            data = _parsed(work.call, repaired[0])
+            if data is not None:
+                return await self._keep(
+                    work, repaired[0], work.last[1], Reply(work.call.name, data, added=repaired[1])
+                )
+        self.observe(Event("missing", work.call.name, {"reason": str(reply.reason)}))
+        return reply
+
+    async def _keep(self, work: PendingCall, text: str, model: str, reply: Reply) -> Reply:
+        """Write the artifact of a valid reply, with what its citations are worth."""
+        call, used = work.call, [record for record in work.records if record.get("usage")]
+        costs = [record["cost"] for record in used]
+        own = {
+            "kind": call.kind,
+            **{key: call.data[key] for key in ("role", "turn") if key in call.data},
+            "model": model,
+            "usage": {key: sum(record["usage"][key] for record in used) for key in ("input_tokens", "output_tokens")},
+            "cost": None if None in costs else round(sum(costs), 9),
+            "attempts": len(work.records),
+            **({"added": list(reply.added)} if reply.added else {}),
+            "inputs": {**work.inputs, "call": work.key},
+        }
+        artifact = artifacts.from_reply(text, own)
+        if findings := await self._evidence.citations(artifact):
+            artifact = replace(artifact, own={**own, "citations": [finding.data() for finding in findings]})
+        if call.deferred:
+            self._inputs.unwritten[call.artifact] = artifact
+        self.kept[call.name] = artifact if call.deferred else self.session.put(call.artifact, artifact)
+        self._evidence.checked.setdefault(self.kept[call.name].sha, findings)
+        self.observe(Event("reply", call.name, _headline(reply.data)))
+        return replace(reply, model=model)
+
+
+def _parsed(call: Call, text: str) -> Any:
+    """The data of a reply, or None when it is not valid."""
+    try:
+        return call.format.parse(text)
+    except InvalidReply:
+        return None
+
+
+def _broken_edit(session: Session, call: Call) -> SessionError:
+    """What is wrong with a file that a person edited; lines count from the top of the file."""
+    try:
+        call.format.parse(session.read(f"{call.artifact}.md") or "")
+        why = "it cannot be read."
+    except InvalidReply as invalid:
+        why = " ".join(invalid.problems)
+    return SessionError(
+        f"{session.path / call.artifact}.md was edited and is no longer valid: {why}",
+        "Fix it and resume, or remove it: cdo then restores what was recorded.",
+    )
+
+
+def check_run(record: Mapping[str, Any]) -> CheckRun:
+    """A run of the person's command as it was recorded."""
+    run = record["run"]
+    return CheckRun(**{**run, "held": tuple(run["held"])})
+
+
+def _headline(data: Any) -> dict[str, Any]:
+    """What a live view shows of a reply."""
+    shown = ("position", "confidence", "focus", "exit_ready", "agreement")
+    headline = {key: getattr(data, key) for key in shown if getattr(data, key, None) is not None}
+    return {**headline, "directive": data.model_dump(mode="json")} if "exit_ready" in headline else headline
+
+
+async def _all(coroutines: Sequence[Coroutine[Any, Any, Reply]]) -> list[Reply]:
+    """Await all and let each finish what is paid for, then raise the first error if any.
+
+    Where the disk fails nothing can be recorded any more: then the others are stopped at once.
+    """
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    try:
+        waiting = set(tasks)
+        while waiting:
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_EXCEPTION)
+            if any(isinstance(task.exception(), SessionError) for task in done):
+                break
+    finally:
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    errors = [result for result in results if isinstance(result, BaseException)]
+    for error in sorted(errors, key=lambda error: isinstance(error, asyncio.CancelledError)):
+        raise error
+    return [result for result in results if isinstance(result, Reply)]

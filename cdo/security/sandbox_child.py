@@ -1,0 +1,226 @@
+"""Confines this process and runs a command: `python -I -S sandbox_child.py SPEC`, where SPEC is JSON.
+
+With `"kind": "namespaces"` the command sees a file system of its own, made of `mounts`, and no network, no other
+process. With `"kind": "landlock"` the kernel refuses every access to files but `read` (read and execute) and `write`
+(everything), and TCP where it can. Nothing of this needs root; what the kernel does not allow ends the process with
+code 125 and a line on stderr, before the command begins.
+
+This file imports nothing of cdo, so that it can be run by its path alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+UNUSABLE = 125
+
+# From the kernel's headers.
+_NEWNS, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = (
+    0x20000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000,
+)  # fmt: skip
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_REC, _MS_PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
+_MNT_DETACH = 2
+_SYS_MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE = 442, -100, 0x8000
+_ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
+_PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 24, 38
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
+_SYS_LANDLOCK_CREATE, _SYS_LANDLOCK_ADD, _SYS_LANDLOCK_RESTRICT = 444, 445, 446
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
+_TRUNCATE, _IOCTL = 1 << 14, 1 << 15
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def main(spec: dict[str, Any]) -> NoReturn:
+    """Confine this process as `spec` says, and run its command in there."""
+    try:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if spec["kind"] == "landlock":
+            landlock(spec["read"], spec["write"])
+            _execute(spec)
+        namespaces(spec)
+    except (OSError, AttributeError) as error:
+        sys.stderr.write(f"cdo: this machine does not allow it: {error}\n")
+        sys.stderr.flush()
+        os._exit(UNUSABLE)
+
+
+def _execute(spec: dict[str, Any]) -> NoReturn:
+    os.chdir(spec["folder"])
+    argv = spec["argv"]
+    os.execvp(argv[0], argv)
+
+
+def _call(name: str, *arguments: Any) -> int:
+    """Call a function of the C library; raises `OSError` where it fails."""
+    result = int(getattr(_libc, name)(*arguments))
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
+    return result
+
+
+# -- namespaces ------------------------------------------------------------------------------------
+
+
+def namespaces(spec: dict[str, Any]) -> NoReturn:
+    """Run the command as a process of namespaces of its own; ends with its exit code."""
+    ids = os.getuid(), os.getgid()
+    _unshare(_NEWUSER | _NEWNS | _NEWPID | _NEWNET | _NEWIPC | _NEWUTS, ids)
+    child = os.fork()
+    if child:
+        os._exit(_code(os.waitpid(child, 0)[1]))
+    try:
+        _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _loopback()
+        _mounted(spec["base"], spec["mounts"])
+        # A second one inside: what was mounted read-only cannot be mounted otherwise any more.
+        _unshare(_NEWUSER | _NEWNS, ids)
+        _unprivileged()
+        command = os.fork()
+        if not command:
+            _execute(spec)
+    except (OSError, AttributeError) as error:
+        sys.stderr.write(f"cdo: this machine does not allow it: {error}\n")
+        sys.stderr.flush()
+        os._exit(UNUSABLE)
+    while True:  # the first process of the namespace takes in what others leave; they end with it
+        pid, status = os.wait()
+        if pid == command:
+            os._exit(_code(status))
+
+
+def _code(status: int) -> int:
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def _unshare(flags: int, ids: tuple[int, int]) -> None:
+    """Enter new namespaces; in that of users this process stays who it is, and nobody else is known."""
+    _call("unshare", flags)
+    Path("/proc/self/setgroups").write_text("deny")
+    for name, number in zip(("uid_map", "gid_map"), ids, strict=True):
+        Path(f"/proc/self/{name}").write_text(f"{number} {number} 1")
+
+
+def _loopback() -> None:
+    """Bring up the one network device that there is: a command may talk to itself."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("16sH22x", b"lo", 0)
+        flags = struct.unpack("16sH22x", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request))[1]
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", flags | _IFF_UP))
+
+
+def _unprivileged() -> None:
+    """Give up every privilege in the namespace, for this process and what it starts."""
+    with contextlib.suppress(OSError):
+        for capability in range(64):
+            _call("prctl", _PR_CAPBSET_DROP, capability, 0, 0, 0)
+    _call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
+def _syscall(number: int, *arguments: int | bytes | None) -> int:
+    """Make a system call that the C library has no function for; raises `OSError` where it fails."""
+    whole = [ctypes.c_long(item) if isinstance(item, int) else item for item in (number, *arguments)]
+    return _call("syscall", *whole)
+
+
+def _mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:
+    words = [word.encode() or None for word in (source, target, kind)]
+    _call("mount", *words, ctypes.c_ulong(flags), data.encode() or None)
+
+
+def _mounted(base: str, mounts: Sequence[Sequence[str]]) -> None:
+    """Make a file system of `mounts` below the empty folder `base`, and make that the root."""
+    _mount("none", "/", flags=_MS_REC | _MS_PRIVATE)
+    _mount("tmpfs", base, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=755")
+    for kind, target, source in mounts:
+        place = f"{base}{target}"
+        if kind == "link":
+            Path(place).parent.mkdir(parents=True, exist_ok=True)
+            if not os.path.lexists(place):
+                Path(place).symlink_to(source)
+            continue
+        Path(place).mkdir(parents=True, exist_ok=True)
+        if kind == "dev":
+            _devices(place)
+        elif kind == "proc":
+            _mount("proc", place, "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
+        elif kind == "tmpfs":
+            _mount("tmpfs", place, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=1777")
+        else:
+            _bound(source, place, _ATTR_NOSUID | _ATTR_NODEV | (_ATTR_RDONLY if kind == "read" else 0))
+    os.chdir(base)
+    _call("pivot_root", b".", b".")
+    _call("umount2", b".", _MNT_DETACH)
+    os.chdir("/")
+
+
+def _bound(source: str, place: str, attributes: int) -> None:
+    _mount(source, place, flags=_MS_BIND | _MS_REC)
+    wanted = struct.pack("QQQQ", attributes, 0, 0, 0)
+    _syscall(_SYS_MOUNT_SETATTR, _AT_FDCWD, place.encode(), _AT_RECURSIVE, wanted, len(wanted))
+
+
+def _devices(place: str) -> None:
+    """A folder of the devices that harm nobody."""
+    _mount("tmpfs", place, "tmpfs", _MS_NOSUID, "mode=755")
+    for name in _DEVICES:
+        Path(place, name).touch()
+        _mount(f"/dev/{name}", f"{place}/{name}", flags=_MS_BIND)
+    for name, target in (("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")):
+        Path(place, name).symlink_to(target)
+    Path(place, "shm").mkdir()
+    _mount("tmpfs", f"{place}/shm", "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=1777")
+    Path(place, "pts").mkdir()
+    with contextlib.suppress(OSError):
+        _mount("devpts", f"{place}/pts", "devpts", _MS_NOSUID | _MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+        Path(place, "ptmx").symlink_to("pts/ptmx")
+
+
+# -- Landlock --------------------------------------------------------------------------------------
+
+
+def landlock(read: Sequence[str], write: Sequence[str]) -> None:
+    """Have the kernel refuse this process all files but these, and connections by TCP where it knows how."""
+    version = _syscall(_SYS_LANDLOCK_CREATE, None, 0, 1)
+    files = (1 << 13) - 1 | (1 << 13) * (version >= 2) | _TRUNCATE * (version >= 3) | _IOCTL * (version >= 5)
+    handled = struct.pack("QQQ", files, 3 * (version >= 4), 3 * (version >= 6))
+    size = 8 if version < 4 else 16 if version < 6 else 24
+    rules = _syscall(_SYS_LANDLOCK_CREATE, handled, size, 0)
+    for paths, access in ((read, _EXECUTE | _READ_FILE | _READ_DIR), (write, files)):
+        for path in paths:
+            _allow(rules, path, access)
+    for name in _DEVICES:
+        _allow(rules, f"/dev/{name}", (_READ_FILE | _WRITE_FILE | _TRUNCATE | _IOCTL) & files)
+    _unprivileged()  # root could look into other processes all the same
+    _syscall(_SYS_LANDLOCK_RESTRICT, rules, 0)
+    os.close(rules)
+
+
+def _allow(rules: int, path: str, access: int) -> None:
+    try:
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return
+    if not Path(path).is_dir():
+        access &= _EXECUTE | _READ_FILE | _WRITE_FILE | _TRUNCATE | _IOCTL
+    _syscall(_SYS_LANDLOCK_ADD, rules, 1, struct.pack("=Qi", access, place), 0)
+    os.close(place)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,133 @@
+"""What of a project a person has trusted: by kind, path and hash, in one file of the user's data folder.
+
+A project's skills steer the voices, its commands run on this machine, and its table of providers says where keys are
+sent; whoever can write into a repository could place all three. So none is used before a person has said yes once,
+and not after it changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+
+from cdo.core.errors import ConfigError
+from cdo.core.schema import Schema
+from cdo.security.safe_open import read_regular
+
+MAX_BYTES = 4_000_000
+_MEND = "Remove the file (you will be asked to trust again), or put its backup back."
+
+
+class Pin(Schema):
+    """One thing that is trusted as it was: the hash is of the file's bytes."""
+
+    kind: Annotated[str, Field(min_length=1)]
+    path: Annotated[str, Field(min_length=1)]
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class _TrustFile(Schema):
+    """`trusted.json`."""
+
+    version: Literal[1] = 1
+    trusted: tuple[Pin, ...] = ()
+
+
+def data_folder() -> Path:
+    """Where cdo keeps what it remembers for a person (`CDO_DATA_DIR` moves it)."""
+    if custom := os.environ.get("CDO_DATA_DIR"):
+        return Path(custom).expanduser()
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("cdo"))
+
+
+@dataclass
+class Trust:
+    """What is trusted. `pin` adds to it, in the file too; another process may do so at the same time."""
+
+    file: Path
+    _pins: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (kind, path) → sha256
+
+    @classmethod
+    def load(cls) -> Trust:
+        """Read what was trusted so far; raise `ConfigError` where the file cannot be read or is damaged."""
+        file = data_folder() / "trusted.json"
+        return cls(file, _read(file))
+
+    def holds(self, kind: str, path: Path | str, sha256: str) -> bool:
+        """Whether the file at `path`, with this hash, was trusted as a `kind` ("skill", "agent", "providers")."""
+        return self._pins.get((kind, _real(path))) == sha256
+
+    def pin(self, kind: str, items: Iterable[tuple[Path | str, str]]) -> None:
+        """Trust each (path, sha256) as a `kind`, in place of what was pinned for the path before.
+
+        Raises `ConfigError` where the file cannot be written or is damaged; then nothing is trusted anew.
+        """
+        fresh = {(kind, _real(path)): sha256 for path, sha256 in items}
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            with _locked(self.file.parent):
+                pins = {**_read(self.file), **fresh}
+                _write(self.file, pins)
+        except OSError as error:
+            raise ConfigError(
+                f"{self.file} cannot be written: {error.strerror}.",
+                "Fix its permissions, or set CDO_DATA_DIR to a folder that can be written.",
+            ) from None
+        self._pins = pins
+
+
+def _real(path: Path | str) -> str:
+    return os.path.realpath(path)
+
+
+def _read(file: Path) -> dict[tuple[str, str], str]:
+    try:
+        data = read_regular(file, MAX_BYTES)
+    except (FileNotFoundError, NotADirectoryError):  # nothing was trusted yet
+        return {}
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}.", _MEND) from None
+    try:
+        pins = _TrustFile.model_validate_json(data).trusted
+    except ValidationError:
+        raise ConfigError(f"{file} is damaged: it does not say what you have trusted.", _MEND) from None
+    return {(pin.kind, pin.path): pin.sha256 for pin in pins}
+
+
+def _write(file: Path, pins: Mapping[tuple[str, str], str]) -> None:
+    """Replace the file, whole or not at all; nobody else may read it. Raises `OSError`."""
+    rows = [{"kind": kind, "path": path, "sha256": sha256} for (kind, path), sha256 in sorted(pins.items())]
+    text = json.dumps({"version": 1, "trusted": rows}, indent=2) + "\n"
+    number, temporary = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".tmp", dir=file.parent)  # mode 0600
+    try:
+        with os.fdopen(number, "w", encoding="utf-8") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
+        Path(temporary).replace(file)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(temporary).unlink()
+        raise
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, so that two processes do not lose each other's pins. Raises `OSError`."""
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(number)

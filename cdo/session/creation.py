@@ -1,0 +1,94 @@
+"""Creates a session directory atomically: it appears whole under its name, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import shutil
+import stat
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from cdo.core.errors import SessionError
+from cdo.session.atomic_files import (
+    closing,
+    encodable,
+    explain,
+    kind_of,
+    open_below,
+    open_directory,
+    open_path,
+    signature,
+    write_file,
+)
+
+_BIRTH = re.compile(r"\.cdo-.+\.[0-9a-f]{8}\.tmp")
+_STALE = 60.0  # seconds after which an unlocked half-made session is nobody's
+
+
+class Taken(SessionError):
+    """There is a session of this name already."""
+
+
+def create_session_dir(
+    path: Path, files: Mapping[str, str | bytes], redact: Callable[[str], str]
+) -> tuple[int, dict[str, tuple[int, ...]]]:
+    """Make a new session at `path` with its first `files`; returns it, open and locked, and the files' signatures.
+
+    A file's name may have a folder in front (`calls/0001.jsonl`). Texts are redacted; bytes were before, and are
+    taken as they are. Raises `Taken` when it exists already, `SessionError` when it cannot be made.
+    """
+    written: dict[str, tuple[int, ...]] = {}
+    out = fd = -1
+    try:
+        out = open_path(path.parent, make=True)
+        _sweep(out)
+        if (there := kind_of(path.name, out)) is not None:
+            raise OSError(errno.ELOOP if there == stat.S_IFLNK else errno.EEXIST, "it exists", path.name)
+        birth = f".{path.name}.{os.urandom(4).hex()}.tmp"
+        os.mkdir(birth, dir_fd=out)
+        try:
+            fd = open_directory(birth, out)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.mkdir("calls", dir_fd=fd)
+            for name, content in files.items():
+                data = content if isinstance(content, bytes) else encodable(redact(content)).encode()
+                folder, _, file = name.rpartition("/")
+                with open_below(fd, folder, make=True) as place:
+                    written[name] = signature(write_file(place, file, data))
+            # A directory is never renamed over one that holds something: of two that race one wins.
+            os.rename(birth, path.name, src_dir_fd=out, dst_dir_fd=out)
+        except BaseException:
+            _remove(birth, out)
+            raise
+        os.fsync(out)
+    except OSError as error:
+        if fd >= 0:
+            os.close(fd)
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            raise Taken(f"There is a session {path} already.", f"`cdo resume {path.name}` goes on with it.") from None
+        raise explain(error, path if error.filename == path.name else path.parent) from None
+    finally:
+        if out >= 0:
+            os.close(out)
+    return fd, written
+
+
+def _sweep(out: int) -> None:
+    """Remove half-made sessions whose maker was killed: old, and locked by nobody."""
+    for name in os.listdir(out):
+        if not _BIRTH.fullmatch(name):
+            continue
+        with contextlib.suppress(OSError), closing(open_directory(name, out)) as birth:
+            if time.time() - os.fstat(birth).st_mtime > _STALE:
+                fcntl.flock(birth, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _remove(name, out)
+
+
+def _remove(birth: str, out: int) -> None:
+    """Remove the half-made folder of a session that was never born."""
+    shutil.rmtree(birth, ignore_errors=True, dir_fd=out)

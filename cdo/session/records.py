@@ -1,0 +1,154 @@
+"""Sessions as they lie on disk, for those who own none: their names, which there are, and what one has recorded.
+
+A session is a folder `cdo-NAME` with a `session.yaml`. What it recorded stands in `calls/NNNN.jsonl`, one file for
+each group of records that became durable together: a first line with its checksum, then a line a record.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from cdo.core.errors import SessionError, UsageError
+from cdo.session.atomic_files import closing, explain, open_directory, read_file
+
+PREFIX = "cdo-"
+GROUP_BYTES = 64 * 2**20  # of one group of records: more is neither written nor read
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_GROUP = re.compile(r"([0-9]{4,})\.jsonl")
+
+
+def session_path(out: Path, name: str) -> Path:
+    """The directory of the session called `name`; raise `UsageError` when it cannot be a name."""
+    name = name.removeprefix(PREFIX)
+    # What ends so cannot be the name of a branch.
+    if not _NAME.fullmatch(name) or ".." in name or name.endswith((".", ".lock")) or name.startswith(PREFIX):
+        raise UsageError(
+            f"`{name[:60]}` cannot be the name of a session.",
+            "Use letters, digits, dots, - and _; a letter or digit first; at most 64; not ending in .lock.",
+        )
+    return out / f"{PREFIX}{name}"
+
+
+def sessions(out: Path) -> list[Path]:
+    """All session directories in `out`, newest first."""
+    try:
+        found = [
+            entry
+            for entry in os.scandir(out)
+            if entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False)
+        ]
+    except OSError:
+        return []
+    plans = [(_mtime(Path(entry.path) / "session.yaml"), Path(entry.path)) for entry in found]
+    return [path for mtime, path in sorted(plans, reverse=True) if mtime]
+
+
+def _mtime(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def locked(path: Path) -> bool:
+    """Whether another process owns the session now."""
+    try:
+        fd = open_directory(path)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two that look do not take each other for owners
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def read_session(path: Path) -> list[dict[str, Any]]:
+    """All records of a session without owning it (for list, show and reports)."""
+    try:
+        with closing(open_directory(path)) as fd:
+            return read_groups(fd, path.name)[0]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise explain(error, subject(path, error)) from None
+
+
+def read_groups(session: int, name: str) -> tuple[list[dict[str, Any]], list[int]]:
+    """All records of an open session directory in order, and the numbers of its groups."""
+    records: list[dict[str, Any]] = []
+    try:
+        calls = open_directory("calls", session)
+    except FileNotFoundError:
+        return records, []
+    with closing(calls):
+        groups = sorted((int(match[1]), match[0]) for match in map(_GROUP.fullmatch, os.listdir(calls)) if match)
+        for _, entry in groups:
+            try:
+                data, _ = read_file(calls, entry, GROUP_BYTES)
+            except OSError as error:
+                raise explain(error, f"{name}/calls/{entry}") from None
+            records += group_records(data, f"{name}/calls/{entry}")
+    return records, [number for number, _ in groups]
+
+
+def group_number(file: str) -> int:
+    """The number of a group of records by the name of its file in a session; 0 for any other file."""
+    match = _GROUP.fullmatch(file.removeprefix("calls/")) if file.startswith("calls/") else None
+    return int(match[1]) if match else 0
+
+
+def group_file(number: int, records: Sequence[Mapping[str, Any]]) -> tuple[str, bytes]:
+    """The name of the group `number`, from 1, in `calls/`, and the content that `group_records` reads."""
+    body = "".join(json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in records).encode(
+        "utf-8", "replace"
+    )
+    head = json.dumps({"kind": "group", "records": len(records), "sha256": sha256(body).hexdigest()})
+    return f"{number:04d}.jsonl", head.encode() + b"\n" + body
+
+
+def group_files(number: int, records: Sequence[Mapping[str, Any]]) -> list[tuple[str, bytes]]:
+    """As `group_file`, as many groups from `number` on as it takes for each to be one that can be read again.
+
+    Raises `SessionError` for a record that is too large for any.
+    """
+    found = [group_file(number, records)]
+    if len(found[0][1]) <= GROUP_BYTES:
+        return found
+    if len(records) < 2:
+        raise SessionError(
+            f"A record of {len(found[0][1]):,} bytes is too large to be kept.", "Please report what it came from."
+        )
+    half = len(records) // 2
+    found = group_files(number, records[:half])
+    return found + group_files(number + len(found), records[half:])
+
+
+def group_records(data: bytes, name: str) -> list[dict[str, Any]]:
+    """The records of one group file; raise `SessionError` when it is not what was written."""
+    head, _, body = data.partition(b"\n")
+    try:
+        group = json.loads(head)
+        if group["sha256"] != sha256(body).hexdigest():
+            raise ValueError("its checksum does not match")
+        return [json.loads(line) for line in body.splitlines()]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        why = str(error) if "checksum" in str(error) else "it is not a group of records"
+        raise SessionError(
+            f"{name} is damaged: {why}.",
+            "Restore it from a copy; or remove it, and what it recorded is asked and paid again.",
+        ) from None
+
+
+def subject(path: Path, error: OSError) -> Path:
+    """What an error of the session `path` is about: the entry it names, else the session."""
+    return path / error.filename if error.filename in ("calls", "journal.jsonl") else path

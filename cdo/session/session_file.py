@@ -1,0 +1,142 @@
+"""What a session is frozen to: `session.yaml`, how a session begins with it, and how it is taken up again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from cdo import __version__
+from cdo.content.library import checked
+from cdo.core.errors import ContentError, SessionError, UsageError
+from cdo.formats import strict_yaml
+from cdo.planning.plan import Plan
+from cdo.planning.settings import Resolved, Settings
+from cdo.security.secrets import redactor
+from cdo.session.creation import Taken
+from cdo.session.records import locked, session_path, sessions
+from cdo.session.store import Session
+
+# Settings that a resume may change: they bound the run, they do not shape it.
+ADJUSTABLE = (
+    "budget", "max_calls", "max_tokens", "timeout", "concurrency", "reply_tokens", "connect_timeout",
+    "first_byte_timeout", "idle_timeout", "call_timeout", "check_timeout", "strict", "no_git",
+)  # fmt: skip
+
+
+class Forked(BaseModel):
+    """Where a fork comes from: the session, the last turn that they share, and when that session was created."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    session: str
+    turn: int
+    created: str
+
+
+class Frozen(BaseModel):
+    """`session.yaml`: the plan, the settings it ran under, and where each of those came from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cdo: str
+    created: str
+    plan: Plan
+    settings: Settings
+    sources: dict[str, str]
+    forked: Forked | None = None
+
+
+def create(plan: Plan, problem: str, context: str, resolved: Resolved, name: str | None) -> Session:
+    """Make the session directory with its first three files; raise `SessionError`."""
+    files = {"00-input.md": f"{problem.strip()}\n", "00-context.md": f"{context.strip()}\n"}
+    stamp = time.strftime("%Y%m%d-%H%M%S")  # two runs may begin in the same second
+    names = [stamp, *(f"{stamp}-{number}" for number in range(2, 100))]
+    return create_session(
+        new_session_file(plan, resolved.values, resolved.sources), files, Path(resolved.values.out), name, names
+    )
+
+
+def new_session_file(
+    plan: Plan, settings: Settings, sources: Mapping[str, str], forked: Forked | None = None
+) -> Frozen:
+    """What a session that begins now is frozen to."""
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return Frozen(cdo=__version__, created=now, plan=plan, settings=settings, sources=dict(sources), forked=forked)
+
+
+def create_session(
+    frozen: Frozen, files: Mapping[str, str | bytes], out: Path, name: str | None, names: Iterable[str]
+) -> Session:
+    """Make the directory of a session with its session.yaml and first `files`, called `name` or the first free name.
+
+    It appears at once and whole. Raises `Taken` where there is a session `name`, `SessionError` where it cannot be
+    made.
+    """
+    whole = {**files, "session.yaml": strict_yaml.dump(frozen.model_dump(mode="json", exclude_defaults=False))}
+    redact = redactor(os.environ)
+    if name:
+        return Session.create(session_path(out, name), whole, redact)
+    for free in names:
+        path = session_path(out, free)
+        if not os.path.lexists(path):
+            with contextlib.suppress(Taken):
+                return Session.create(path, whole, redact)
+    raise SessionError(f"No free name was found for a session in {out}.", "Name one with --session.")
+
+
+def load(session: Session) -> Frozen:
+    """The frozen plan of a session; raise `SessionError` when session.yaml is missing or broken."""
+    return read_frozen(session.read("session.yaml"), session.path)
+
+
+def read_frozen(text: str | None, path: Path) -> Frozen:
+    """Parse the text of a session.yaml."""
+    if text is None:
+        raise SessionError(f"{path} has no session.yaml.", "It is not a session, or it was damaged: begin a new run.")
+    try:
+        data = strict_yaml.load(text, max_bytes=262_144, max_depth=8)
+    except strict_yaml.YamlProblem as problem:
+        raise SessionError(f"{path}/session.yaml: {problem}.", "Fix the file, then resume.") from None
+    try:
+        return checked(Frozen, data if isinstance(data, dict) else {}, path / "session.yaml")
+    except ContentError as error:
+        raise SessionError(error.message, f"Fix the file, then resume. {error.hint}") from None
+
+
+def with_more_rounds(session: Session, frozen: Frozen, rounds: int) -> Frozen:
+    """The frozen plan of a mission with another cap of rounds, kept for good; raise `UsageError` for other runs."""
+    crew = frozen.plan.crew
+    if crew is None:
+        raise UsageError(
+            f"{session.name} is no mission: it has no rounds.", "`cdo fork --turns` adds turns to a run."
+        )
+    plan = frozen.plan.model_copy(update={"crew": crew.model_copy(update={"rounds": rounds})})
+    longer = frozen.model_copy(update={"plan": plan})
+    session.put_now("session.yaml", strict_yaml.dump(longer.model_dump(mode="json", exclude_defaults=False)))
+    return longer
+
+
+def with_overrides(frozen: Frozen, now: Resolved) -> Settings:
+    """The session's settings, with what this invocation sets explicitly among the adjustable ones."""
+    return frozen.settings.model_copy(update={key: getattr(now.values, key) for key in given(now)})
+
+
+def given(now: Resolved) -> list[str]:
+    """The adjustable settings that an invocation gives explicitly."""
+    return [key for key in ADJUSTABLE if now.sources[key].startswith(("--", "CDO_"))]
+
+
+def newest_unfinished(out: Path) -> Path:
+    """The session that `resume` takes without a name; raise `UsageError` when there is none."""
+    for path in sessions(out):
+        if not (path / "FINAL.md").exists() and not locked(path):
+            return path
+    raise UsageError(
+        f"There is no unfinished session in {out}.", "`cdo list` shows all; `cdo resume NAME` takes one."
+    )

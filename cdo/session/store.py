@@ -1,0 +1,403 @@
+"""The session directory: the only place that writes into one (SPEC 4).
+
+Two kinds of files matter. `calls/NNNN.jsonl` hold the recorded exchanges, one file for each group that was
+committed together: they are what a resume replays. Artifacts (`t1-critic.md`, …) are readable projections of them,
+unless a person edited them: then they win. `journal.jsonl` tells what happened and decides nothing.
+
+`atomic_files` makes a file safe, `creation` makes a session, `human_edits` detects what a person does to its files,
+`writer` the thread that writes, `records` what can be read without owning one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from cdo.core.errors import SessionError
+from cdo.session import artifact as artifacts
+from cdo.session.artifact import Artifact
+from cdo.session.atomic_files import (
+    FOLDERS,
+    closing,
+    encodable,
+    explain,
+    kind_of,
+    open_below,
+    open_directory,
+    open_or_make,
+    open_path,
+    read_end,
+    read_file,
+    signature,
+    status_of,
+    take_lock,
+    write_file,
+)
+from cdo.session.creation import create_session_dir
+from cdo.session.human_edits import ARTIFACT, HumanEdits
+from cdo.session.records import PREFIX, group_number, read_groups, subject
+from cdo.session.writer import JOURNAL_BYTES, Writer
+
+_PROJECTIONS = ("TREE.md", "CHAT.md")  # written again and again: no reply stands behind them
+_TEMPORARY = re.compile(r"\..+\.[0-9]+\.tmp")
+_LETTER = 65_536  # bytes; a longer file in a folder for people's messages is not one
+_EDIT = 1_048_576  # bytes of a file that a person may change
+
+
+class Session:
+    """An open session directory, owned by this process until `close`; `edits` tells what a person does in it."""
+
+    def __init__(self, path: Path, directory: int, redact: Callable[[str], str]) -> None:
+        self.path = path
+        self.name = path.name.removeprefix(PREFIX)
+        self.notes: list[str] = []
+        self.records: list[dict[str, Any]] = []
+        self._fd = directory
+        self._redact: Callable[[str], str] = lambda text: encodable(redact(text))
+        self._texts: set[str] = set()
+        self.edits = HumanEdits(path, directory, self.read)
+        self._writer = Writer(path, directory)
+
+    # -- opening ------------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, path: Path, files: Mapping[str, str | bytes], redact: Callable[[str], str] = str) -> Session:
+        """Make a new session at `path` with its first `files`, as `creation.create_session_dir` does, and own it."""
+        fd, written = create_session_dir(path, files, redact)
+        session = cls(path, fd, redact)
+        session.edits.written |= written
+        try:
+            group = session._load_records() if any(map(group_number, files)) else 0
+        except SessionError:
+            os.close(fd)
+            raise
+        session._writer.start(group)
+        return session
+
+    @classmethod
+    def open(cls, path: Path, redact: Callable[[str], str] = str) -> Session:
+        """Take over an existing session; raise `SessionError` when it is missing, locked or damaged."""
+        try:
+            out = open_path(path.parent)
+            try:
+                fd = open_directory(path.name or ".", out)
+            finally:
+                os.close(out)
+        except FileNotFoundError:
+            hint = "`cdo list --git` shows what there is; `cdo restore` writes a folder again that is gone."
+            raise SessionError(f"There is no session {path}.", hint) from None
+        except OSError as error:
+            raise explain(error, path if error.filename == path.name else path.parent) from None
+        session = cls(path, fd, redact)
+        try:
+            if kind_of("session.yaml", fd) is None:
+                raise SessionError(
+                    f"{path} is not a session: it has no session.yaml.", "`cdo list` shows what is one."
+                )
+            if not take_lock(fd):
+                raise SessionError(
+                    f"{path} is in use by another cdo process.", "Wait for it to end, or stop it, then resume."
+                )
+            session._sweep()
+            session.edits.opened()
+            group = session._load_records()
+            session._mend_journal()
+        except OSError as error:
+            os.close(fd)
+            raise explain(error, subject(path, error)) from None
+        except BaseException:
+            os.close(fd)
+            raise
+        session._writer.start(group)
+        return session
+
+    def _sweep(self) -> None:
+        """Remove temporary files that a killed owner left behind, in every folder that it can have written into.
+
+        What it gave names to is made durable: this process goes by it from here on.
+        """
+        folders = [""]
+        for folder in folders:
+            with contextlib.suppress(FileNotFoundError), self._place(folder) as place:
+                for name in os.listdir(place):
+                    kind = kind_of(name, place)
+                    if _TEMPORARY.fullmatch(name) and kind != stat.S_IFDIR:
+                        os.unlink(name, dir_fd=place)
+                    elif kind == stat.S_IFDIR and FOLDERS.fullmatch(inner := f"{folder}/{name}".lstrip("/")):
+                        folders.append(inner)
+                os.fsync(place)
+
+    def _load_records(self) -> int:
+        """Read what is recorded, and name what is missing of it; returns the number of the last group."""
+        self.records, groups = read_groups(self._fd, self.path.name)
+        self._texts = {record["sha256"] for record in self.records if record["kind"] == "text"}
+        last = max(groups, default=0)
+        if gone := [f"{number:04d}.jsonl" for number in range(1, last) if number not in groups]:
+            others = f" and {len(gone) - 1} more" if gone[1:] else ""
+            self.notes.append(f"calls/{gone[0]}{others}: not there; answers that it held may be asked for again")
+        return last
+
+    def _mend_journal(self) -> None:
+        """Drop a torn last line, and say so; damaged lines in the middle are named and left.
+
+        Of one that has grown so long that it could hardly be read only the newest lines are kept.
+        """
+        status = status_of("journal.jsonl", self._fd)
+        if status is None:
+            return
+        if stat.S_ISREG(status.st_mode) and status.st_size > JOURNAL_BYTES // 2:
+            data = read_end(self._fd, "journal.jsonl", JOURNAL_BYTES // 4).partition(b"\n")[2]
+            write_file(self._fd, "journal.jsonl", data)
+            self.notes.append(f"journal.jsonl: it had {status.st_size:,} bytes; the last {len(data):,} are kept")
+        data, _ = read_file(self._fd, "journal.jsonl")
+        whole, newline, tail = data.rpartition(b"\n")
+        if tail:
+            write_file(self._fd, "journal.jsonl", whole + newline)
+            self.notes.append(f"journal.jsonl: a torn last line of {len(tail)} bytes was dropped")
+        damaged = [number for number, line in enumerate(whole.split(b"\n"), 1) if newline and not _is_json(line)]
+        if damaged:
+            lines = f"lines {', '.join(map(str, damaged[:9]))} are" if len(damaged) > 1 else f"line {damaged[0]} is"
+            self.notes.append(f"journal.jsonl: {lines} damaged; the journal only informs, nothing is lost")
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def read(self, name: str) -> str | None:
+        """The text of a file of the session without secrets, or None when there is none; raise `SessionError`.
+
+        A person may have typed one there: it gets no further than that file.
+        """
+        folder, _, file = name.rpartition("/")
+        try:
+            with self._place(folder) as place:
+                return self._redact(read_file(place, file)[0].decode("utf-8"))
+        except FileNotFoundError:
+            return None
+        except UnicodeDecodeError:
+            raise SessionError(f"{self.path / name} is not UTF-8 text.", "Fix or remove it, then resume.") from None
+        except OSError as error:
+            raise explain(error, self.path / name) from None
+
+    def artifact(self, name: str) -> Artifact | None:
+        """The artifact `name` (without .md) as it is now: a person's edit on disk is seen at once."""
+        return self.edits.artifact(name)
+
+    def write_again(self, name: str, text: str) -> None:
+        """Write a file of the session's own folder that is gone, soon; where somebody makes one by then, it stays."""
+
+        def job() -> None:
+            with contextlib.suppress(FileExistsError):
+                self.edits.written[name] = signature(write_file(self._fd, name, text.encode(), new=True))
+
+        self._later(job)
+
+    def artifact_names(self) -> list[str]:
+        """The names of all artifacts (not 00-*): those of turns or rounds in order, then FINAL."""
+        names = (name for name in os.listdir(self._fd) if ARTIFACT.fullmatch(name) and name not in _PROJECTIONS)
+        return sorted((name[:-3] for name in names), key=_turn_order)
+
+    # -- writing ------------------------------------------------------------------------------
+
+    async def commit(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Record something that must not be lost; returns it (redacted) when it is durable."""
+        clean: dict[str, Any] = self._clean(dict(record))
+        await asyncio.wrap_future(self._writer.record(clean))
+        self.records.append(clean)
+        return clean
+
+    def note(self, record: Mapping[str, Any]) -> None:
+        """Record something for a later process, without waiting for the disk."""
+        clean: dict[str, Any] = self._clean(dict(record))
+        self._writer.record(clean)
+        self.records.append(clean)
+
+    def shared_text(self, text: str) -> str:
+        """Record a text that many exchanges share, once; returns its SHA-256 to refer to it."""
+        text = self._redact(text)
+        identity = sha256(text.encode()).hexdigest()
+        if identity not in self._texts:
+            self._writer.record({"kind": "text", "sha256": identity, "text": text}, soon=False)
+            self._texts.add(identity)
+        return identity
+
+    def put(self, name: str, artifact: Artifact) -> Artifact:
+        """Write an artifact soon (records go first); it can be read back at once."""
+        clean = Artifact(
+            self._clean(dict(artifact.meta)), self._redact(artifact.body), self._clean(dict(artifact.own))
+        )
+        text = clean.text()
+        known = artifacts.from_file(text, name)
+        done = self.edits.put(name, known)
+        self._later(lambda: done(write_file(self._fd, f"{name}.md", text.encode())))
+        return known
+
+    def put_text(self, name: str, text: str) -> None:
+        """Write any other file of the session soon; `name` may lie in a folder, which is made."""
+        data = self._redact(text).encode()
+        folder, _, file = name.rpartition("/")
+
+        def job() -> None:
+            with self._place(folder, make=True) as place:
+                self.edits.written[name] = signature(write_file(place, file, data))
+
+        self._later(job)
+
+    def put_changed(self, name: str, text: str) -> None:
+        """Write a file of the session soon, unless it holds this text already."""
+        if self.read(name) != self._redact(text):
+            self.put_text(name, text)
+
+    def put_now(self, name: str, text: str) -> None:
+        """Write a file of the session, and wait until it is on disk; raises `SessionError`."""
+        self.put_text(name, text)
+        self.flush()
+
+    def below(self, folder: str, *, written: bool = True) -> list[tuple[str, str, str]]:
+        """The Markdown files in the folders of a folder, as (name with its folders, text, problem), by name.
+
+        As `taken` for each of them. What a person called otherwise than cdo calls its folders is not looked into.
+        """
+        try:
+            with self._place(folder) as place:
+                inner = sorted(name for name in os.listdir(place) if kind_of(name, place) == stat.S_IFDIR)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise explain(error, self.path / folder) from None
+        found = []
+        for name in filter(FOLDERS.fullmatch, inner):
+            below = f"{folder}/{name}"
+            letters = self.taken(below, _EDIT, written=written)
+            found += [(f"{below}/{file}", text, problem) for file, text, problem in letters]
+        return found
+
+    def taken(self, folder: str, most: int = _LETTER, *, written: bool = True) -> list[tuple[str, str, str]]:
+        """The Markdown files of a folder of the session as (name, text without secrets, problem), by name.
+
+        What cannot be read as text, or has over `most` bytes, comes with no text and the problem. Links are never
+        followed. Without those `written` what is as this process wrote it is left out.
+        """
+        found = []
+        try:
+            with self._place(folder) as place:
+                for name in sorted(os.listdir(place)):
+                    if not name.endswith(".md") or name.startswith("."):
+                        continue
+                    status = status_of(name, place)
+                    if status is None or not stat.S_ISREG(status.st_mode):
+                        continue
+                    if not written and self.edits.written.get(f"{folder}/{name}") == signature(status):
+                        continue
+                    data = read_file(place, name)[0]
+                    text, problem = _letter(data, most)
+                    found.append((name, self._redact(text), problem))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise explain(error, self.path / folder) from None
+        return found
+
+    def move(self, name: str, folder: str, note: str = "") -> None:
+        """Move a file of the session into another of its folders, durably; `note` is put beside it."""
+        self.flush()
+        source, _, file = name.rpartition("/")
+        try:
+            with self._place(source) as here, self._place(folder, make=True) as there:
+                target, number = file, 1
+                stem, dot, ending = file.rpartition(".")
+                while kind_of(target, there) is not None:
+                    number += 1
+                    target = f"{stem}-{number}{dot}{ending}"
+                os.rename(file, target, src_dir_fd=here, dst_dir_fd=there)
+                if note:
+                    write_file(there, f"{target}.why", encodable(note).encode())
+                os.fsync(there)
+                os.fsync(here)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise explain(error, self.path / name) from None
+
+    def _place(self, folder: str, *, make: bool = False) -> contextlib.AbstractContextManager[int]:
+        return open_below(self._fd, folder, make=make)
+
+    def supersede(self, names: Iterable[str]) -> Path:
+        """Move artifacts to the next `superseded/N/`, where they are kept; returns that folder."""
+        self.flush()
+        try:
+            with closing(open_or_make("superseded", self._fd)) as place:
+                number = max([0, *(int(name) for name in os.listdir(place) if re.fullmatch("[0-9]{1,9}", name))]) + 1
+                os.mkdir(str(number), dir_fd=place)
+                os.fsync(place)
+                with closing(open_directory(str(number), place)) as target:
+                    for name in names:
+                        with contextlib.suppress(FileNotFoundError):
+                            os.rename(f"{name}.md", f"{name}.md", src_dir_fd=self._fd, dst_dir_fd=target)
+                        self.edits.forget(name)
+                    os.fsync(target)
+            os.fsync(self._fd)
+        except OSError as error:
+            raise explain(error, self.path / "superseded") from None
+        return self.path / "superseded" / str(number)
+
+    def journal(self, line: Mapping[str, Any]) -> None:
+        """Tell what happened; written soon, in order."""
+        self._writer.journal(json.dumps(self._clean(dict(line)), ensure_ascii=False, default=str))
+
+    def flush(self) -> None:
+        """Wait until everything handed over is on disk; raise what went wrong."""
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Write what is left and give up the lock. Safe to call twice; raises nothing."""
+        if self._fd < 0:
+            return
+        self._writer.close()
+        os.close(self._fd)
+        self._fd = -1
+
+    def _later(self, job: Callable[[], None]) -> None:
+        """Have `job` write a file, soon and after what is recorded by then."""
+        self._writer.later(job)
+
+    def _clean(self, value: Any) -> Any:
+        """The same JSON without secrets."""
+        if isinstance(value, str):
+            return self._redact(value)
+        if isinstance(value, dict):
+            return {self._clean(key): self._clean(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self._clean(item) for item in value]
+        return value
+
+
+def _letter(data: bytes, most: int) -> tuple[str, str]:
+    """What a person's file says, and what keeps it from being read."""
+    if len(data) > most:
+        return "", f"It has {len(data):,} bytes; at most {most:,} are read."
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return "", "It is not UTF-8 text."
+    return (text, "") if "\0" not in text else ("", "It is not text: it holds zero bytes.")
+
+
+def _turn_order(name: str) -> tuple[int, bool, str]:
+    """Turns in order, in each its voices before its synthesis, FINAL last."""
+    number = re.match(r"[tr]([0-9]+)-", name)
+    return int(number[1]) if number else 1 << 30, name.endswith("-synthesis"), name
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True

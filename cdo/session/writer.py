@@ -1,0 +1,172 @@
+"""The thread that writes a session's files: records first, and those that come together as one group.
+
+Answers that arrive together become durable together, at the price of one. What follows from records (artifacts, then
+the journal) is written after them, in the order in which it was handed over. The first failure ends all writing:
+after a failed fsync nothing could be trusted to succeed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cdo.core.errors import SessionError
+from cdo.session.atomic_files import closing, explain, open_or_make, write_file
+from cdo.session.records import group_files
+
+JOURNAL_BYTES = 64 * 2**20  # that are written; a later process drops the oldest half of them
+
+
+@dataclass
+class _Pending:
+    """What is to be written: records to commit as a group, files and journal lines after them."""
+
+    records: list[tuple[dict[str, Any], Future[None]]] = field(default_factory=list)
+    jobs: deque[Callable[[], None]] = field(default_factory=deque)
+    journal: list[str] = field(default_factory=list)
+
+
+class Writer:
+    """Writes into the open `directory` of the session at `path`, from `start` to `close`, in a thread of its own.
+
+    What is handed over is JSON without secrets. After a failure `record`, `later` and `flush` raise it as a
+    `SessionError`, and after `close` that the session is closed.
+    """
+
+    def __init__(self, path: Path, directory: int) -> None:
+        self._path = path
+        self._directory = directory
+        self._group = 0
+        self._pending = _Pending()
+        self._wake = threading.Condition()
+        self._failure: SessionError | None = None
+        self._closing = False
+        self._thread = threading.Thread(target=self._write_loop, name="cdo-store", daemon=True)
+
+    def start(self, group: int) -> None:
+        """Begin to write; `group` is the number of the last group there is, 0 for none."""
+        self._group = group
+        self._thread.start()
+
+    def record(self, record: dict[str, Any], *, soon: bool = True) -> Future[None]:
+        """Have a record committed; the future ends when it is durable.
+
+        Without `soon` nothing is written for its sake: it waits for whatever is handed over next.
+        """
+        future: Future[None] = Future()
+        with self._wake:
+            self._check()
+            self._pending.records.append((record, future))
+            if soon:
+                self._wake.notify()
+        return future
+
+    def later(self, job: Callable[[], None]) -> None:
+        """Have the thread write a file, by `job`: after the records that are handed over, in order."""
+        with self._wake:
+            self._check()
+            self._pending.jobs.append(job)
+            self._wake.notify()
+
+    def journal(self, text: str) -> None:
+        """Have a line appended to the journal, in order, when there is nothing else to write; raises nothing."""
+        with self._wake:
+            self._pending.journal.append(text)
+            self._wake.notify()
+
+    def flush(self) -> None:
+        """Wait until every record and file handed over is on disk; raise what went wrong."""
+        done: Future[None] = Future()
+        self.later(lambda: done.set_result(None))
+        while not done.done() and self._failure is None:
+            with contextlib.suppress(TimeoutError):
+                done.result(timeout=0.05)
+        self._check()
+
+    def close(self) -> None:
+        """Write what is left, and end the thread; raises nothing."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    # -- the thread ---------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self._failure:
+            raise self._failure
+        if self._closing:
+            raise SessionError(f"{self._path} is closed.", "`cdo resume` goes on with it.")
+
+    def _write_loop(self) -> None:
+        """Commit records as groups first; then one file at a time, looking for records between them."""
+        while True:
+            with self._wake:
+                self._wake.wait_for(
+                    lambda: self._closing or self._pending.records or self._pending.jobs or self._pending.journal
+                )
+                pending = self._pending
+                records, pending.records = pending.records, []
+                job = None if records or not pending.jobs else pending.jobs.popleft()
+                lines: list[str] = []
+                if not records and job is None:
+                    lines, pending.journal = pending.journal, []
+                if not (records or job or lines):
+                    return
+            if self._failure is None:
+                self._attempt(records, job, lines)
+            if self._failure is not None:
+                for _, future in records:
+                    _settle(future, self._failure)
+
+    def _attempt(
+        self, records: list[tuple[dict[str, Any], Future[None]]], job: Callable[[], None] | None, lines: list[str]
+    ) -> None:
+        try:
+            if records:
+                self._commit_group([record for record, _ in records])
+                for _, future in records:
+                    _settle(future)
+            elif job:
+                job()
+            else:
+                self._append_journal("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
+        except SessionError as error:
+            self._failure = error
+        except OSError as error:
+            # A failed fsync leaves nothing that could be trusted to succeed later: the session ends here.
+            self._failure = explain(error, self._path)
+        except Exception as error:
+            # Whoever waits for this thread must hear of it, whatever it is.
+            self._failure = SessionError(f"{self._path} cannot be written: {error!r}.", "Please report this.")
+
+    def _commit_group(self, records: list[dict[str, Any]]) -> None:
+        with closing(open_or_make("calls", self._directory)) as calls:
+            for name, data in group_files(self._group + 1, records):
+                write_file(calls, name, data)
+                self._group += 1
+
+    def _append_journal(self, data: bytes) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        with closing(os.open("journal.jsonl", flags, 0o644, dir_fd=self._directory)) as fd:
+            if os.fstat(fd).st_size + len(data) > JOURNAL_BYTES:
+                return  # it only informs, and what is longer nobody could read
+            while data:
+                data = data[os.write(fd, data) :]
+
+
+def _settle(future: Future[None], failure: SessionError | None = None) -> None:
+    """Tell who waits for a record, if anybody still does: an interrupted run keeps what it paid for all the same."""
+    with contextlib.suppress(InvalidStateError):
+        if failure:
+            future.set_exception(failure)
+        else:
+            future.set_result(None)

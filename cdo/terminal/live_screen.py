@@ -1,0 +1,206 @@
+"""Draws the board for a terminal: the live region as rows of rich's text, fitted to the width and height there is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cdo.core.formatting import one_line, shorten_middle
+from cdo.terminal.run_state import CallProgress, CallState, LiveRun, ProductProgress, TensionProgress
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+_HEADS = ("voice", "state", "time", "tokens", "cost", "conf", "position")
+_CALLS = ("call", "state", "time", "tokens", "cost", "", "reply")  # of a mission, whose calls state no confidence
+_LEAST = (9, 8, 6, 6, 7, 4, 12)  # columns keep still while their cells are no wider than this
+_NUMBERS = (2, 3, 4, 5)
+_DROPPED = (6, 3, 4, 5)  # which columns a narrow terminal goes without, first to last
+_COLOURS = ("cyan", "cyan", "yellow", "dim", "red", "yellow", "magenta", "green", "blue")
+_WIDE, _HIGH = 80, 12  # a screen of this size has a row for the question
+_NAME = 56  # columns that the name of a product gets at most, with its indent
+_VERDICTS = {"approved": "green", "needs revision": "yellow", "blocked": "red"}
+_STYLES = dict(zip(CallState, _COLOURS, strict=True))
+
+
+def frame(board: LiveRun, now: float, width: int, height: int, *, folded: bool = False) -> RenderableType:
+    """The live region: a head, the turn's voices (`folded`: without them) and what it is about, as far as they fit.
+
+    That are the tensions of a deliberation, the products of a mission.
+    """
+    from rich.console import Group
+    from rich.text import Text
+
+    width = max(20, width - 1)  # a sign in the last column makes some terminals wrap
+    rows = [Text(row, "bold") for row in _flowed(board.header(), width)]
+    if board.question and width + 1 >= _WIDE and height >= _HIGH:
+        rows.append(Text(one_line(board.question, 2 * width), "dim"))
+    if board.asks and (most := min(4, height - len(rows) - 6)) > 0:
+        rows += [Text(row, "bold yellow") for row in _wrapped(f"? {board.asks}", width, most)]
+    voices, tensions = [] if folded else list(board.voices.values()), list(board.tensions.values())
+    products = _products(board, width)
+    # Leave one spare row, and a few finished lines above on the screen.
+    room = max(2, height - len(rows) - 1 - min(6, 1 + len(board.finished)))
+    # Of a screen that is too low for all, tensions get the third that voices need most.
+    share = 1 + len(products) if products else 1 + len(tensions) if tensions else 0
+    least = room // 2 if products else room // 3
+    share = min(share, max(least, room - 1 - len(voices) if voices else room))
+    if voices:
+        rows += _voices(voices, now, width, max(1, room - share - 1), _CALLS if board.mission else _HEADS)
+    if products:
+        rows += _fitting(board, products, share)
+    elif share:
+        rows += _tensions(board, tensions, width, share)
+    for row in rows:
+        row.truncate(width, overflow="ellipsis")
+    return Group(*rows)
+
+
+def _voices(voices: list[CallProgress], now: float, width: int, room: int, heads: Sequence[str]) -> list[Text]:
+    """The table of voices on `room` rows below its head; of too many those that do something come first."""
+    from rich.text import Text
+
+    rest: list[CallProgress] = []
+    if len(voices) > room:
+        order = list(CallState)
+        voices.sort(key=lambda voice: order.index(voice.state))
+        voices, rest = voices[: max(1, room - 1)], voices[max(1, room - 1) :]
+    rows = _table(voices, now, width, heads)
+    if rest:
+        counts = Counter(voice.state.value for voice in rest)
+        states = ", ".join(f"{number} {state}" for state, number in counts.items())
+        rows.append(Text(f"… and {len(rest)} more: {states}", "dim"))
+    return rows
+
+
+def _products(board: LiveRun, width: int) -> list[tuple[ProductProgress, Text]]:
+    """A row for each product of a mission, and one below it for what blocks it; narrow ones go without the owner."""
+    from rich.text import Text
+
+    gap, items = 2 if width >= 70 else 1, list(board.products.values())
+    cells = [
+        (
+            one_line(item.status, 12),
+            f"v{item.version}" if item.version else "",
+            one_line(item.owner, 14) if width >= 80 else "",
+            one_line(item.verdict, 14),
+        )
+        for item in items
+    ]
+    widths = [max((len(row[index]) for row in cells), default=0) for index in range(4)]
+    room = max(12, width - sum(size + gap for size in widths if size))
+    room = min(room, _NAME, max((2 * item.depth + len(one_line(item.name, 120)) for item in items), default=0))
+    rows = []
+    for item, texts in zip(items, cells, strict=True):
+        accepted = item.status == "accepted"
+        row = Text(_fitted("  " * min(item.depth, 6) + one_line(item.name, 120), room, right=False))
+        row.stylize("dim" if accepted else "")
+        looks = ("green" if accepted else "", "", "dim", _VERDICTS.get(item.verdict, ""))
+        for text, size, look in zip(texts, widths, looks, strict=True):
+            if size:
+                row.append(" " * gap + _fitted(text, size, right=False), look)
+        row.rstrip()
+        rows.append((item, row))
+        rows += [
+            (item, Text(f"{'  ' * min(item.depth, 6)}  ✗ {one_line(why, 200)}", "red")) for why in item.blocked[:3]
+        ]
+    return rows
+
+
+def _fitting(board: LiveRun, products: list[tuple[ProductProgress, Text]], room: int) -> list[Text]:
+    """The rows of products on at most `room` rows below a head that counts; of too many what is not yet accepted."""
+    from rich.text import Text
+
+    blocked = sum(bool(item.blocked) for item in board.products.values())
+    total = "{} of {} accepted".format(*board.accepted) + (f", {blocked} blocked" if blocked else "")
+    rows = [Text(f"products: {total}" if board.accepted[1] else "products", "dim")]
+    if len(products) <= room - 1:
+        return [*rows, *(row for _, row in products)]
+    urgent = sorted(
+        range(len(products)),
+        key=lambda at: (not products[at][0].blocked, products[at][0].status == "accepted", at),
+    )
+    shown = sorted(urgent[: max(0, room - 2)])
+    kept = {products[at][0].name for at in shown}
+    rows += [products[at][1] for at in shown]
+    return [*rows, Text(f"… and {len(board.products) - len(kept)} more", "dim")] if room > 1 else rows
+
+
+def _tensions(board: LiveRun, tensions: list[TensionProgress], width: int, room: int) -> list[Text]:
+    """What is disputed, on at most `room` rows: a head that counts; what changed last, what is open, the rest."""
+    from rich.text import Text
+
+    counts = Counter(one_line(tension.status, 12) for tension in tensions)
+    total = ", ".join(f"{number} {status}" for status, number in counts.most_common(4))
+    news = f" · turn {board.turn}: {board.news}" if board.news else ""
+    rows = [Text(f"tensions: {total}{news}", "dim")]
+    tensions.sort(key=lambda tension: (tension.changed != board.turn, tension.status != "open"))
+    if len(tensions) > room - 1:
+        tensions = tensions[: max(0, room - 2)]
+    gap = " " * (2 if width >= 70 else 1)
+    cells = [(one_line(item.id, 12), item.told(board.turn)) for item in tensions]
+    widths = [max((len(row[index]) for row in cells), default=0) for index in range(2)]
+    for tension, texts in zip(tensions, cells, strict=True):
+        new, settled = tension.changed == board.turn, tension.status != "open"
+        style = ("green" if settled else "yellow") if new else "dim" if settled else ""
+        fitted = [_fitted(text, size, right=False) for text, size in zip(texts, widths, strict=True)]
+        row = Text(f"{'»' if new else ' '} {gap.join(fitted)}", style)
+        rows.append(row.append(gap + one_line(tension.title, 200), "dim" if settled else ""))
+    if (left := len(board.tensions) - len(tensions)) and room > 1:
+        rows.append(Text(f"… and {left} more", "dim"))
+    return rows
+
+
+def _wrapped(text: str, width: int, most: int) -> list[str]:
+    """A text on at most `most` lines."""
+    import textwrap
+
+    return textwrap.wrap(text, width, max_lines=most, placeholder=" …", subsequent_indent="  ")
+
+
+def _flowed(parts: Sequence[str], width: int) -> list[str]:
+    """The parts with dots between them, on as few lines as they need."""
+    rows: list[str] = []
+    for part in parts:
+        if rows and len(rows[-1]) + 3 + len(part) <= width:
+            rows[-1] += f" · {part}"
+        else:
+            rows.append(part)
+    return rows
+
+
+def _table(voices: Sequence[CallProgress], now: float, width: int, heads: Sequence[str]) -> list[Text]:
+    """A head and one row for each voice. Put together by hand: rich's own table takes many times as long."""
+    from rich.text import Text
+
+    gap, cap = 2 if width >= 70 else 1, min(24, max(10, width // 6 + 3))
+    cells = [(shorten_middle(one_line(voice.label), cap), *voice.cells(now)) for voice in voices]
+    widths = [max(least, *(len(row[index]) for row in cells)) for index, least in enumerate(_LEAST)]
+    widths[1] = max(widths[1], 16 if width >= 95 else 0)
+    widths[-1] = _LEAST[-1]
+    shown = [index for index, head in enumerate(heads) if head]
+    for column in filter(shown.__contains__, _DROPPED):
+        if sum(widths[index] + gap for index in shown) - gap > width:
+            shown.remove(column)
+    widths[-1] += max(0, width - sum(widths[index] + gap for index in shown) + gap)
+    rows = [Text() for _ in range(len(voices) + 1)]
+    styles = [("dim",) * 7]
+    for voice in voices:
+        style = _STYLES[voice.state]
+        styles.append(("", style, "", "", "", "bold", style if voice.confidence is None else ""))
+    for row, texts, looks in zip(rows, (heads, *cells), styles, strict=True):
+        for index in shown:
+            row.append(_fitted(texts[index], widths[index], right=index in _NUMBERS) + " " * gap, looks[index])
+        row.rstrip()
+    return rows
+
+
+def _fitted(text: str, width: int, *, right: bool) -> str:
+    """`text` in exactly `width` columns of a terminal."""
+    from rich.cells import cell_len, set_cell_size
+
+    if text.isascii() and len(text) <= width:
+        return text.rjust(width) if right else text.ljust(width)
+    return set_cell_size(text, width) if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"

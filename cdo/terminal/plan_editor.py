@@ -1,0 +1,333 @@
+"""The person at the terminal, before a turn: the dashboard, a prompt, and a file that any editor may save.
+
+What a person does to the document of a `Review` ends in one text: typed as commands here, or saved elsewhere while
+the prompt waits. Nothing but a command of theirs overwrites what they wrote, and what is wrong with it is told with
+line and column.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from cdo.core.errors import NeedsHuman
+from cdo.core.formatting import one_line, visible
+from cdo.core.steps import InvalidReply
+
+if TYPE_CHECKING:
+    from cdo.terminal.views import RunView
+
+Parse: TypeAlias = Callable[[str], Any]
+Show: TypeAlias = Callable[[Any, int], Sequence[str]]
+Change: TypeAlias = Callable[[str, str], str]
+Write: TypeAlias = Callable[[str], None]
+
+MAX_BYTES = 1 << 20  # more than any document that can be parsed
+SETTLE = 0.2  # seconds for which a saved file must stay the same before it is read
+EDITORS = ("sensible-editor", "nano", "vim", "vi")  # where neither VISUAL nor EDITOR is set
+OWN = (
+    ("Enter", "go on with what stands here"),
+    ("edit", "open the file in your editor ($VISUAL, $EDITOR)"),
+    ("help", "show this"),
+    ("quit", "pause; `cdo resume` goes on from here"),
+)
+# What tells one save from the next: time, inode and size; None where there is no file.
+Mark: TypeAlias = tuple[int, int, int] | None
+
+
+async def review(
+    view: RunView,
+    path: Path,
+    text: str,
+    parse: Parse,
+    show: Show,
+    *,
+    write: Write,
+    change: Change | None = None,
+    commands: Sequence[tuple[str, str]] = (),
+) -> str:
+    """Put the document `text` at `path` before the person at the terminal; return the text they go on with.
+
+    `parse` reads a text or raises `InvalidReply`; `show(data, columns)` draws what was read; `write` puts a text into
+    the file (only a store writes into sessions). `change(command, text)` is the text after one of `commands` (how it
+    is written, what it does), and raises `InvalidReply`. Where the file is there already, what it holds is reviewed.
+    Raises `NeedsHuman` when the person leaves; a cancelled review leaves the terminal as it was.
+    """
+    talk = _Dialogue(path, parse, show, write, change, tuple(commands))
+    if _mark(path) is None:
+        write(text)
+    with view.suspend():
+        return await talk.held()
+
+
+@dataclass
+class _Dialogue:
+    path: Path
+    parse: Parse
+    show: Show
+    write: Write
+    change: Change | None
+    commands: tuple[tuple[str, str], ...]
+    inbox: asyncio.Queue[str | None] = field(default_factory=asyncio.Queue)  # a line; None: the file was saved
+    mark: Mark = None  # of the file when it was last read or written here
+    busy: bool = False  # an editor has the terminal
+
+    async def held(self) -> str:
+        """Show, then do what is typed or saved until the person goes on."""
+        stop, self.mark = asyncio.Event(), _mark(self.path)
+        watching = asyncio.create_task(self._watch(stop))
+        try:
+            with self._typed():
+                self._table()
+                _say(f"The plan is {self.path}: change it here, or save it in any editor.")
+                _say("Enter goes on with it, `help` shows the commands.")
+                while True:
+                    _say("plan> ", end="")
+                    said = await self.inbox.get()
+                    try:
+                        text = self._saved() if said is None else await self._command(said.strip())
+                    except InvalidReply as error:
+                        self._complain(error)
+                    else:
+                        if text is not None:
+                            return text
+        finally:
+            stop.set()
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    # -- what is typed ----------------------------------------------------------------------------
+
+    async def _command(self, line: str) -> str | None:
+        """Do what a line says; the text to go on with, or None while the person is not done."""
+        verb = line.split(None, 1)[0].lower() if line else ""
+        if verb in ("quit", "exit", "q"):
+            raise NeedsHuman(f"Paused; the plan waits in {self.path}.", "`cdo resume` goes on from there.")
+        if verb in ("help", "?"):
+            rows = [*OWN, *self.commands]
+            left = max(len(how) for how, _ in rows)
+            _say("\n".join(f"  {how:<{left}}  {what}" for how, what in rows))
+            return None
+        if verb == "edit":
+            await self._edit()
+        elif verb:
+            self._changed(line, verb)
+        if verb in ("", "go", "done"):
+            text = self._read()
+            self.parse(text)
+            return text
+        self._table()
+        return None
+
+    def _changed(self, line: str, verb: str) -> None:
+        """Let a command change the document; where nothing changes, the person's own text stays."""
+        if verb not in {how.split()[0] for how, _ in self.commands} or not self.change:
+            if verb != "go":
+                raise InvalidReply([f"There is no command `{one_line(verb, 40)}`; `help` shows what there is."])
+            return
+        before = self._read()
+        after = self.change(line, before)
+        if self.parse(after) != self.parse(before):
+            self.write(after)
+            self.mark = _mark(self.path)
+
+    async def _edit(self) -> None:
+        """Open the file in the person's editor and wait until it is closed."""
+        words = _editor(self.path)
+        if not words:
+            raise InvalidReply([f"No editor was found: set EDITOR, or open {self.path} in any editor and save it."])
+        self.busy = True
+        try:
+            # stdout may be a file that waits for the result: the editor gets the terminal.
+            with _terminal_kept(), self._deaf():
+                process = await asyncio.create_subprocess_exec(*words, stdout=sys.stderr)
+                try:
+                    code = await process.wait()
+                except asyncio.CancelledError:
+                    with contextlib.suppress(ProcessLookupError):
+                        process.terminate()
+                    await process.wait()
+                    raise
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or "its name cannot be read"
+            raise InvalidReply([f"The editor {one_line(words[0], 80)} cannot be started: {why}."]) from None
+        finally:
+            self.busy, self.mark = False, _mark(self.path)
+        if code:
+            _say(f"The editor ended with code {code}.")
+
+    @contextlib.contextmanager
+    def _typed(self) -> Iterator[None]:
+        """Put the lines of the terminal into the inbox. What was typed before the question is no answer to it."""
+        import termios
+
+        with contextlib.suppress(OSError, termios.error):
+            termios.tcflush(sys.stdin, termios.TCIFLUSH)
+        self._listen()
+        try:
+            yield
+        finally:
+            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+
+    def _listen(self) -> None:
+        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), self._line)
+
+    @contextlib.contextmanager
+    def _deaf(self) -> Iterator[None]:
+        """Leave the keyboard to another process."""
+        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        try:
+            yield
+        finally:
+            self._listen()
+
+    def _line(self) -> None:
+        """The terminal has a line, or its end."""
+        try:
+            typed = os.read(sys.stdin.fileno(), 65_536)
+        except OSError:
+            typed = b""
+        if not typed:
+            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+            _say("")
+        text = typed.decode("utf-8", "replace").removesuffix("\n")
+        for line in text.split("\n") if typed else ["quit"]:
+            self.inbox.put_nowait(line)
+
+    # -- what is saved ----------------------------------------------------------------------------
+
+    async def _watch(self, stop: asyncio.Event) -> None:
+        """Tell the inbox when somebody saves the file."""
+        try:
+            async for _ in _changes(self.path, stop):
+                if not self.busy and _mark(self.path) != self.mark and (mark := await self._settled()):
+                    self.mark = mark
+                    self.inbox.put_nowait(None)
+        except (OSError, RuntimeError) as error:
+            _say(f"\nThe file cannot be watched ({one_line(error, 200)}): press Enter once you have saved it.")
+
+    async def _settled(self) -> Mark:
+        """The file's mark, once it stays the same: editors write in more than one step. None while one edits here."""
+        before: Mark = None
+        while (mark := _mark(self.path)) != before or mark is None:
+            before = mark
+            await asyncio.sleep(SETTLE)
+            if self.busy:
+                return None
+        return None if mark == self.mark else mark
+
+    def _saved(self) -> str:
+        """The text that somebody saved, shown as it was read."""
+        _say(f"\n{self.path.name} was saved.")
+        text = self._read()
+        try:
+            _say("\n".join(["", *self.show(self.parse(text), _columns()), ""]))
+        except InvalidReply:
+            _say("It cannot be used yet:")
+            raise
+        _say("Going on with it.")
+        return text
+
+    # -- what is shown ----------------------------------------------------------------------------
+
+    def _read(self) -> str:
+        """The file's text as it is now; raise `InvalidReply` where there is none to be read."""
+        try:
+            with self.path.open("rb") as file:
+                data = file.read(MAX_BYTES + 1)
+            if len(data) > MAX_BYTES:
+                raise InvalidReply([f"{self.path} has more than {MAX_BYTES} bytes."])
+            return data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            before = data[: error.start].split(b"\n")
+            where = f"line {len(before)}, column {len(before[-1].decode('utf-8', 'replace')) + 1}"
+            raise InvalidReply([f"{where}: this is not UTF-8 text."]) from None
+        except OSError as error:
+            raise InvalidReply([f"{self.path} cannot be read: {error.strerror}."]) from None
+
+    def _table(self) -> None:
+        """Draw the document as it is now; say what is wrong where it cannot be."""
+        try:
+            _say("\n".join(["", *self.show(self.parse(self._read()), _columns()), ""]))
+        except InvalidReply as error:
+            self._complain(error)
+
+    def _complain(self, error: InvalidReply) -> None:
+        for problem in error.problems:
+            _say(f"  {visible(problem)}")
+
+
+def _mark(path: Path) -> Mark:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size
+
+
+async def _changes(path: Path, stop: asyncio.Event) -> AsyncIterator[None]:
+    """Something may have happened to the file: at once where the system tells, else within a second."""
+    from watchfiles import awatch
+
+    # The folder, not the file: editors put a new file in the place of the old one.
+    async for _ in awatch(
+        path.parent,
+        watch_filter=lambda _, name: Path(name).name == path.name,
+        stop_event=stop,
+        recursive=False,
+        rust_timeout=1000,
+        yield_on_timeout=True,
+        debounce=200,
+    ):
+        yield
+
+
+def _editor(path: Path) -> list[str]:
+    """The command that opens `path` in the person's editor; [] where there is none."""
+    import shlex
+    import shutil
+
+    words = [found for name in EDITORS if (found := shutil.which(name))][:1]
+    if chosen := os.environ.get("VISUAL") or os.environ.get("EDITOR"):
+        try:
+            words = shlex.split(chosen)
+        except ValueError:  # a quote that is not closed
+            words = [chosen]
+    return [*words, str(path.absolute())] if words else []
+
+
+@contextlib.contextmanager
+def _terminal_kept() -> Iterator[None]:
+    """Give the terminal back its modes: an editor may die without doing so."""
+    import termios
+
+    try:
+        modes = termios.tcgetattr(sys.stdin)
+    except (termios.error, OSError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        with contextlib.suppress(termios.error, OSError):
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, modes)
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
+
+
+def _say(text: str, end: str = "\n") -> None:
+    """Print to the person; a terminal that is gone must not end a run."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(visible(text) + end)
+        sys.stderr.flush()

@@ -1,0 +1,345 @@
+"""What a person sees of a run: progress on stderr while it goes on, the result's text at its end.
+
+`line` and `summary` put it into words, a view puts those and the drawing of the board on a stream. Nothing here
+decides anything. What a model, a provider or a file name says passes `visible` first.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Protocol, TextIO, TypeAlias
+
+from cdo.core.events import Event
+from cdo.core.formatting import columns, one_line, paid, pluralise, visible
+from cdo.core.mission_names import came
+from cdo.terminal.live_screen import frame
+from cdo.terminal.run_state import CallState, LiveRun, asking
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+    from rich.text import Text
+
+Clock: TypeAlias = Callable[[], float]
+
+# -- words ----------------------------------------------------------------------------------------
+
+
+def line(event: Event, board: LiveRun) -> str:
+    """One event in one line; `board` is the `LiveRun` after it."""
+    data, voice = event.data, board.voices.get(event.name)
+    head = f"  {one_line(event.name):<{max((len(name) for name in board.voices), default=0)}}"
+    match event.kind:
+        case "run":
+            what = f"{'resumed ' if board.resumed else ''}session {event.name}: {data['preset']}"
+            why = f" ({data['why']})" if data.get("why") else ""
+            rest = (", ".join(data.get("models") or ()), str(data.get("path") or ""))
+            return one_line(" · ".join((what + why, *filter(None, rest))))
+        case "batch":
+            labels = [board.voices[name].label for name, _ in data["calls"]]
+            return one_line(board.title if labels == [board.title] else f"{board.title}: {', '.join(labels)}")
+        case "call":
+            again = f", attempt {data['attempt']}" if data["attempt"] > 1 else ""
+            return f"{head}  asking {one_line(data['model'])}{again}"
+        case "reply" if voice:
+            state, took, tokens, cost, confidence, text = voice.cells(0.0)
+            how = "" if voice.state is CallState.DONE else state
+            took, tokens = f"{took:>6}" if took else "", f"{tokens:>6} tok" if tokens else ""
+            cost = f"{cost:>7}" if cost else ""
+            news = board.news if voice.kind == "synthesis" else ""
+            return columns(head, f"{confidence:4}", how, took, tokens, cost, news, one_line(text, 100))
+        case "retry":
+            return f"{head}  {one_line(data['fault'])}: {one_line(data['message'])}; again in {data['wait']:.1f} s"
+        case "invalid":
+            return f"{head}  invalid reply: {one_line(' '.join(data['problems']))}"
+        case "missing":
+            how = " (from record)" if data.get("how") else ""
+            return f"{head}  missing{how}: {one_line(data['reason'])}"
+        case "stale":
+            kept = f"; kept as edited: {_files(data['kept'])}" if data["kept"] else ""
+            return f"stale: {_files(data['superseded'])} moved to superseded/{one_line(data['place'])}{kept}"
+        case "dashboard":
+            return "\n".join(visible(row) for row in data["lines"])
+        case "tool":
+            return f"{head}  looks: {one_line(data['tool'])} {one_line(data['arguments'], 100)}"
+        case "review":
+            return one_line(f"a plan waits for its person: {data['path']}")
+        case "round":
+            why = "; ".join(f"{one_line(item['product'], 60)}: {', '.join(item['by'])}" for item in data["blocked"])
+            ends = f"; {one_line(data['halt'])}: {one_line(data['why'])}" if data["halt"] else ""
+            return one_line(f"round {data['round']} ends: {came(data)}{f' ({why})' if why else ''}{ends}")
+        case "pause":
+            return f"question: {asking(data)}"
+    return one_line(data.get("text", ""))
+
+
+def _files(names: Sequence[str]) -> str:
+    return ", ".join(f"{one_line(name)}.md" for name in names)
+
+
+class RunResult(Protocol):
+    """How a run ended. `path` is the session's directory; `decision` is "" where there is no FINAL.md."""
+
+    @property
+    def path(self) -> PurePath | str: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def why(self) -> str: ...
+    @property
+    def decision(self) -> str: ...
+    @property
+    def confidence(self) -> float | None: ...
+    @property
+    def turns(self) -> int: ...
+    @property
+    def unit(self) -> str: ...
+    @property
+    def unaccepted(self) -> Sequence[str]: ...
+    @property
+    def calls(self) -> int: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def cost(self) -> float | None: ...
+    @property
+    def missing_voices(self) -> Sequence[str]: ...
+    @property
+    def flags(self) -> Sequence[str]: ...
+
+
+def summary(result: RunResult) -> str:
+    """What stdout says at the end: the decision, how sure it is, what it took, what is missing, and where."""
+    # One truth for the words; imported here because a view must not load what reads replies.
+    from cdo.session.artifact import confidence_word
+
+    sure, decision, path = result.confidence, visible(result.decision).strip(), PurePath(result.path)
+    amounts = ((result.turns, result.unit), (result.calls, "call"), (result.tokens, "token"))
+    stated = f"{sure:.2f} ({confidence_word(sure)}, uncalibrated)" if sure is not None else "none"
+    rows = [
+        *([("Confidence", stated)] if result.unit == "turn" else []),
+        ("Status", f"{one_line(result.status)}: {one_line(result.why)}".removesuffix(": ")),
+        ("Cost", paid(result.cost, ", ".join(pluralise(*amount) for amount in amounts))),
+        *(("Missing", one_line(name)) for name in (*result.missing_voices, *result.unaccepted)),
+        *(("Note", one_line(flag)) for flag in result.flags),
+        ("FINAL.md", visible(str(path / "FINAL.md"))) if decision else ("Session", visible(str(path))),
+    ]
+    return "\n".join([*([decision, ""] if decision else []), *(f"{name:<12}{text}" for name, text in rows)])
+
+
+# -- views ----------------------------------------------------------------------------------------
+
+_PROBLEMS = frozenset({"missing", "stale", "note"})
+_LINES = _PROBLEMS | {"run", "dashboard", "batch", "reply", "retry", "round", "pause"}
+_ASKED = frozenset({"pause", "review"})
+_ENDLESS = 100_000  # rows of what is printed once and may scroll
+# A broken stream must not end a run that is being paid for.
+_BROKEN = (OSError, ValueError)
+
+
+class RunView(Protocol):
+    """What the shell hands events to. `suspend` keeps the terminal free while a person is asked."""
+
+    def __call__(self, event: Event) -> None: ...
+    def close(self) -> None: ...
+    def suspend(self) -> AbstractContextManager[None]: ...
+
+
+class PlainView:
+    """One line an event, for logs, pipes and simple terminals; nothing for progress."""
+
+    def __init__(
+        self,
+        stream: TextIO,
+        *,
+        quiet: bool = False,
+        verbose: bool = False,
+        watching: bool = False,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self.board = LiveRun()
+        self._stream, self._clock = stream, clock
+        self._told = _PROBLEMS if quiet else _LINES | {"call", "invalid", "tool"} if verbose else _LINES
+        self._told |= _ASKED if watching else frozenset()
+        self._harmless = () if watching else _BROKEN
+
+    def __call__(self, event: Event) -> None:
+        self.tell([(self._clock(), event)])
+
+    def tell(self, events: Iterable[tuple[float, Event]]) -> None:
+        """Take in what happened, each event at its time, and print its line.
+
+        Only who is `watching` is told of a broken stream (`OSError`): nothing that is paid for ends with it.
+        """
+        for now, event in events:
+            if event.kind == "progress":
+                continue
+            self.board = self.board.apply(event, now)
+            if event.kind in self._told:
+                with suppress(*self._harmless):
+                    self._stream.write(line(event, self.board) + "\n")
+                    self._stream.flush()
+
+    def mark(self, status: str) -> None:
+        """Take in that nobody goes on with the run, as is known from elsewhere."""
+        self.board = self.board.left(status)
+
+    def close(self) -> None:
+        """Nothing to restore."""
+
+    def suspend(self) -> AbstractContextManager[None]:
+        """Nothing to put away."""
+        return nullcontext()
+
+
+class LiveView:
+    """The turn under way as a table redrawn in place; finished turns and problems scroll up above it.
+
+    A thread of rich's redraws at its own pace, however many events come. It reads `board` once a frame, and
+    boards never change: no lock is needed. A view that is only `watching` has no such thread: it draws when it is
+    told something, and shows what the person at the run is asked.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO,
+        *,
+        verbose: bool = False,
+        watching: bool = False,
+        clock: Clock = time.monotonic,
+        console: Console | None = None,
+    ) -> None:
+        from rich.console import Console
+
+        self.board = LiveRun()
+        self._stream, self._clock, self._watching = stream, clock, watching
+        self._told = _PROBLEMS | {"run"} | ({"retry", "invalid", "tool"} if verbose else set())
+        self._told |= _ASKED if watching else frozenset()
+        plain = bool(os.environ.get("NO_COLOR"))
+        self._console = console or Console(file=stream, force_terminal=True, force_interactive=True, no_color=plain)
+        self._live: Live | None = None
+        self._suspended = self._folded = self._drawn = False
+
+    def __call__(self, event: Event) -> None:
+        self.tell([(self._clock(), event)])
+
+    def tell(self, events: Iterable[tuple[float, Event]]) -> None:
+        """Take in what happened, each event at its time, and show it at once; nothing new draws the time."""
+        said, begun = [], False
+        for now, event in events:
+            before, self.board = self.board, self.board.apply(event, now)
+            begun = begun or event.kind in ("batch", "call")
+            if len(self.board.finished) > len(before.finished):
+                said.append(self._text(self.board.finished[-1], wrap=False))
+            if event.kind == "dashboard":
+                said.append(self._text(line(event, self.board), "dim"))
+            if event.kind in self._told:
+                said.append(
+                    self._text(one_line(line(event, self.board)), "yellow" if event.kind in _PROBLEMS else "")
+                )
+        self._say(*said)
+        if begun and not (self.board.over or self._live or self._suspended):
+            self._start()
+        elif self._watching and not said:
+            self._redraw()
+
+    def mark(self, status: str) -> None:
+        """Take in that nobody goes on with the run, as is known from elsewhere, and show it."""
+        self.board = self.board.left(status)
+        if not self._live and self.board.title:
+            self._start()
+        self._redraw()
+
+    def close(self) -> None:
+        """Leave the last state on the screen and restore the terminal."""
+        if self.board.settled and (self._live or not self._drawn):
+            if self.board.title:
+                self._say(self._text(self.board.outcome(), wrap=False))
+            self._folded = True
+        if not self._drawn and self.board.title:
+            with suppress(*_BROKEN):
+                self._console.print(self._frame(_ENDLESS))
+        self._drawn = True
+        self._stop()
+
+    @contextmanager
+    def suspend(self) -> Iterator[None]:
+        """Leave the frame on the screen and draw nothing more until the person has answered."""
+        self._suspended = True
+        self._stop()
+        try:
+            yield
+        finally:
+            self._suspended = False
+
+    def _start(self) -> None:
+        from rich.live import Live
+
+        # stdout may be a pipe that waits for the result: it is never redirected.
+        own = self._stream is sys.stderr
+        self._drawn = True
+        self._live = Live(
+            console=self._console,
+            get_renderable=self._frame,
+            auto_refresh=not self._watching,
+            refresh_per_second=8,
+            redirect_stdout=False,
+            redirect_stderr=own,
+        )
+        with suppress(*_BROKEN):
+            self._live.start()
+
+    def _stop(self) -> None:
+        live, self._live = self._live, None
+        if live:
+            with suppress(*_BROKEN):
+                live.stop()
+
+    def _redraw(self) -> None:
+        if self._live:
+            with suppress(*_BROKEN):
+                self._live.refresh()
+
+    def _text(self, text: str, style: str = "", *, wrap: bool = True) -> Text:
+        from rich.text import Text
+
+        text = text if self._console.width >= 60 else one_line(text)
+        return Text(text, style, no_wrap=not wrap, overflow="fold" if wrap else "ellipsis")
+
+    def _say(self, *texts: Text) -> None:
+        """Print above the live region, which is drawn once for all of them."""
+        from rich.console import Group
+
+        if texts:
+            with suppress(*_BROKEN):
+                self._console.print(Group(*texts))
+
+    def _frame(self, room: int = 0) -> RenderableType:
+        """The frame for the terminal as it is now, or for `room` rows."""
+        width, height = self._console.size
+        return frame(self.board, self._clock(), width, room or height, folded=self._folded)
+
+
+def make_view(
+    stream: TextIO,
+    *,
+    quiet: bool,
+    verbose: bool,
+    json: bool,
+    watching: bool = False,
+    clock: Clock = time.monotonic,
+) -> PlainView | LiveView:
+    """The view for `stream`: live at a capable terminal, plain lines elsewhere.
+
+    `json` changes nothing: it speaks of stdout, and a person who pipes that may still watch. `watching` is for who
+    follows a run of another process; `clock` tells the time of its events.
+    """
+    capable = os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
+    if quiet or not capable or not stream.isatty():
+        return PlainView(stream, quiet=quiet, verbose=verbose, watching=watching, clock=clock)
+    return LiveView(stream, verbose=verbose, watching=watching, clock=clock)

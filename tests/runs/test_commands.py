@@ -1,0 +1,343 @@
+"""The commands around a run, from outside: show, final, doctor, models, content, completion."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cdo.cli.session_commands import dumps
+from cdo.content.library import FOLDERS, SUFFIXES, Library
+from cdo.providers import models
+from cdo.session.records import read_session
+from tests.conftest import Desk, explained
+from tests.support.answers import Answer, RequestInfo
+from tests.support.harness import KEY, ROOT
+from tests.support.provider import Provider
+
+# -- show, final ----------------------------------------------------------------------------------------------
+
+
+def flaky(info: RequestInfo) -> Answer | None:
+    """The critic's first reply is not one."""
+    return Answer("I had rather not use your format.") if (info.call, info.attempt) == ("t1-critic", 1) else None
+
+
+def test_show_gives_the_overview_the_files_and_every_exchange(cdo: Desk, provider: Provider) -> None:
+    provider.script = flaky
+    cdo("quick", "--session", "a", "-q", "Why is the sky blue?").ok()
+    folder = cdo.session()
+    newest, named, by_path, overview, critic, with_suffix, final, lower, problem, calls, last = cdo.several(
+        ["show"], ["show", "a"], ["show", "tmp/cdo-a"], ["show", "cdo-a", "--json"], ["show", "a", "t1-critic"],
+        ["show", "a", "t1-critic.md"], ["show", "a", "FINAL"], ["show", "a", "final"], ["show", "a", "00-input"],
+        ["show", "a", "t1-critic", "--json"], ["show", "a", "FINAL", "--json"],
+    )  # fmt: skip
+    assert newest.ok().out == named.ok().out == by_path.ok().out
+    lines = named.out.splitlines()
+    head = dict(line.split(None, 1) for line in lines[: lines.index("")])
+    assert " ".join(head) == (
+        "session: path: created: preset: models: calls: tokens: cost: status: confidence: problem:"
+    )
+    assert (head["session:"], head["calls:"], head["problem:"]) == ("a", "5", "Why is the sky blue?")
+    table = [line.split() for line in lines[lines.index("") + 1 :]]
+    assert table[0] == ["call", "attempts", "model", "seconds", "tokens", "cost"]
+    assert {row[0]: row[1] for row in table[1:]} == {
+        "t1-pragmatist": "1", "t1-critic": "2", "t1-synthesis": "1", "final": "1",
+    }  # fmt: skip
+
+    shown = overview.ok().json
+    assert shown["calls"] == sum(row["attempts"] for row in shown["ledger"]) == 5
+    assert shown["tokens"] == sum(row["tokens"] for row in shown["ledger"])
+    assert shown["cost"] == pytest.approx(sum(row["cost"] for row in shown["ledger"]))
+
+    assert critic.ok().out == with_suffix.ok().out == (folder / "t1-critic.md").read_text()
+    assert final.ok().out == lower.ok().out == (folder / "FINAL.md").read_text()
+    assert problem.ok().out == "Why is the sky blue?\n"
+
+    first, second = calls.ok().json  # every attempt, with the whole prompt as it was sent
+    for record, info in zip((first, second), provider.named("t1-critic"), strict=True):
+        assert record["kind"] == "exchange"
+        assert [m["text"] for m in record["request"]["messages"]] == [m["content"] for m in info.body["messages"]]
+        assert [m["role"] for m in record["request"]["messages"]] == [m["role"] for m in info.body["messages"]]
+        assert "Why is the sky blue?" in json.dumps(record["request"])
+        assert {"usage", "cost", "started", "seconds", "model", "attempt"} <= set(record)
+    assert first["response"]["text"] == "I had rather not use your format."
+    assert (first["attempt"], second["attempt"]) == (1, 2)
+    assert second["response"]["text"].startswith("---\nposition: ")
+    assert [record["call"] for record in last.ok().json] == ["final"]
+
+
+def test_show_and_final_say_what_is_not_there(finished: Desk) -> None:
+    runs = finished.several(
+        ["show", "b"], ["final", "b"], ["show", "a", "t9-critic"], ["show", "a", "../../secret"], ["show", "a", ".x"],
+        ["show", "a", "t9-critic", "--json"], ["show", "a", "session"], ["show", "*"],
+    )  # fmt: skip
+    for done, code, word in zip(
+        runs,
+        (8, 8, 2, 2, 2, 2, 2, 2),
+        ("tmp/cdo-b", "tmp/cdo-b", "t9-critic.md", "secret.md", ".x.md", "t9-critic", "session.md", "`*` cannot be"),
+        strict=True,
+    ):
+        explained(done, code, word)
+        assert done.out == ""
+    assert "`cdo show a`" in runs[2].err
+
+
+def test_final_prints_the_newest_or_the_named_one(finished: Desk) -> None:
+    newest, named, by_path = finished.several(["final"], ["final", "a"], ["final", "tmp/cdo-a/"])
+    assert newest.ok().out == named.ok().out == by_path.ok().out
+    assert newest.out == (finished.session() / "FINAL.md").read_text()
+    assert newest.err == ""
+    for section in ("Decision", "Confidence", "Key Tensions", "Minority Reports", "Action Items"):
+        assert f"\n## {section}\n" in newest.out
+
+
+def test_looking_changes_nothing(finished: Desk) -> None:
+    def state() -> dict[str, tuple[int, bytes]]:
+        files = sorted(finished.path.rglob("*"))
+        return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in files if path.is_file()}
+
+    before = state()
+    for done in finished.several(["list"], ["show"], ["final"], ["show", "a", "final", "--json"], ["list", "--json"]):
+        done.ok()
+    assert state() == before
+    assert len(read_session(finished.session())) > 9
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("é漢🦆", "é漢🦆"),
+        ("\x1b[0m\x7f\x9b\u202e\u2066", "\\u001b[0m\\u007f\\u009b\\u202e\\u2066"),
+        ("\ud800\U000e0041", "\\ud800\\udb40\\udc41"),
+        ("a\nb\u2028", "a\\nb\\u2028"),
+    ],
+)
+def test_json_is_readable_and_harmless(value: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert dumps([value]) == f'[\n  "{text}"\n]'
+    assert json.loads(dumps([value])) == [value]
+
+
+# -- doctor and models ----------------------------------------------------------------------------------------
+
+
+def default(prefix: str) -> str:
+    """A provider's default model, as the table has it."""
+    return models.table(Library((("packaged", ROOT),)))[prefix].model
+
+
+def test_doctor_says_what_would_be_used_and_why(cdo: Desk, provider: Provider) -> None:
+    """What it says is what a run then uses."""
+    local, here = cdo.having(OPENAI_BASE_URL="", OPENAI_API_KEY=""), provider.url.removeprefix("http://")
+    nobody = local.having(OLLAMA_HOST="127.0.0.1:9")
+    cdo.write("set/config.yaml", "model: openai/from-file\n")
+    cases = [
+        (cdo, f"openai/{default('openai')}", "OPENAI_API_KEY is set"),
+        (local.having(OLLAMA_HOST=here), "ollama/bench:latest", "Ollama is running"),
+        (nobody.having(GROQ_API_KEY=KEY), f"groq/{default('groq')}", "GROQ_API_KEY is set"),
+        (local.having(OLLAMA_HOST=here, TESTS_HIDE="xllamacpp"), "ollama/bench:latest", "Ollama is running"),
+        (cdo.having(CDO_MODEL="openai/a,openai/b"), "openai/a, openai/b", "from CDO_MODEL"),
+        (cdo.having(CDO_CONFIG_DIR=str(cdo.path / "set")), "openai/from-file", "set/config.yaml"),
+    ]
+    for desk, model, why in cases:
+        told, asked = desk.several(["doctor", "--json"], ["think", "Why?", "--dry-run", "--json"])
+        assert told.ok().json["model"].startswith(f"{model} ("), told.out
+        assert why in told.json["model"]
+        assert ", ".join(asked.ok().json["models"]) == model
+        assert told.err == ""
+        assert KEY not in told.out
+    plain, bad = cdo.several(["doctor"], ["doctor", "--json"], env={"CDO_MODEL": "claude", "CDO_BUGDET": "1"})
+    assert (plain.code, bad.code) == (4, 4)
+    assert bad.json["model"].startswith("none: The command-line agent `claude` needs the program `claude`")
+    assert list(bad.json) == [
+        "cdo", "python", "model", "keys set", "addresses", "embedded model", "litellm", "git", "check", "content",
+        "settings", "not settings", "sessions",
+    ]  # fmt: skip
+    assert bad.json["settings"] == "CDO_MODEL, CDO_REVIEW"
+    assert bad.json["not settings"] == "CDO_BUGDET"
+    assert [line.partition(":")[0] for line in plain.out.splitlines()] == list(bad.json)
+    assert "keys set:       OPENAI_API_KEY\n" in plain.out
+    assert f"OPENAI_BASE_URL ({here})" in plain.out
+    assert str(ROOT) in plain.out
+    assert "sessions:       tmp (writable)" in plain.out
+    assert re.search(r"check: +(held by (bubblewrap|namespaces|landlock)|no sandbox works here: --check)", plain.out)
+    hidden = nobody.having(OPENAI_BASE_URL="https://me:hunter2@example.invalid/v1?key=hunter2")("doctor").out
+    assert "OPENAI_BASE_URL (example.invalid)" in hidden
+    assert "hunter2" not in hidden
+    cdo.write("afile", "")
+    assert "afile is not a folder" in nobody.having(CDO_OUT="afile/deep")("doctor").out
+    assert [info.path for info in provider.requests if info.is_call] == []
+
+
+def test_doctor_shows_whose_table_says_where_keys_go(bare: Desk) -> None:
+    text = (ROOT / "dispatch/providers.yaml").read_text().replace("https://api.openai.com", "https://evil.example")
+    desk = bare.having(OPENAI_API_KEY=KEY)
+    assert desk("doctor", "--json").ok().json["addresses"] == "as shipped"
+    theirs = bare.write(".cdo/dispatch/providers.yaml", text)
+    told, listed, ran = desk.several(["doctor", "--json"], ["models"], ["think", "Why?", "--dry-run"])
+    assert told.code == listed.code == ran.code == 4
+    for answer in (told.json["addresses"], told.json["model"], listed.err, ran.err):
+        assert "not trusted" in answer and str(theirs) in " ".join(answer.split())
+    assert told.json["keys set"] == "not known without the table of providers"
+    desk("think", "Why?", "--dry-run", "--trust").ok()
+    trusted = desk("doctor", "--json").ok().json
+    assert trusted["addresses"] == f"{theirs} (this project's table, trusted)"
+    assert (trusted["keys set"], trusted["model"].split()[0]) == ("OPENAI_API_KEY", f"openai/{default('openai')}")
+    theirs.write_text(text + "# changed\n")
+    assert "not trusted" in desk("doctor", "--json").json["addresses"]
+    theirs.unlink()
+    mine = bare.write("user/dispatch/providers.yaml", text)
+    own = desk.having(CDO_CONFIG_DIR=str(bare.path / "user"))("doctor", "--json").ok().json
+    assert own["addresses"] == f"{mine} (your table)"
+
+
+def test_no_key_goes_where_a_project_says_unless_it_is_trusted(cdo: Desk, provider: Provider) -> None:
+    text = (ROOT / "dispatch/providers.yaml").read_text().replace("https://api.openai.com", provider.url)
+    theirs = cdo.write(".cdo/dispatch/providers.yaml", text)
+    desk = cdo.having(OPENAI_BASE_URL="")
+    for args in (["quick", "Why?"], ["quick", "-m", "openai/gpt-4.1", "Why?"], ["lev-exec,quick", "Why?"]):
+        explained(desk(*args), 4, "not trusted to say where your keys are sent", str(theirs), "--trust")
+    assert provider.requests == []
+    desk("quick", "--trust", "Why?").ok()
+    assert provider.requests
+
+
+def test_models_lists_providers_and_what_is_set_up(bare: Desk) -> None:
+    text, rows = bare.having(GROQ_API_KEY=KEY).several(["models"], ["models", "--json"])
+    states = {row["prefix"]: row for row in rows.ok().json}
+    assert list(states)[:2] == ["anthropic", "openai"]
+    assert states["groq"] == {
+        "prefix": "groq", "route": "direct", "default": default("groq"), "state": "GROQ_API_KEY is set",
+    }  # fmt: skip
+    assert states["openai"]["state"] == "set OPENAI_API_KEY"
+    assert states["anthropic"]["route"] == "litellm"
+    assert states["ollama"]["state"] == "no key needed"
+    assert states["local"]["route"] == "embedded"
+    assert KEY not in text.out + rows.out
+    assert [line.split()[0] for line in text.ok().out.splitlines()[: len(states)]] == list(states)
+    assert "Name models with -m." in text.out
+
+
+# -- content --------------------------------------------------------------------------------------------------
+
+
+def test_content_is_listed_found_and_overridden(cdo: Desk) -> None:
+    names = sorted(
+        str(path.relative_to(ROOT).with_suffix(""))
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in SUFFIXES
+    )
+    everything, text, presets, think, full, role, shown = cdo.several(
+        ["content", "list", "--json"], ["content", "list"], ["content", "list", "presets/"],
+        ["content", "path", "think"],
+        ["content", "path", "presets/think"], ["content", "path", "critic.md"], ["content", "show", "critic"],
+    )  # fmt: skip
+    rows = everything.ok().json
+    assert sorted(row["name"] for row in rows) == names
+    assert {row["source"] for row in rows} == {"packaged"}
+    assert all(Path(row["path"]).is_file() for row in rows)
+    assert [line.split() for line in text.ok().out.splitlines()] == [[row["name"], "packaged"] for row in rows]
+    assert [line.split()[0] for line in presets.ok().out.splitlines()] == [
+        "presets/debug", "presets/deep", "presets/full", "presets/quick", "presets/think",
+    ]  # fmt: skip
+    assert think.ok().out == full.ok().out == f"{ROOT}/presets/think.yaml\n"
+    assert role.ok().out == f"{ROOT}/templates/roles/critic.md\n"
+    assert shown.ok().out == (ROOT / "templates/roles/critic.md").read_text()
+
+    # An override in .cdo wins, also from a subfolder; a new preset is a new word; the user's folder comes second.
+    preset = (ROOT / "presets/think.yaml").read_text()
+    mine = cdo.write(".cdo/presets/think.yaml", preset.replace("start: 3", "start: 4"))
+    cdo.write(".cdo/presets/mine.yaml", preset.replace("start: 3", "start: 2"))
+    cdo.write("user/presets/think.yaml", preset.replace("start: 3", "start: 2"))
+    cdo.write("user/presets/quick.yaml", preset.replace("start: 3", "start: 4"))
+    cdo.write(".cdo/templates/roles/full.md", (ROOT / "templates/roles/critic.md").read_text())
+    (cdo.path / "sub/deep").mkdir(parents=True)
+    desk = cdo.having(CDO_CONFIG_DIR=str(cdo.path / "user"))
+    assert desk("content", "path", "think", cwd="sub/deep").ok().out == f"{mine}\n"
+    first, second, own, path, unclear, clear = desk.several(
+        ["think", "--dry-run", "--json", "x"], ["quick", "--dry-run", "--json", "x"],
+        ["mine", "--dry-run", "--json", "x"],
+        ["content", "list", "presets"], ["content", "path", "full"], ["content", "path", "presets/full"],
+    )  # fmt: skip
+    assert len(first.ok().json["roles"]) == 4
+    assert len(second.ok().json["roles"]) == 4
+    assert (own.ok().json["preset"], len(own.json["roles"])) == ("mine", 2)
+    assert dict(line.split() for line in path.ok().out.splitlines()) == {
+        "presets/debug": "packaged", "presets/deep": "packaged", "presets/full": "packaged",
+        "presets/mine": "project", "presets/quick": "user",
+        "presets/think": "project",
+    }  # fmt: skip
+    explained(unclear, 4, "`full` could be presets/full or templates/roles/full", "full name")
+    assert clear.ok().out == f"{ROOT}/presets/full.yaml\n"
+
+
+def test_content_that_is_not_there_or_wrong_is_explained(cdo: Desk) -> None:
+    preset = (ROOT / "presets/think.yaml").read_text()
+    cdo.write(".cdo/presets/typo.yaml", preset.replace("about:", "abuot:"))
+    cdo.write(".cdo/presets/broken.yaml", preset.replace("width: [2, 4]", "width: [2, 4"))
+    cdo.write(".cdo/presets/nobody.yaml", preset.replace("critic", "crtic"))
+    cdo.write(".cdo/presets/wide.yaml", preset.replace("[2, 4]", "[4, 2]"))
+    (cdo.path / ".cdo/presets/latin.yaml").write_bytes(b"about: caf\xe9 \x1b[31m\n")
+    runs = cdo.several(
+        ["content", "path", "nope"], ["content", "show", "presets/thnk"], ["content", "list", "nope"],
+        ["content", "path", "/etc/passwd"], ["typo", "x"], ["broken", "x"], ["nobody", "x"], ["wide", "x"],
+        ["latin", "x"],
+    )  # fmt: skip
+    expected = [
+        (4, ["no content file called nope"]), (4, ["Did you mean presets/think"]),
+        (2, ["folder called nope", "presets"]),
+        (4, ["/etc/passwd"]), (4, [".cdo/presets/typo.yaml", "`abuot` is not a key", "about"]),
+        (4, [".cdo/presets/broken.yaml", "line "]), (4, [".cdo/presets/nobody.yaml", "`roles`", "crtic", "critic"]),
+        (4, [".cdo/presets/wide.yaml", "`width`", "must not be above"]), (4, [".cdo/presets/latin.yaml"]),
+    ]  # fmt: skip
+    for done, (code, words) in zip(runs, expected, strict=True):
+        explained(done, code, *words)
+    assert "\x1b" not in cdo("content", "show", "latin").ok().out
+    assert cdo.sessions() == []
+
+
+# -- completion -----------------------------------------------------------------------------------------------
+
+
+def test_completion_scripts_are_valid_and_complete(cdo: Desk) -> None:
+    bash, zsh, fish = cdo.several(["completion", "bash"], ["completion", "zsh"], ["completion", "fish"])
+    for done, shell in ((bash, "bash"), (zsh, "zsh"), (fish, "fish")):
+        assert f"_CDO_COMPLETE={shell}_complete" in done.ok().out
+        assert done.err == ""
+        if shutil.which(shell):
+            check = subprocess.run([shell, "-n"], input=done.out, capture_output=True, text=True, check=True)
+            assert check.stderr == ""
+    used = subprocess.run(
+        ["bash", "-c", 'eval "$(cat)"; complete -p cdo'], input=bash.out, capture_output=True, text=True, check=True
+    )
+    assert used.stdout.endswith("-F _cdo_completion cdo\n")
+
+    cdo("quick", "-q", "--session", "mine", "Why?").ok()
+    lines = [
+        "cdo sh",
+        "cdo ",
+        "cdo d",
+        "cdo think --mo",
+        "cdo --dry",
+        "cdo show m",
+        "cdo resume m",
+        "cdo content ",
+        "cdo completion z",
+    ]
+    wanted = ["show", "list", "deep", "--model", "", "mine", "mine", "path", "zsh"]
+    runs = [
+        cdo(env={"_CDO_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)})
+        for line in lines
+    ]
+    found = [[item.partition(",")[2] for item in done.ok().out.split()] for done in runs]
+    for line, word, items in zip(lines, wanted, found, strict=True):
+        assert not word or word in items, line
+    assert {"think", "adaptive", "list", "run"} <= set(found[1])
+    assert {"hitl", "exec", "parliament", "skills"} <= set(found[1])
+    assert set(found[2]) == {"debug", "deep", "diff", "doctor"}
+    assert found[5] == found[6] == ["mine"]

@@ -1,0 +1,218 @@
+"""The repository as evidence, as real processes: a look around, tools, citations that code checks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from tests.conftest import A, Desk
+from tests.support.answers import Answer, RequestInfo, agent_text
+from tests.support.harness import exchanges, tree
+from tests.support.provider import Provider, ToolCall
+
+Script = Callable[[RequestInfo], Answer | None]
+
+
+@pytest.fixture
+def checkout(cdo: Desk) -> Desk:
+    """A desk in a small repository."""
+    cdo.write("src/queue.py", "import heapq\n\n\ndef push(item):\n    heapq.heappush(HEAP, item)\n")
+    cdo.write("README.md", "# Queue\n\nA queue of jobs.\n")
+    cdo.write(".gitignore", "tmp/\n")
+    for words in (
+        ["init", "-q"],
+        ["add", "."],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "Begin"],
+    ):
+        subprocess.run(
+            ["git", *words], cwd=cdo.path, check=True, env={"PATH": "/usr/bin:/bin", "HOME": str(cdo.path)}
+        )
+    return cdo
+
+
+def wish(name: str, **arguments: object) -> ToolCall:
+    return ToolCall(f"id-{name}", name, json.dumps(arguments))
+
+
+def looking(*rounds: list[ToolCall]) -> Script:
+    """A model whose voices use tools so often before they answer."""
+
+    def script(info: RequestInfo) -> Answer | None:
+        used = sum(message["role"] == "tool" for message in info.body["messages"])
+        answered = sum(bool(message.get("tool_calls")) for message in info.body["messages"])
+        if info.kind == "agent" and info.body.get("tools") and answered < len(rounds):
+            return Answer(tool_calls=tuple(rounds[answered]))
+        return Answer(agent_text(f"After {used} looks: stage it.")) if info.kind == "agent" else None
+
+    return script
+
+
+# -- looking around --------------------------------------------------------------------------------
+
+
+def test_a_checkout_is_looked_at_without_being_asked(checkout: Desk, provider: Provider) -> None:
+    checkout("think", "--turns", "1", *A, "How does the queue push a job?").ok()
+    text = (checkout.session() / "00-context.md").read_text()
+    assert "4| def push(item):" in text and "A queue of jobs." in text and "Begin" in text
+    assert all("4| def push(item):" in info.prompt for info in provider.calls if info.kind == "agent")
+
+
+def test_no_context_means_none_and_no_tools_either(checkout: Desk, provider: Provider) -> None:
+    checkout("think", "--turns", "1", "--no-context", *A, "How does the queue push a job?").ok()
+    assert "def push" not in "".join(info.prompt for info in provider.calls)
+    assert not any(info.body.get("tools") for info in provider.calls)
+
+
+# -- tools -----------------------------------------------------------------------------------------
+
+
+def test_a_voice_may_look_and_its_looks_are_recorded_and_never_repeated(checkout: Desk, provider: Provider) -> None:
+    provider.script = looking([wish("search", pattern="heappush")], [wish("read", path="src/queue.py", start=4)])
+    checkout("quick", *A, "How does the queue push a job?").ok()
+    first = [info for info in provider.calls if info.call == "t1-critic"]
+    assert [bool(info.body.get("tools")) for info in first] == [True, True, True]
+    answers = [m["content"] for m in first[-1].body["messages"] if m["role"] == "tool"]
+    assert "src/queue.py" in answers[0] and "heapq.heappush(HEAP, item)" in answers[1]
+    assert "After 2 looks" in (checkout.session() / "t1-critic.md").read_text()
+    before, calls = tree(checkout.session()), len(provider.calls)
+    (checkout.session() / "FINAL.md").unlink()
+    (checkout.session() / "t1-critic.md").unlink()
+    checkout("resume", "a").ok()
+    assert tree(checkout.session()) == before and len(provider.calls) == calls
+
+
+def test_looks_are_capped_by_rounds_and_by_requests(checkout: Desk, provider: Provider) -> None:
+    many = [ToolCall(f"n{number}", "list", "{}") for number in range(4)]
+    provider.script = looking(many, many, many, many, many)
+    checkout("quick", *A, "How does the queue push a job?").ok()
+    mine = [info for info in provider.calls if info.call == "t1-critic"]
+    assert [bool(info.body.get("tools")) for info in mine] == [True, True, False]
+    answers = [m["content"] for m in mine[-1].body["messages"] if m["role"] == "tool"]
+    assert len(answers) == 8 and sum("Refused" in answer for answer in answers) == 3
+    told = "Your looks into the repository are used up: 5 of 5 requests, in 2 rounds."
+    assert [told in answer for answer in answers] == [False] * 7 + [True] and "Answer now" in answers[-1]
+    assert not any(told in str(info.body) for info in mine[:-1])
+    provider.script = looking(*([wish("list")] for _ in range(9)))
+    checkout("quick", "--session", "b", "How does the queue push a job?").ok()
+    mine = [info for info in provider.calls if info.call == "t1-critic"][-4:]
+    assert [bool(info.body.get("tools")) for info in mine] == [True, True, True, False]
+    assert "used up: 3 of 5 requests, in 3 rounds." in mine[-1].body["messages"][-1]["content"]
+
+
+def test_a_deep_deliberation_looks_more_often(checkout: Desk, provider: Provider) -> None:
+    provider.script = looking(*([wish("list"), wish("search", pattern="push")] for _ in range(9)))
+    checkout("deep", "--turns", "1", *A, "How does the queue push a job?").ok()
+    mine = [info for info in provider.calls if info.call == "t1-critic"]
+    assert [bool(info.body.get("tools")) for info in mine] == [*[True] * 6, False]
+    assert "at most 12 requests in\n6 rounds" in mine[0].prompt
+    answers = [m["content"] for m in mine[-1].body["messages"] if m["role"] == "tool"]
+    assert len(answers) == 12 and "Refused" not in str(answers) and "12 of 12 requests, in 6 rounds" in answers[-1]
+
+
+def test_a_model_that_only_ever_looks_is_a_missing_voice(checkout: Desk, provider: Provider) -> None:
+    def script(info: RequestInfo) -> Answer | None:
+        return Answer(tool_calls=(wish("list"),)) if info.call == "t1-critic" else None
+
+    provider.script = script
+    checkout("quick", *A, "How does the queue push a job?").ok()
+    mine = [info for info in provider.calls if info.call == "t1-critic"]
+    assert [bool(info.body.get("tools")) for info in mine] == [True, True, True, False, False]
+    assert "t1-critic" in checkout("show", "a").ok().out
+    assert "missing_voices: ['t1-critic: empty" in (checkout.session() / "FINAL.md").read_text()
+
+
+def test_a_model_that_knows_no_tools_is_asked_without(checkout: Desk, provider: Provider) -> None:
+    from tests.support.faults import Fault
+
+    provider.script = lambda info: Fault(status=400) if info.body.get("tools") else None
+    checkout("quick", *A, "How does the queue push a job?").ok()
+    mine = [bool(info.body.get("tools")) for info in provider.calls if info.call == "t1-critic"]
+    assert mine == [True, False]
+    last = [info for info in provider.calls if info.call == "t1-critic"][-1]
+    assert "You may look into the repository" not in last.prompt
+
+
+def test_a_run_that_was_cut_off_between_look_and_answer_goes_on_there(checkout: Desk, provider: Provider) -> None:
+    provider.script = looking([wish("read", path="src/queue.py")])
+    checkout("quick", "--max-calls", "2", *A, "How does the queue push a job?").failed(5)
+    looked = [record["call"] for record in exchanges(checkout.session()) if "tool_calls" in record["response"]]
+    checkout("resume", "a", "--max-calls", "99").ok()
+    asked = [(info.call, info.attempt) for info in provider.calls]
+    assert looked and len(asked) == len(set(asked))
+
+
+# -- citations -------------------------------------------------------------------------------------
+
+CITING = agent_text(
+    "It pushes onto a heap.",
+    claims=[
+        {"text": "It is a heap.", "evidence": ['src/queue.py:4 "def push(item)"']},
+        {"text": "It is locked.", "evidence": ['src/queue.py:4 "with LOCK"']},
+        {"text": "There is a worker.", "evidence": ["src/worker.py:9"]},
+        {"text": "It imports.", "evidence": ["Queue.py:1"]},
+    ],
+)
+
+
+def test_citations_are_checked_and_marked_everywhere(checkout: Desk, provider: Provider) -> None:
+    provider.script = lambda info: Answer(CITING) if info.call == "t1-critic" else None
+    done = checkout("quick", "--json", *A, "How does the queue push a job?").ok()
+    artifact = (checkout.session() / "t1-critic.md").read_text()
+    assert artifact.count("verified: true") == 1 and artifact.count("verified: false") == 3
+    assert artifact.count("exists: true") == 1 and "path: src/queue.py" in artifact
+    (synthesis,) = [info.prompt for info in provider.calls if info.call == "t1-synthesis"]
+    assert "✓" in synthesis and synthesis.count("✗ (") == 2 and "Queue.py:1 ○ (found as src/queue.py)" in synthesis
+    assert "A ○: the line exists, but no words were quoted" in synthesis
+    (final,) = [info.prompt for info in provider.calls if info.kind == "final"]
+    assert "src/worker.py:9" in final
+    text = (checkout.session() / "FINAL.md").read_text()
+    assert (
+        "Citations: 1 of 4 verified (✓, the quoted words stand there), 1 where the line exists (○, no words were "
+        "quoted), 2 not found (✗).\n\n- ✗ `"
+    ) in text
+    assert "✗ `src/worker.py:9`" in text and "citations:\n  verified: 1\n  exists: 1\n  unverified:" in text
+    assert (done.json["verified"], done.json["exists"], len(done.json["unverified"])) == (1, 1, 2)
+    checkout("report", "a").ok()
+    page = (checkout.session() / "report.html").read_text()
+    assert "1 of 4 verified; of 1 more the line exists" in page and page.count("○ line exists") >= 1
+
+
+def test_what_was_found_stays_found_when_the_files_change_later(checkout: Desk, provider: Provider) -> None:
+    provider.script = lambda info: Answer(CITING) if info.call == "t1-critic" else None
+    checkout("quick", *A, "How does the queue push a job?").ok()
+    before, calls = tree(checkout.session()), len(provider.calls)
+    checkout.write("src/queue.py", "")
+    (checkout.session() / "t1-critic.md").unlink()
+    checkout("resume", "a").ok()
+    assert tree(checkout.session()) == before and len(provider.calls) == calls
+
+
+def test_a_voice_that_cites_nothing_leaves_no_word_about_citations(checkout: Desk) -> None:
+    checkout("quick", *A, "How does the queue push a job?").ok()
+    assert "citations" not in (checkout.session() / "FINAL.md").read_text().lower()
+
+
+@pytest.mark.slow
+def test_tools_work_through_litellm_too(checkout: Desk, provider: Provider) -> None:
+    """The Messages protocol carries uses and results of tools as blocks of content."""
+
+    def script(info: RequestInfo) -> Answer | None:
+        if info.kind != "agent":
+            return None
+        blocks = [
+            block for message in info.body["messages"] for block in message["content"] if isinstance(block, dict)
+        ]
+        if not any(block.get("type") == "tool_result" for block in blocks):
+            return Answer(tool_calls=(wish("read", path="src/queue.py"),))
+        return Answer(agent_text("Seen." if "heapq.heappush" in json.dumps(blocks) else "Blind."))
+
+    provider.script = script
+    desk = checkout.having(ANTHROPIC_API_KEY="x-test-key-654321", ANTHROPIC_API_BASE=provider.url)
+    desk("quick", "-m", "anthropic/claude-sonnet-4-5", *A, "How does the queue push a job?").ok()
+    assert "Seen." in (checkout.session() / "t1-critic.md").read_text()
+    (first, second) = [info for info in provider.calls if info.call == "t1-critic"]
+    assert {tool["name"] for tool in first.body["tools"]} == {"list", "read", "search"}
+    assert second.attempt == 2

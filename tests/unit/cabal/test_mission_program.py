@@ -1,0 +1,280 @@
+"""The loop of a mission by hand: which step runs when, who is asked, what may use what is held back, how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdo.cabal.files.final_report import Delivery
+from cdo.cabal.program import MissionContext, cabal
+from cdo.cabal.rules import reducer
+from cdo.content.library import Library
+from cdo.core.mission_names import CHAIR, WATCHDOG, operatives
+from cdo.core.steps import Ask, Batch, Call, Collect, Gather, Missing, Nest, Nested, Project, Publish, Reply, Step
+from cdo.planning.mission_crew import Crew
+from cdo.planning.mission_plan import kernel, plan, seats
+from cdo.providers.models import ModelSpec
+from tests.support.cabal_team import (
+    ALEX,
+    JORDAN,
+    REQUEST,
+    asking,
+    assignment,
+    bootstrap,
+    busy_script,
+    done,
+    inspect,
+    inspection,
+    present,
+    product,
+    question,
+    said,
+    todo,
+    version,
+    write,
+)
+from tests.support.cabal_team import plan as planned
+
+LIBRARY = Library.at(Path("/"))
+SPEC = ModelSpec(name="m", route="scripted", model="m")
+Says = Callable[[Call], str]
+
+
+def crew(size: int = 2, **changes: Any) -> Crew:
+    base = kernel(LIBRARY).model_dump(exclude={"purpose", "load_when", "kind"})
+    manned = {**base, "operatives": size, "seats": seats(size, ["m"], {}, {})}
+    return Crew(**{**manned, **changes})
+
+
+def newest(desk: MissionContext) -> list[str]:
+    return [desk.state.events[-1].id]
+
+
+@dataclass
+class Mission:
+    """A mission that is driven by hand; `steps` are all it asked for."""
+
+    says: Says
+    crew: Crew = field(default_factory=crew)
+    other: Callable[[Step], Any] = lambda step: () if isinstance(step, Collect | Gather) else None
+    steps: list[Step] = field(default_factory=list)
+    desk: MissionContext = field(init=False)
+    outcome: Delivery | None = None
+
+    def run(self) -> Mission:
+        self.desk = MissionContext(reducer.begin(REQUEST, self.crew.operatives))
+        program = cabal(plan(REQUEST, self.crew, [SPEC], LIBRARY), self.crew, self.desk)
+        answer: Any = None
+        while True:
+            try:
+                step = program.send(answer)
+            except StopIteration as stop:
+                self.outcome = stop.value
+                return self
+            self.steps.append(step)
+            answer = tuple(map(self._reply, step.calls)) if isinstance(step, Batch) else self.other(step)
+
+    def _reply(self, call: Call) -> Reply:
+        text = self.says(call)
+        if text.startswith("!"):
+            return Reply(call.name, reason=Missing.read(text[1:]))
+        return Reply(call.name, call.format.parse(text))
+
+    @property
+    def batches(self) -> list[list[str]]:
+        return [[call.name for call in step.calls] for step in self.steps if isinstance(step, Batch)]
+
+    @property
+    def calls(self) -> list[Call]:
+        return [call for step in self.steps if isinstance(step, Batch) for call in step.calls]
+
+
+def team(**script: str) -> Says:
+    """What the TODO team says, but for the calls in `script` (r1_plan for r1-plan)."""
+
+    def say(call: Call) -> str:
+        told = script.get(call.name.replace("-", "_"))
+        return told if told is not None else todo(call.name, [call.data["shared"]["events"][-1]["id"]]
+                                                  if call.kind == "present" else ["e1"])  # fmt: skip
+
+    return say
+
+
+def test_the_steps_run_in_order_each_when_there_is_something_to_do() -> None:
+    mission = Mission(team()).run()
+    assert mission.batches == [
+        ["r0-bootstrap"],
+        ["r1-plan"],
+        [f"r1-write-{ALEX}", f"r1-write-{JORDAN}"],
+        [f"r1-review-{ALEX}", f"r1-review-{JORDAN}"],
+        ["r1-inspect"],
+        ["r1-present"],
+        [f"r2-reflect-{ALEX}", f"r2-reflect-{JORDAN}"],
+        ["r2-plan"],
+        [f"r2-write-{ALEX}", f"r2-write-{JORDAN}"],
+        [f"r2-review-{ALEX}", f"r2-review-{JORDAN}"],
+        ["r2-inspect"],
+        ["r2-present"],
+        [f"r3-reflect-{ALEX}", f"r3-reflect-{JORDAN}"],
+        ["r3-plan"],
+        ["r3-present"],
+    ]
+    assert mission.outcome and mission.outcome.status == "done" and mission.outcome.rounds == 3
+    told = [step.name for step in mission.steps if isinstance(step, Project) and step.name]
+    assert told == ["r0", "r1", "r2", "r3"]
+    last = [step for step in mission.steps if isinstance(step, Publish)][-1]
+    assert sorted(last.files) == [
+        "deliverables/error-handling.md", "deliverables/mvp-features-selection.md",
+        "deliverables/technical-architecture.md",
+    ]  # fmt: skip
+    assert len(mission.desk.rounds) == 4
+
+
+def test_only_inspection_and_presentation_may_use_what_is_held_back() -> None:
+    mission = Mission(team(r1_review_operative_1="!budget: The cap of 5 calls is reached.")).run()
+    assert {call.kind for call in mission.calls if call.closes} == {"inspect", "present"}
+    late = Mission(team(r1_inspect="!budget: The cap of 6 calls is reached.", r1_inspect_2="!invalid: no")).run()
+    assert [call.name for call in late.calls if call.closes] == ["r1-inspect-2", "r1-present"]
+    mission = Mission(team()).run()
+    assert not [call for call in mission.calls if call.closes], "as long as no cap is reached"
+    assert {step.lenient for step in mission.steps if isinstance(step, Batch)} == {True, False}
+    first = next(step for step in mission.steps if isinstance(step, Batch))
+    assert not first.lenient, "without a charter there is nothing to go on with"
+
+
+def test_each_agent_is_asked_by_its_seat_first() -> None:
+    seated = dict.fromkeys((CHAIR, *operatives(2), WATCHDOG, "envoy-1"), "m") | {WATCHDOG: "w", JORDAN: "j"}
+    mission = Mission(team(), crew(seats=seated)).run()
+    by_kind = {(call.kind, call.data["role"]): call.models for call in mission.calls}
+    assert by_kind["inspect", WATCHDOG] == ("w", "m", "j")
+    assert by_kind["write", JORDAN] == ("j", "m", "w") and by_kind["write", ALEX] == ("m", "j", "w")
+
+
+def test_material_is_shown_only_where_some_was_given() -> None:
+    plain = Mission(team()).run()
+    assert {call.reads for call in plain.calls} == {("00-input",)}
+    given = Mission(team(), crew(material=True)).run()
+    assert {call.reads for call in given.calls} == {("00-input", "00-context")}
+
+
+def test_a_request_for_context_is_answered_and_bounded() -> None:
+    more = asking(("p3", "full_content"))
+    script = {f"r2_write_operative_1{part}": more for part in ("", "_2", "_3")}
+    mission = Mission(team(**script)).run()
+    writes = [call for call in mission.calls if call.name.startswith(f"r2-write-{ALEX}")]
+    assert [call.name[len(f"r2-write-{ALEX}") :] for call in writes] == ["", "-2", "-3", "-4"]
+    assert [call.format.last for call in writes] == [False, False, False, True]  # type: ignore[attr-defined]
+    own: Any = writes[1].data["own"]
+    assert "localStorage" in str(own["requested"])
+    assert mission.outcome and mission.outcome.status == "done"
+
+
+def test_a_question_of_the_bootstrap_is_asked_and_then_no_more_than_allowed() -> None:
+    def say(call: Call) -> str:
+        if call.kind == "bootstrap" and not call.format.last:  # type: ignore[attr-defined]
+            return question(f"Question of {call.name}?", "a", "b")
+        return team()(call)
+
+    def other(step: Step) -> Any:
+        return "a" if isinstance(step, Ask) else () if isinstance(step, Collect | Gather) else None
+
+    mission = Mission(say, crew(questions=2), other).run()
+    asks = [step for step in mission.steps if isinstance(step, Ask)]
+    assert [ask.name for ask in asks] == ["r0-bootstrap-question", "r0-bootstrap-question-2"]
+    assert mission.batches[:3] == [["r0-bootstrap"], ["r0-bootstrap-2"], ["r0-bootstrap-3"]]
+    assert [item.answer for item in mission.desk.state.questions] == ["a", "a"]
+
+
+def test_a_reply_that_is_missing_is_told_and_the_round_goes_on() -> None:
+    mission = Mission(
+        team(r1_write_operative_1="!invalid: nonsense", r1_inspect="!invalid: nonsense"), crew(rounds=1)
+    )
+    events = [event for event in mission.run().desk.state.events if event.kind == "missed"]
+    assert {event.actor for event in events} == {ALEX, WATCHDOG}
+    assert mission.outcome and mission.outcome.status == "unresolved" and mission.outcome.missing
+
+
+def test_a_cap_goes_straight_to_inspection_and_the_end() -> None:
+    mission = Mission(team(r1_review_operative_1="!budget: The cap of 5 calls is reached.")).run()
+    assert mission.batches[-2:] == [["r1-inspect"], ["r1-present"]]
+    assert mission.outcome and mission.outcome.why == "The cap of 5 calls is reached."
+    early = Mission(team(r1_plan="!budget: The cap of 2 calls is reached.")).run()
+    assert [names[0] for names in early.batches] == ["r0-bootstrap", "r1-plan", "r1-present"]
+    assert early.desk.state.halt == "budget"
+
+
+@pytest.mark.parametrize("idle", [1, 2])
+def test_rounds_without_progress_are_nudged_then_replanned_then_end(idle: int) -> None:
+    def say(call: Call) -> str:
+        match call.kind:
+            case "plan":
+                return planned()
+            case "present":
+                return present((CHAIR, "Nothing moved."), events=[call.data["shared"]["events"][-1]["id"]])
+        return bootstrap()
+
+    mission = Mission(say, crew(idle=idle)).run()
+    nudges = [call.data["own"]["nudge"] for call in mission.calls if call.kind == "plan"]
+    assert nudges == [*[""] * idle, "nudge", "replan"]
+    assert mission.desk.state.halt == "stall"
+
+
+def test_many_versions_are_inspected_in_portions_and_containers_last() -> None:
+    script = busy_script(12, 3)
+    size = crew(4, tokens=2000, rounds=3)
+
+    def say(call: Call) -> str:
+        from cdo.runner import prompts
+
+        prompt = prompts.messages(call, {"00-input": REQUEST}, LIBRARY)
+        return script.reply(call.name, "\n".join(message.text for message in prompt))
+
+    mission = Mission(say, size).run()
+    portions = [call.format.about for call in mission.calls if call.name.startswith("r1-inspect")]  # type: ignore[attr-defined]
+    assert len(portions) > 1 and all(portions)
+    assert len({id for portion in portions for id in portion}) == sum(map(len, portions))
+
+
+def deciding(result: Nested | None) -> Mission:
+    stack = product("Stack", "Decision", "Says which database", decide_by="think")
+    text = "## Decision\n\nTake PostgreSQL for everything."
+    script = {
+        "r0_bootstrap": bootstrap(initial_products=[stack]),
+        "r1_plan": planned(assignment("p2", ALEX, objective="Which database?")),
+        "r1_review_operative_2": said(),
+        "r1_inspect": inspect(inspection("p2", "v1", {"d1": "Take PostgreSQL for everything."}), inspection("p1")),
+        "r2_reflect_operative_1": said(),
+        "r2_plan": done("p2", "p1"),
+        "r1_write_operative_1": write(version("p2", "Stack", text, outcome="PostgreSQL")),
+    }
+
+    def other(step: Step) -> Any:
+        return result if isinstance(step, Nest) else () if isinstance(step, Collect | Gather) else None
+
+    def say(call: Call) -> str:
+        if call.kind == "present":
+            return present((CHAIR, "So it is."), events=[call.data["shared"]["events"][-1]["id"]])
+        return team(**script)(call)
+
+    return Mission(say, other=other)
+
+
+def test_a_decision_is_deliberated_once_and_its_outcome_is_a_version() -> None:
+    told = Nested("a-r1-p2", "converged", "PostgreSQL", 0.9, "## Decision\n\nTake PostgreSQL for everything.")
+    mission = deciding(told).run()
+    (nest,) = [step for step in mission.steps if isinstance(step, Nest)]
+    assert nest.preset == "think" and nest.name == "r1-p2" and "Which database?" in nest.question
+    assert not [call for call in mission.calls if call.kind == "write"]
+    latest = mission.desk.state.latest("p2")
+    assert latest and (latest.author, latest.outcome, latest.session) == (ALEX, "PostgreSQL", "a-r1-p2")
+    assert mission.outcome and mission.outcome.status == "done"
+
+
+def test_a_deliberation_that_a_cap_ends_ends_the_mission() -> None:
+    mission = deciding(None).run()
+    assert mission.desk.state.halt == "budget" and mission.outcome and mission.outcome.status == "unresolved"
+    assert not [call for call in mission.calls if call.kind == "write"]

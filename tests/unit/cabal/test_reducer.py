@@ -1,0 +1,491 @@
+"""From one state of a mission to the next: rounds, replies, remarks, the person, and who reviews whom."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cdo.cabal.model.entities import STEPS, Criterion, Kind, MissionStep, Product, Remark, Status, Version
+from cdo.cabal.model.state import MissionState
+from cdo.cabal.rules import reducer
+from cdo.cabal.rules.acceptance import current, due, missing_for_acceptance
+from cdo.cabal.rules.peer_review import reviewers, unreviewed
+from cdo.cabal.rules.versions import versioned
+from cdo.core.mission_names import CHAIR, ENVOY, ROOT, USER, WATCHDOG, operatives
+from cdo.core.steps import Missing
+from tests.support.missions import ALEX, JORDAN, REQUEST, V4, todo
+from tests.unit.cabal.test_feedback import collab, reduced, reply, version
+
+
+def kinds(state: MissionState, since: MissionState) -> list[str]:
+    return [event.kind for event in state.events[len(since.events) :]]
+
+
+# -- rounds ----------------------------------------------------------------------------------------
+
+
+def test_a_mission_begins_with_its_team_alone() -> None:
+    state = reducer.begin(REQUEST, 2)
+    assert (state.request, state.team, state.round, state.at) == (REQUEST, (ALEX, JORDAN), 0, 0)
+    assert state.agents == (CHAIR, ALEX, JORDAN, WATCHDOG, ENVOY)
+
+
+def test_a_round_opens_without_the_orders_of_the_last() -> None:
+    before = todo(2)
+    state = reducer.open_round(replace(before, halt="rounds", why="the cap is reached"))
+    assert (state.round, state.assignments, state.reflections, state.halt, state.why) == (3, {}, (), "", "")
+    assert kinds(state, before) == []  # p3 was assigned and written
+
+
+def test_an_order_that_nobody_carried_out_has_lapsed() -> None:
+    before = todo(1)
+    order = replace(before.assignments["p4"], round=2)
+    idle = replace(before, round=2, assignments={"p4": order})
+    state = reducer.open_round(idle)
+    (event,) = state.events[len(before.events) :]
+    assert (event.kind, event.product, event.round) == ("lapsed", "p4", 3)
+    written = versioned(idle, MissionStep.WRITE, ALEX, "p4", "x", "y", "z")
+    assert kinds(reducer.open_round(written), written) == []
+    by_another = versioned(idle, MissionStep.WRITE, USER, "p4", "x", "y", "z")
+    assert kinds(reducer.open_round(by_another), by_another) == ["lapsed"]
+
+
+@pytest.mark.parametrize(
+    ("pending", "stale"),
+    [
+        ({"mission": "Another mission"}, True),
+        ({"objectives": ("One",)}, True),
+        ({"constraints": ()}, True),
+        ({"personas": {CHAIR: "You are another."}}, False),
+        ({"domains": {ALEX: ("All", "All")}}, False),
+        ({}, False),
+    ],
+)
+def test_overrides_hold_from_the_next_round_and_touch_what_was_accepted(pending: dict[str, Any], stale: bool) -> None:
+    before = replace(todo(3), pending=pending)
+    state = reducer.open_round(before)
+    assert state.mission is not None and before.mission is not None and state.pending == {}
+    assert state.mission == replace(before.mission, **pending)
+    assert ("override" in kinds(state, before)) is bool(pending)
+    if not stale:
+        assert state.acceptances == before.acceptances
+        return
+    assert state.acceptances == {}
+    for id in ("p3", "p4", "p5", ROOT):
+        product = state.products[id]
+        assert product.status is Status.IN_PROGRESS and product.stale_why.endswith("changed")
+        event = state.events[product.stale_at - 1]
+        assert (event.kind, event.product) == ("stale", id)
+
+
+def test_a_new_charter_leaves_no_inspection_that_counts() -> None:
+    before = replace(todo(2), pending={"objectives": ("Works offline",)})
+    assert not before.acceptances and not missing_for_acceptance(before, "p4")
+    state = reducer.open_round(before)
+    assert all(current(state, id) is None for id in ("p3", "p4", "p5", ROOT))
+    assert "the objectives changed" in missing_for_acceptance(state, "p4")[0]
+    assert due(state) == ("p3", "p4", "p5", ROOT)
+    assert state.products["p2"].stale_at == 0
+
+
+def test_rounds_in_which_nothing_moves_are_counted() -> None:
+    before = replace(todo(2), idle=1)
+    still = reducer.close_round(before, replace(before, round=3))
+    assert (still.idle, kinds(still, before)) == (2, ["stall"])
+    by_chair = versioned(before, MissionStep.PLAN, CHAIR, "p2", "Log", "Text", "Anew")
+    assert reducer.close_round(before, by_chair).idle == 2
+
+
+@pytest.mark.parametrize("author", [ALEX, USER])
+def test_a_version_is_progress(author: str) -> None:
+    before = replace(todo(2), idle=1)
+    assert reducer.close_round(before, versioned(before, MissionStep.WRITE, author, "p4", "x", "y", "z")).idle == 0
+
+
+def test_a_blocker_closed_and_a_criterion_newly_met_are_progress() -> None:
+    before = replace(todo(1), idle=1)
+    for how, idle in {"confirmed": 0, "waived": 0, "withdrawn": 2}.items():
+        shut = replace(before.collabs["c2"], open=False, how=how)
+        assert reducer.close_round(before, replace(before, collabs={**before.collabs, "c2": shut})).idle == idle
+    minor = replace(before.collabs["c1"], open=False, how="confirmed")
+    assert reducer.close_round(before, replace(before, collabs={**before.collabs, "c1": minor})).idle == 2
+    old = before.inspections["i1"]
+    again = {**before.inspections, "i3": replace(old, id="i3")}
+    assert reducer.close_round(before, replace(before, inspections=again)).idle == 2
+    met = replace(old, id="i3", results=tuple(replace(item, passed=True) for item in old.results))
+    assert reducer.close_round(before, replace(before, inspections={**before.inspections, "i3": met})).idle == 0
+    other = replace(met, dod="reworded")  # what has to be met now is another thing than what was not met before
+    assert reducer.close_round(before, replace(before, inspections={**before.inspections, "i3": other})).idle == 2
+    first = replace(met, product="p2")
+    assert reducer.close_round(before, replace(before, inspections={**before.inspections, "i3": first})).idle == 0
+
+
+def test_a_halt_is_told() -> None:
+    state = reducer.halted(todo(1), "budget", "the cap of $1 is reached")
+    assert (state.halt, state.why, state.events[-1].kind) == ("budget", "the cap of $1 is reached", "halt")
+
+
+# -- replies ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("step", "agent"),
+    [
+        (MissionStep.PLAN, ALEX),
+        (MissionStep.REFLECT, CHAIR),
+        (MissionStep.WRITE, WATCHDOG),
+        (MissionStep.REVIEW, "operative-9"),
+        (MissionStep.INSPECT, JORDAN),
+        (MissionStep.PRESENT, CHAIR),
+        (MissionStep.BOOTSTRAP, CHAIR),
+    ],
+)
+def test_nobody_speaks_in_a_step_that_is_not_theirs(step: MissionStep, agent: str) -> None:
+    state = todo(1)
+    keys: dict[MissionStep, dict[str, Any]] = {
+        MissionStep.BOOTSTRAP: {
+            "mission": "x",
+            "objectives": ["x"],
+            "initial_products": [{"name": "x", "type": "Content"}],
+        },
+        MissionStep.INSPECT: {"inspections": []},
+        MissionStep.PRESENT: {"messages": [{"content": "x", "as_agent": CHAIR, "events": ["e1"]}]},
+    }
+    after, problems = reducer.apply_reply(state, step, agent, reply(step, **keys.get(step, {})))
+    assert after is state and len(problems) == 1
+
+
+def test_nothing_is_planned_before_there_is_a_mission() -> None:
+    state = reducer.begin(REQUEST, 2)
+    assert reducer.apply_reply(state, MissionStep.PLAN, CHAIR, reply(MissionStep.PLAN)) == (
+        state,
+        ("The mission is not set yet.",),
+    )
+
+
+def test_a_reply_to_another_step_is_none() -> None:
+    state = todo(1)
+    after, problems = reducer.apply_reply(state, MissionStep.WRITE, ALEX, reply(MissionStep.REFLECT))
+    assert after is state and problems == ("This is not a reply to the step write.",)
+
+
+def test_a_wrong_reply_changes_nothing() -> None:
+    state, said = todo(1), reply(MissionStep.REVIEW, collabs=[collab("p9")])
+    after, problems = reducer.apply_reply(state, MissionStep.REVIEW, JORDAN, said, ("p4",))
+    assert after is state and "p9 is not a product" in problems[0]
+    right = reply(MissionStep.REVIEW, collabs=[collab("p4")])
+    assert "c3" in reduced(state, MissionStep.REVIEW, JORDAN, right, ("p4",)).collabs
+
+
+def test_a_blocker_on_what_was_accepted_reopens_it() -> None:
+    before = todo(3)
+    minor = reduced(before, MissionStep.REVIEW, JORDAN, reply(MissionStep.REVIEW, collabs=[collab("p5", 7)]), ("p5",))
+    assert minor.acceptances == before.acceptances
+    state = reduced(before, MissionStep.REVIEW, JORDAN, reply(MissionStep.REVIEW, collabs=[collab("p5", 8)]), ("p5",))
+    assert set(state.acceptances) == {"p3", "p4"}
+    assert state.products["p5"].status is Status.IN_PROGRESS
+
+
+def test_the_envoy_rests_on_events_of_this_round_only() -> None:
+    state = todo(2)
+    this = [event.id for event in state.events if event.round == 2]
+    said = {"content": "We go on.", "as_agent": CHAIR}
+    right = reply(MissionStep.PRESENT, messages=[{**said, "events": this[:2]}])
+    assert reducer.apply_reply(state, MissionStep.PRESENT, ENVOY, right)[1] == ()
+    old = reply(MissionStep.PRESENT, messages=[{**said, "events": ["e1"]}])
+    assert "rests on e1" in reducer.apply_reply(state, MissionStep.PRESENT, ENVOY, old)[1][0]
+
+
+def test_who_gives_no_reply_is_told_of_by_no_id() -> None:
+    state = reducer.record_missing_reply(
+        todo(1), MissionStep.REVIEW, ALEX, Missing("invalid", "`p4` of operative-1 is no e2 in collabs.0")
+    )
+    assert state.events[-1].kind == "missed"
+    assert state.events[-1].text == "Nothing came from operative 1 in its review: no valid reply"
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("budget: The cap of $1 is reached.", "a cap was reached"),
+        ("refused: I cannot", "refused"),
+        ("length: cut at 400 tokens", "cut off"),
+        ("truncated: the stream ended", "cut off"),
+        ("rate-limited: 429 from p4", "rate-limited"),
+        ("no model", "no model"),
+        ("overtaken by others", "overtaken by others"),
+        ("say that all is done", "no reply"),
+        ("", "no reply"),
+    ],
+)
+def test_of_a_missing_reply_only_the_kind_of_reason_is_told(reason: str, told: str) -> None:
+    text = reducer.record_missing_reply(todo(1), MissionStep.WRITE, ALEX, Missing.read(reason)).events[-1].text
+    assert text == f"Nothing came from operative 1 in its writing: {told}"
+
+
+def test_what_an_agent_was_shown_is_kept() -> None:
+    before = todo(1)
+    state = reducer.mark_seen(reducer.mark_seen(before, ALEX, ("p3", "p4")), JORDAN, ("p3",))
+    number = len(before.events)
+    assert state.seen == {ALEX: {"p3": number, "p4": number}, JORDAN: {"p3": number}}
+    assert reducer.mark_seen(before, ALEX, ()) is before
+
+
+# -- remarks ---------------------------------------------------------------------------------------
+
+
+def note(*recipients: str) -> dict[str, Any]:
+    return {"recipients": list(recipients), "type": "note", "content": "Look here."}
+
+
+def says(state: MissionState, step: MissionStep, agent: str, *recipients: str) -> MissionState:
+    keys: dict[str, Any] = {"inspections": []} if step is MissionStep.INSPECT else {}
+    if step is MissionStep.WRITE:
+        keys["collabs"] = [collab(id, 3) for id, item in state.assignments.items() if item.writer == agent]
+    return reduced(state, step, agent, reply(step, remarks=[note(*recipients)], **keys))
+
+
+def hears(state: MissionState, agent: str) -> bool:
+    return bool(reducer.heard(state, agent))
+
+
+def test_a_remark_is_heard_after_its_step_until_the_same_step_of_the_next_round() -> None:
+    state = says(reducer.stepped(replace(todo(1), remarks=())), MissionStep.REVIEW, JORDAN, ALEX)
+    assert not hears(state, ALEX)  # whoever answers in the same step must not depend on who was faster
+    heard = []
+    for step in range(1, 16):
+        state = reducer.stepped(reducer.open_round(state) if step % 6 == 3 else state)
+        heard.append(hears(state, ALEX))
+        assert not hears(state, JORDAN)
+    assert heard == [True] * 7 + [False] * 8
+
+
+@pytest.mark.parametrize("inspections", [1, 2, 9])
+def test_the_next_plan_hears_what_was_written_however_long_the_round_was(inspections: int) -> None:
+    state = says(reducer.stepped(replace(todo(1), remarks=())), MissionStep.WRITE, ALEX, CHAIR)
+    for _ in range(1 + inspections + 1):  # review, inspections, presentation
+        state = reducer.stepped(state)
+        assert hears(state, CHAIR)
+    state = reducer.open_round(state)
+    for _ in (MissionStep.REFLECT, MissionStep.PLAN):
+        state = reducer.stepped(state)
+        assert hears(state, CHAIR)
+    for _ in STEPS:
+        state = reducer.stepped(state)
+    assert not hears(reducer.open_round(state), CHAIR) and reducer.open_round(state).remarks == ()
+
+
+def test_a_note_to_oneself_is_heard_in_ones_next_step_only() -> None:
+    state = says(reducer.stepped(replace(todo(1), remarks=())), MissionStep.REFLECT, ALEX, "self", JORDAN)
+    state = reducer.stepped(reducer.stepped(state))
+    assert hears(state, ALEX) and hears(state, JORDAN)
+    state = reducer.stepped(says(state, MissionStep.WRITE, ALEX, CHAIR))
+    assert not hears(state, ALEX)
+    assert hears(state, JORDAN)
+    other = reducer.record_missing_reply(
+        reducer.stepped(says(state, MissionStep.REVIEW, ALEX, "self")), MissionStep.REVIEW, ALEX, Missing("none")
+    )
+    assert not hears(reducer.stepped(other), ALEX)
+
+
+# -- the person ------------------------------------------------------------------------------------
+
+
+def test_the_person_writes_a_version_of_anything_that_has_versions() -> None:
+    before = todo(3)
+    state = reducer.user_version(before, "p3", "Mine", "All by magic link", "I decide")
+    made = state.latest("p3")
+    assert made is not None
+    assert (made.author, made.number, made.outcome) == (USER, 3, before.versions["v3"].outcome)
+    assert "p3" not in state.acceptances and ROOT not in state.acceptances and "p4" in state.acceptances
+    other = reducer.user_version(before, "p3", "Mine", "All by magic link", "I decide", "Magic links")
+    assert other.products["p4"].stale_at > 0
+    assert before.products["p3"].owner == state.products["p3"].owner
+    first = reducer.user_version(todo(0), "p3", "Magic links", "All by magic link", "I decide").latest("p3")
+    assert first is not None and first.outcome == "Magic links"
+
+
+def test_what_the_person_did_not_change_is_no_version() -> None:
+    before = todo(3)
+    assert reducer.user_version(before, "p4", "Same", f"\n{V4}\n\n", "Nothing", "No outcome") is before
+
+
+@pytest.mark.parametrize("product", [ROOT, "p5"])
+def test_what_cannot_have_a_version_gets_none(product: str) -> None:
+    before = todo(2)
+    before = replace(
+        before, products={**before.products, "p5": replace(before.products["p5"], status=Status.ARCHIVED)}
+    )
+    state = reducer.user_version(before, product, "x", "y", "z")
+    assert state.versions == before.versions and kinds(state, before) == ["user"]
+    with pytest.raises(ValueError, match="p9"):
+        reducer.user_version(before, "p9", "x", "y", "z")
+
+
+def test_the_person_speaks_of_a_product_or_to_all() -> None:
+    state = reducer.user_said(todo(3), "I want no cookies at all", "p3", "concern", 9)
+    made = state.collabs["c3"]
+    assert (made.author, made.blocking, made.flag, made.version) == (USER, True, False, "v3")
+    assert "p3" not in state.acceptances
+    for product in ("", "p77"):
+        state = reducer.user_said(todo(1), "Hurry up", product)
+        assert state.collabs == todo(1).collabs
+        assert state.remarks[-1].recipients == state.agents
+        later = reducer.stepped(state)
+        assert all(any(item.content == "Hurry up" for item in reducer.heard(later, agent)) for agent in state.agents)
+
+
+def test_what_the_person_says_of_what_is_archived_keeps_its_name_and_weight() -> None:
+    before = todo(2)
+    gone = {**before.products, "p5": replace(before.products["p5"], status=Status.ARCHIVED)}
+    state = reducer.user_said(replace(before, products=gone), "I want it back", "p5", "concern", 9)
+    assert state.collabs == before.collabs
+    said = "About Error Handling, which is archived (concern, importance 9): I want it back"
+    assert state.remarks[-1].content == said
+    assert state.events[-1].text == f"The user said: {said}"
+
+
+def test_a_question_is_asked_and_answered() -> None:
+    state = reducer.asked(todo(1), "r1-plan", "Accounts or none?", ("Accounts", "None"))
+    (question,) = state.questions
+    assert (question.name, question.options, question.answer, question.round) == (
+        "r1-plan", ("Accounts", "None"), "", 1,
+    )  # fmt: skip
+    state = reducer.answered(state, "r1-plan", "None")
+    assert state.questions[0].answer == "None"
+    assert [event.kind for event in state.events[-2:]] == ["question", "answer"]
+    with pytest.raises(ValueError, match="r2-plan"):
+        reducer.answered(state, "r2-plan", "None")
+
+
+def test_a_deliberation_writes_for_the_owner() -> None:
+    before = todo(1)
+    order = replace(before.assignments["p3"], address=("c2",))
+    before = replace(before, assignments={**before.assignments, "p3": order})
+    state = reducer.deliberated(before, "p3", "No accounts", "Because.", "cdo-20260101-000000", "decided")
+    made = state.latest("p3")
+    assert made is not None
+    assert (made.author, made.outcome, made.session, made.addresses) == (
+        JORDAN, "No accounts", "cdo-20260101-000000", ("c2",),
+    )  # fmt: skip
+    assert kinds(state, before) == ["version", "decided"] and state.collabs["c2"].open
+    done, problems = reducer.apply_reply(state, MissionStep.WRITE, JORDAN, reply(MissionStep.WRITE))
+    assert problems == () and done.versions == state.versions  # nothing is left for its writer to do
+    with pytest.raises(ValueError, match="p4"):
+        reducer.deliberated(before, "p4", "x", "y", "z")
+
+
+# -- who reviews -----------------------------------------------------------------------------------
+
+
+def team(
+    count: int, domains: dict[str, tuple[str, str]], *products: tuple[str, str | None, str, str]
+) -> MissionState:
+    """A mission of products as (id, owner, name, content of version 1)."""
+    start = todo(0)
+    assert start.mission is not None
+    made, versions = {ROOT: start.products[ROOT]}, {}
+    for place, (id, owner, name, content) in enumerate(products, 1):
+        made[id] = Product(
+            id, name, Kind.CONTENT, ROOT, owner, (Criterion("d1", "Is there"),), versions=(f"v{place}",)
+        )
+        versions[f"v{place}"] = Version(f"v{place}", 1, id, owner or USER, name, content, "First", 1)
+    mission = replace(start.mission, domains=domains)
+    return replace(start, team=operatives(count), mission=mission, products=made, versions=versions, round=1)
+
+
+ONE, TWO, THREE = operatives(3)
+WORLD = {
+    ONE: ("All pages of the shop", "Frontend"),
+    TWO: ("Payments and invoices", "Billing"),
+    THREE: ("Servers and databases", "Operations"),
+}
+
+
+def test_who_refers_to_a_product_reviews_it() -> None:
+    state = team(
+        3, WORLD, ("p2", ONE, "Billing pages", "x"), ("p3", TWO, "Invoice", "y"), ("p4", THREE, "Db", "[[p:p2]]")
+    )
+    assert reviewers(state, ("p2",)) == ({THREE: ("p2",)}, ())
+    assert reviewers(state, ("p4",)) == ({ONE: ("p4",)}, ())
+
+
+def test_without_references_the_domain_decides_and_then_the_load() -> None:
+    state = team(3, WORLD, ("p2", ONE, "Payment pages", "x"), ("p3", ONE, "Other", "y"), ("p4", ONE, "Third", "z"))
+    assert reviewers(state, ("p2", "p3", "p4")) == ({TWO: ("p2", "p4"), THREE: ("p3",)}, ())
+
+
+def test_those_whom_the_assignment_names_review_as_well_but_never_their_own() -> None:
+    state = team(3, WORLD, ("p2", ONE, "Payments", "x"))
+    order = replace(todo(1).assignments["p4"], product="p2", writer=ONE, reviewers=(ONE, THREE, "operative-9"))
+    state = replace(state, assignments={"p2": order})
+    assert reviewers(state, ("p2",)) == ({TWO: ("p2",), THREE: ("p2",)}, ())
+
+
+def test_what_nobody_else_can_review_is_told() -> None:
+    state = team(1, WORLD, ("p2", ONE, "Payments", "x"), ("p3", None, "By the user", "y"))
+    chosen, alone = reviewers(state, ("p2", "p3"))
+    assert (chosen, alone) == ({ONE: ("p3",)}, ("p2",))
+    after = unreviewed(state, alone)
+    assert [(event.kind, event.product) for event in after.events[len(state.events) :]] == [("unreviewed", "p2")]
+
+
+def test_the_chairs_own_and_what_is_archived_is_not_reviewed() -> None:
+    state = team(2, WORLD, ("p2", ONE, "Payments", "x"), ("p3", CHAIR, "Change Log", "y"))
+    products = {
+        **state.products,
+        "p2": replace(state.products["p2"], status=Status.ARCHIVED),
+        "p3": replace(state.products["p3"], meta=True),
+    }
+    assert reviewers(replace(state, products=products), ("p2", "p3")) == ({}, ())
+
+
+def test_each_of_many_products_is_read_once_and_by_no_owner() -> None:
+    owners = {f"p{number}": operatives(8)[number % 8] for number in range(2, 200)}
+    state = team(8, {}, *((id, owner, f"Part of {owner}", "[[p:p2]] " * 9) for id, owner in owners.items()))
+    chosen, alone = reviewers(state, list(owners))
+    assert alone == () and sorted(id for ids in chosen.values() for id in ids) == sorted(owners)
+    assert not any(owners[id] == agent for agent, ids in chosen.items() for id in ids)
+
+
+def test_a_remark_from_elsewhere_is_heard_as_any_other() -> None:
+    state = replace(todo(1), at=12, remarks=(Remark(USER, (CHAIR, ALEX), "note", "Hurry", 1, 11),))
+    assert [item.content for item in reducer.heard(state, ALEX)] == ["Hurry"] and reducer.heard(state, JORDAN) == ()
+
+
+def test_a_collab_of_write_is_on_what_its_author_has_seen() -> None:
+    before = replace(todo(1), round=2)
+    orders = {id: replace(item, round=2) for id, item in before.assignments.items()}
+    before = replace(before, assignments=orders)
+    writes = reply(MissionStep.WRITE, versions=[version("p4", "React and Go, in words of its own.")])
+    speaks = reply(MissionStep.WRITE, collabs=[collab("p3", 3), collab("p4", 9), collab(ROOT, 9)])
+    first = reduced(reduced(before, MissionStep.WRITE, ALEX, writes), MissionStep.WRITE, JORDAN, speaks)
+    last = reduced(reduced(before, MissionStep.WRITE, JORDAN, speaks), MissionStep.WRITE, ALEX, writes)
+    for state in (first, last):
+        raised = {item.product: item.version for item in state.collabs.values() if item.round == 2}
+        assert raised == {"p3": "v1", "p4": "v2", ROOT: "v2"}
+    confirmed = reply(MissionStep.REVIEW, confirms=[id for id, item in first.collabs.items() if item.blocking][1:])
+    done = reduced(first, MissionStep.REVIEW, JORDAN, confirmed, ("p4",))
+    assert {item.product for item in done.collabs.values() if item.how == "confirmed"} == {"p4", ROOT}
+    own = reply(
+        MissionStep.WRITE, versions=[version("p4", "React and Go, in words of its own.")], collabs=[collab("p4", 9)]
+    )
+    assert [*reduced(before, MissionStep.WRITE, ALEX, own).collabs.values()][-1].version == "v3"
+    later = reduced(first, MissionStep.REVIEW, JORDAN, reply(MissionStep.REVIEW, collabs=[collab("p4", 9)]), ("p4",))
+    assert [*later.collabs.values()][-1].version == "v3"
+
+
+def test_versions_of_one_step_do_not_depend_on_who_was_faster() -> None:
+    before = replace(todo(1), round=2)
+    orders = {id: replace(item, round=2) for id, item in before.assignments.items()}
+    before = replace(before, assignments=orders)
+    first = reply(MissionStep.WRITE, versions=[version("p3", "Sessions in cookies.", outcome="Cookies")])
+    second = reply(MissionStep.WRITE, versions=[version("p4", "React and Go, see [[p:p3]].", addresses=["c1"])])
+    one = reduced(reduced(before, MissionStep.WRITE, JORDAN, first), MissionStep.WRITE, ALEX, second)
+    two = reduced(reduced(before, MissionStep.WRITE, ALEX, second), MissionStep.WRITE, JORDAN, first)
+    assert {item.sha for item in one.versions.values()} == {item.sha for item in two.versions.values()}
+    assert {id for id, item in one.collabs.items() if item.open} == {
+        id for id, item in two.collabs.items() if item.open
+    }
