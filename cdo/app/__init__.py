@@ -1,4 +1,4 @@
-"""The use cases: run, resume, fork, replay, audit, nested deliberations. Here the parts are wired together.
+"""Implements the use cases (run, resume, fork, replay, audit, nested deliberations) by wiring the parts together.
 
-It knows no command line. It imports every folder but report and cli.
+This package does not know the command line. It imports every package except report and cli.
 """

@@ -1,4 +1,4 @@
-"""How an audit begins: from a rehearsed session to the brief, the frozen files, the plan and what it may cost."""
+"""Prepares an audit from a replayed session: its brief, frozen files, plan and cost estimate."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from cdo.session.session_file import read_frozen
 if TYPE_CHECKING:
     from cdo.app.replay import ReplayRun
 
-STEPS = 3  # one after the other: syntheses, final answers, comparisons
+STEPS = 3  # sequential steps of an audit: syntheses, final answers, comparisons
 
 
 def refuse(archive: SessionReader, plan: Plan) -> None:
@@ -48,10 +48,10 @@ def refuse(archive: SessionReader, plan: Plan) -> None:
 
 
 def begin(rehearsed: ReplayRun, wanted: int) -> AuditBrief:
-    """The brief of an audit in at most `wanted` orders, or in the first one where there is one voice only.
+    """Return the brief of an audit in at most `wanted` orders of voices, or in the original order if no other exists.
 
-    Raises `SessionError` where today's code does not come to the end of the session, and where a person edited what
-    its calls have read before.
+    Raises `SessionError` if the replay does not reach the end of the session, or if a person edited a file after
+    recorded calls had read it.
     """
     place = rehearsed.then.place
     if edited := _unweighed(rehearsed):
@@ -88,7 +88,7 @@ def _final(rehearsed: ReplayRun) -> Call:
 
 
 def _unweighed(rehearsed: ReplayRun) -> list[str]:
-    """The files that a person edited after calls had read them."""
+    """Return the files that a person edited after calls had read them."""
     from cdo.app.replay import edited
 
     by_hand = set(edited(rehearsed.then))
@@ -97,10 +97,10 @@ def _unweighed(rehearsed: ReplayRun) -> list[str]:
 
 
 def files(rehearsed: ReplayRun, brief: AuditBrief) -> dict[str, str | bytes]:
-    """What the audit's session begins with: the frozen texts, and its brief as its first record.
+    """Return the initial files of the audit's session: the frozen texts, and the brief as its first record.
 
-    The texts are those that readers were shown, with what code found of their citations and without cdo's own keys:
-    they tell no model's name.
+    The texts are as calls read them, with citation marks and without cdo's own keys, so that they contain no model
+    names.
     """
     calls = [call for call in rehearsed.calls if call.kind == "synthesis"][-1:]
     calls.append(from_record(_final(rehearsed)))
@@ -117,9 +117,9 @@ def files(rehearsed: ReplayRun, brief: AuditBrief) -> dict[str, str | bytes]:
 
 
 def plan(source: Plan, brief: AuditBrief, specs: Sequence[ModelSpec]) -> Plan:
-    """The plan of an audit: what the source's says of voices and turns does not hold for it.
+    """Return the plan of an audit, with its own voices and turns instead of the source's.
 
-    Raises `UsageError` where neither model nor order would be another one.
+    Raises `UsageError` if neither the models nor the order of the voices would differ from the source.
     """
     if [brief.first] == list(brief.orders) and _same_chair(brief, specs):
         raise UsageError(f"There is one voice in {brief.source}, and no other model.", "Name another one with -m.")
@@ -143,9 +143,9 @@ def plan(source: Plan, brief: AuditBrief, specs: Sequence[ModelSpec]) -> Plan:
 def another(
     chairs: Sequence[str], source: Plan, settings: Settings, library: Library, trusted: Trusted, ollama: object
 ) -> str:
-    """The model that audits unless one is named: of another vendor than all of the source's, else another one.
+    """Return the default model for an audit: preferably of a vendor that the source did not use, else another model.
 
-    Where there is no other, the first of the `chairs`, which were asked there. Agents come last. Raises
+    If there is no other model, return the first of `chairs`, the source's models. Agents come last. Raises
     `ConfigError`.
     """
     found = [name for name, _ in models.available(library, os.environ, ollama, trusted)]
@@ -161,7 +161,7 @@ def another(
 def remarks(
     brief: AuditBrief, specs: Sequence[ModelSpec], source: Mapping[str, str], rehearsed: ReplayRun
 ) -> list[str]:
-    """What a person should know before it begins; `source` are the vendors of the source's models."""
+    """Return the remarks to show before the audit begins; `source` are the vendors of the source's models."""
     found = []
     if _same_chair(brief, specs):
         found.append("No other model is here: this tests the order of the voices only. Name another one with -m.")
@@ -173,7 +173,7 @@ def remarks(
 
 
 def _since(rehearsed: ReplayRun) -> Iterator[str]:
-    """What is not as it was when the session ended."""
+    """Yield remarks on what has changed since the session ended: edits, inputs, and the version of cdo."""
     from cdo.app.replay import edited
 
     then = rehearsed.then
@@ -192,7 +192,7 @@ def _same_chair(brief: AuditBrief, specs: Sequence[ModelSpec]) -> bool:
 
 
 def estimate(brief: AuditBrief, texts: Mapping[str, str | bytes], specs: Sequence[ModelSpec]) -> Range:
-    """What an audit may take without retries: each order is a synthesis, a final answer and two comparisons."""
+    """Estimate an audit without retries: each order takes a synthesis, a final answer and two comparisons."""
     sizes = {name: estimate_tokens(text) for name, text in texts.items() if isinstance(text, str)}
 
     def prompt(names: Sequence[str]) -> int:

@@ -84,7 +84,7 @@ def finish(session: Session, plan: Plan, outcome: Outcome | Delivery, runner: Ru
 
 
 def _origin(past: history.History) -> dict[str, Any]:
-    """For a fork: the session it comes from, the last turn that they share, and what that one paid for it."""
+    """Return a fork's origin: its source session, the last shared turn, and the cost of the shared calls."""
     forked = past.frozen.forked
     if forked is None:
         return {}
@@ -92,7 +92,7 @@ def _origin(past: history.History) -> dict[str, Any]:
 
 
 class _LiveSessionReader(SessionReader):
-    """The session that this process runs, read without parsing again what it has written."""
+    """A reader of the session that this process runs. It uses the store's parsed artifacts and records."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session.name, str(session.path))
@@ -113,12 +113,12 @@ class _LiveSessionReader(SessionReader):
 
 
 def _asked_by_call(session: Session) -> dict[str, str]:
-    """The model that was asked last, by call."""
+    """Return the model asked last, by call."""
     return {record["call"]: str(record["model"]) for record in session.records if record["kind"] == "exchange"}
 
 
 def _asked(session: Session) -> list[str]:
-    """The models that were asked, by name."""
+    """Return the models that were asked, sorted by name."""
     return sorted({str(record["model"]) for record in session.records if "model" in record})
 
 
@@ -131,7 +131,7 @@ def _citations(outcome: Outcome) -> dict[str, Any]:
 
 
 def _checked(final: artifacts.Artifact, outcome: Outcome, runner: Runner) -> artifacts.Artifact:
-    """FINAL.md with what only the record knows: what the citations are worth, how the run ended, and both ledgers."""
+    """Add to FINAL.md the facts known from the record: citation checks, how the run ended, and both ledgers."""
     body = unmarked(marked(final.body, runner.findings("final"), paths=False), [item.id for item in outcome.ledger])
     if outcome.cited:
         line = cited_in_words(len(outcome.verified), len(outcome.existing), len(outcome.unverified))

@@ -1,7 +1,7 @@
-"""What a fork takes along: from a session and one of its turns, the plan and the first files of another. Pure.
+"""Derives a fork from a session and one of its turns: the plan, and the files to begin with. Pure.
 
-The past is shared as it stands, a person's edits included: whatever answered a call up to that turn answers it in the
-fork, so that nothing of it is asked or paid again. Nothing that came after the turn is taken.
+The fork takes the files and records up to that turn as they are, including a person's edits. So no call up to that
+turn is repeated or paid again. Nothing after the turn is taken.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _OF_TURN = re.compile(r"t([0-9]{1,6})-([a-z0-9-]+)")
 _FILE = re.compile(r"t([0-9]{1,6})-(?:[a-z0-9-]+\.md|plan\.yaml)")
 _SKILL = re.compile(r"skills/[a-z0-9][a-z0-9-]*\.md")
 GIVEN = ("00-input.md", "00-context.md")
-SHOWN = 80  # characters of a person's words in a line about them
+SHOWN = 80  # characters shown of a text given by the person
 
 
 @dataclass(frozen=True)
 class Shared:
-    """What a fork has in common with its source up to `turn`: its files, and what their calls once took.
+    """The part that a fork shares with its source up to `turn`: its files, and the usage of their calls.
 
-    `stale` are the artifacts among them that were made before an edit of what they read, with what that is.
+    `stale` are the artifacts made before an edit of files they read, with the names of these files.
     """
 
     source: str
@@ -47,7 +47,7 @@ class Shared:
 
     @property
     def words(self) -> str:
-        """One line for people."""
+        """A one-line description for the person."""
         if not self.turn:
             return f"shares the question and its context with {self.source}; no turn"
         turns = "turn 1" if self.turn == 1 else f"turns 1–{self.turn}"
@@ -59,7 +59,7 @@ class Shared:
         return f"shares {turns} with {self.source} ({took}): not asked, not paid again"
 
     def weigh(self) -> None:
-        """Raise `UsageError` where a person edited a file that others among the shared ones were made from before."""
+        """Raise `UsageError` if a shared file is stale, because a person edited a file that it was made from."""
         if not self.stale:
             return
         edited = dict.fromkeys(f"{name}.md" for names in self.stale.values() for name in names)
@@ -73,9 +73,9 @@ class Shared:
 
 
 def base(archive: SessionReader, wanted: int | None) -> int:
-    """The last turn that a fork shares: the one `wanted`, else the last one held completely.
+    """Return the last turn that a fork shares: `wanted`, else the last complete turn.
 
-    Raises `UsageError` where that turn is not complete.
+    Raises `UsageError` if that turn is not complete.
     """
     files = set(archive.files())
     last = 0
@@ -88,17 +88,17 @@ def base(archive: SessionReader, wanted: int | None) -> int:
 
 
 def sat(archive: SessionReader) -> tuple[str, ...]:
-    """The names of all voices that sat in a session."""
+    """Return the names of all voices of a session."""
     found = (_OF_TURN.fullmatch(file.removesuffix(".md")) for file in archive.files() if file.endswith(".md"))
     return tuple(dict.fromkeys(match[2] for match in found if match and match[2] != SYNTHESIS))
 
 
 def changed(plan: Plan, change: Change, program: str, voices: Sequence[str] = ()) -> tuple[Plan, list[str]]:
-    """The plan of a fork whose first own turn is that of `change`, and what its person should know.
+    """Return the plan of a fork whose first own turn is that of `change`, and notes for the person.
 
-    `program` is how its mode goes on ("" for plain deliberation), `voices` who sat in the source. Changes that the
-    source itself had for that turn stay where this one says nothing; those for later turns are left out. Raises
-    `UsageError` for what the mode cannot do, and for names that mean nobody.
+    `program` is the program of its mode ("" for plain deliberation); `voices` are the voices of the source. The
+    source's own change for that turn is merged, with `change` taking precedence; its changes for later turns are left
+    out. Raises `UsageError` for changes that the mode does not allow, and for unknown names.
     """
     _check(plan, change, program)
     _check_names(change, [*voices, *plan.roles, *plan.known_roles, *SPECIAL_ROLES])
@@ -112,14 +112,14 @@ def changed(plan: Plan, change: Change, program: str, voices: Sequence[str] = ()
 
 
 def of_vendors(plan: Plan, vendors: Mapping[str, str]) -> Plan:
-    """The plan of a fork, whose newest change names models, with who is behind each of them."""
+    """Return the plan of a fork with the vendors of the models that its newest change names."""
     *earlier, newest = plan.changes
     known = newest.model_copy(update={"vendors": dict(vendors)})
     return plan.model_copy(update={"changes": (*earlier, known)})
 
 
 def _check(plan: Plan, change: Change, program: str) -> None:
-    """Raise `UsageError` for what the program of a plan cannot change."""
+    """Raise `UsageError` for changes that the program of a plan does not allow."""
     if program == "phases":
         if change.turn > plan.turns[1]:
             raise UsageError(
@@ -145,7 +145,7 @@ def _check(plan: Plan, change: Change, program: str) -> None:
 
 
 def _check_names(change: Change, known: Sequence[str]) -> None:
-    """Raise `UsageError` for roles without a method or a charge, and for voices that nobody knows."""
+    """Raise `UsageError` for roles that are unknown and have no charge, and for unknown voices."""
     there = tuple(dict.fromkeys(known))
     for role, charge in change.roles:
         if role not in there and not charge:
@@ -160,7 +160,7 @@ def _check_names(change: Change, known: Sequence[str]) -> None:
 
 
 def role(text: str) -> tuple[str, str]:
-    """`NAME` or `NAME=CHARGE` as (name, charge); raise `UsageError`."""
+    """Parse `NAME` or `NAME=CHARGE` into (name, charge); raise `UsageError`."""
     name, _, charge = text.partition("=")
     name = name.strip().lower()
     if problem := role_problem(name):
@@ -169,12 +169,12 @@ def role(text: str) -> tuple[str, str]:
 
 
 def told(change: Change) -> str:
-    """What a change is, in one line for people."""
+    """Describe a change in one line for the person."""
     return f"turn {change.turn}: {'; '.join(_parts(change)) or 'held with nothing changed'}"
 
 
 def caps(settings: Settings, given: Collection[str], source: str) -> tuple[str, ...]:
-    """One line about the caps that a fork takes over from its `source`, all but those that are `given`; or none."""
+    """Return one line about the caps that a fork inherits from `source`, except those in `given`; () if none."""
     shown = {
         "budget": money(settings.budget),
         "max_calls": pluralise(settings.max_calls or 0, "call"),
@@ -204,7 +204,7 @@ def _parts(change: Change) -> Iterator[str]:
 
 
 def shared(archive: SessionReader, turn: int) -> Shared:
-    """What a fork takes along from the turns up to `turn`; raises `SessionError` where the session is damaged."""
+    """Return the shared part of a session up to `turn`; raise `SessionError` if the session is damaged."""
     names = [file for file in archive.files() if file in GIVEN or _SKILL.fullmatch(file) or _until(_FILE, file, turn)]
     files = {name: data for name in names if (data := archive.data(name)) is not None}
     if GIVEN[0] not in files:
@@ -217,7 +217,7 @@ def shared(archive: SessionReader, turn: int) -> Shared:
 
 
 def _stale(archive: SessionReader, turn: int, records: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
-    """The artifacts up to `turn` that cdo made from other files than are there now, with these, in order."""
+    """Return the artifacts up to `turn` whose inputs have changed since, in order, with the names of these inputs."""
     checked = checked_in(records)
     stems = [
         file.removesuffix(".md") for file in archive.files() if _until(_FILE, file, turn) and file.endswith(".md")
@@ -235,7 +235,7 @@ def _stale(archive: SessionReader, turn: int, records: Sequence[Mapping[str, Any
 def _identity(archive: SessionReader, name: str, checked: Mapping[str, Sequence[CitationCheck]]) -> str:
     """Return the input hash that a call would record for this file now; "" if the file does not exist.
 
-    One that is gone is made again from the record.
+    A missing artifact is not stale: it is restored from the record.
     """
     if name.startswith(("00-", "skills/")):
         text = archive.text(f"{name}.md")
@@ -252,7 +252,7 @@ def _until(pattern: re.Pattern[str], name: str, turn: int) -> bool:
 
 
 def _records(archive: SessionReader, files: Mapping[str, bytes], turn: int) -> list[dict[str, Any]]:
-    """The records that the shared turns go by, in order; those that cost something say where they are `from`."""
+    """Return the records of the shared turns, in order; exchanges get their source session as `from`."""
     every = archive.records()
     exchanges = [record for record in every if record["kind"] == "exchange" and _of_the_past(record, turn)]
     texts = {message.get("shared") for record in exchanges for message in record["request"]["messages"]}
@@ -270,7 +270,7 @@ def _records(archive: SessionReader, files: Mapping[str, bytes], turn: int) -> l
 
 
 def _shas(archive: SessionReader, files: Mapping[str, bytes], exchanges: Sequence[Mapping[str, Any]]) -> set[str]:
-    """What identifies the replies of the past: as their files are now, and as they were first given."""
+    """Return the hashes of the shared replies, both as in their current files and as recorded."""
     stems = [stem for file in files if _OF_TURN.fullmatch(stem := file.removesuffix(".md"))]
     found = {artifact.sha for stem in stems if (artifact := archive.artifact(stem))}
     texts = (str(record["response"]["text"]) for record in exchanges if "response" in record)
@@ -278,9 +278,9 @@ def _shas(archive: SessionReader, files: Mapping[str, bytes], exchanges: Sequenc
 
 
 def _of_the_past(record: Mapping[str, Any], turn: int) -> bool:
-    """Whether a record belongs to a call, a plan or a letter of the turns up to `turn`.
+    """True if a record belongs to a call, a plan, a message or an answer of the turns up to `turn`.
 
-    What the person answered after the last of them is theirs to decide again.
+    The person's answers of the last turn itself are left out, so that they can be given anew.
     """
     match record["kind"]:
         case "exchange" | "missing" | "failed" | "tools":
@@ -295,8 +295,10 @@ def _of_the_past(record: Mapping[str, Any], turn: int) -> bool:
 
 
 def _signed(record: dict[str, Any], source: str) -> dict[str, Any]:
-    """A record as the fork keeps it. A conversation that an agent keeps itself has gone on with its source since:
-    the fork begins one of its own."""
+    """Return a record as the fork keeps it.
+
+    The thread of an agent's conversation is removed: the source may have continued it, so the fork starts a new one.
+    """
     if record["kind"] != "exchange":
         return record
     record = {**record, "from": record.get("from") or source}

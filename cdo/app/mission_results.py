@@ -1,4 +1,4 @@
-"""How a mission ends: FINAL.md, the certificate of what was accepted, and the result."""
+"""Writes FINAL.md, the certificate of accepted products and the result of a mission that has ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holds a deliberation for another run, in a session of its own beside it."""
+"""Runs a nested deliberation for another run, in its own session in the same folder."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from cdo.session.session_file import create_session, load, new_session_file, rea
 from cdo.session.store import Session
 
 KEPT = ("Decision", "Confidence", "Key Tensions", "Minority Reports", "Action Items")
-LINE = 600  # characters of the decision in a line
+LINE = 600  # most characters of the decision when shown on one line
 _NAME = 63  # characters of a nested session's name
 Hold = Callable[[Nest, Limits], Awaitable[tuple[Nested | None, TotalUsage]]]
 
 
 def holder(parent: Session, plan: Plan, settings: Settings, library: Library, shell: run.RunHooks) -> Hold:
-    """What holds deliberations for the session `parent`: under its models and settings, within caps."""
+    """Return a function that runs deliberations for the session `parent`, with its models and settings."""
 
     def observe(event: Event) -> None:
-        if event.kind not in ("stopped", "done", "content"):  # it is the mission that goes on or ends
+        if event.kind not in ("stopped", "done", "content"):  # only the mission itself reports these
             shell.observe(event)
 
     async def hold(nest: Nest, left: Limits) -> tuple[Nested | None, TotalUsage]:
@@ -65,7 +65,7 @@ def holder(parent: Session, plan: Plan, settings: Settings, library: Library, sh
 
 
 def _opened(parent: Session, nest: Nest, settings: Settings, plan: Plan, library: Library) -> tuple[Session, Plan]:
-    """The session of a deliberation: the one that was begun, else a new one; with its plan."""
+    """Return the session of a deliberation and its plan: the one already begun, else a new one."""
     path = _place(parent, nest)
     if path.is_dir():
         session = Session.open(path, redactor(os.environ))
@@ -83,9 +83,9 @@ def _opened(parent: Session, nest: Nest, settings: Settings, plan: Plan, library
 
 
 def _place(parent: Session, nest: Nest) -> Path:
-    """Where the session of a deliberation lies, or is to: the first name that is free or holds this very one.
+    """Return the path of a deliberation's session: the first name that is free or already holds this deliberation.
 
-    Raises `SessionError` where what lies there is no session, or no name is free.
+    Raises `SessionError` if a folder at such a path is not a session, or if no name is free.
     """
     for number in range(1, 100):
         path = session_path(parent.path.parent, _name(parent.name, nest.name, number))
@@ -95,7 +95,7 @@ def _place(parent: Session, nest: Nest) -> Path:
 
 
 def _name(parent: str, nest: str, number: int) -> str:
-    """The name of a nested session; what a long name of its parent loses by it, a digest of it makes up for."""
+    """Return the name of a nested session. If the parent's name must be cut, a hash of it keeps the name unique."""
     ending = f"-{nest}" if number == 1 else f"-{nest}-{number}"
     if len(parent) + len(ending) > _NAME:
         ending = f"-{sha256(parent.encode()).hexdigest()[:8]}{ending}"
@@ -103,7 +103,7 @@ def _name(parent: str, nest: str, number: int) -> str:
 
 
 def _holds(path: Path, parent: Session, nest: Nest) -> bool:
-    """Whether a session was begun for this deliberation: by this mission, and with this question."""
+    """True if a session was begun for this deliberation: by this mission, and with this question."""
     redact, folder = redactor(os.environ), SessionFolder(path)
     begun_by = read_frozen(folder.text("session.yaml"), path).sources.values()
     return _mission(parent) in begun_by and redact(folder.text("00-input.md") or "") == redact(_asked(nest))

@@ -1,7 +1,7 @@
-"""Runs the recorded exchanges of a session through today's code: no model, no network, no waiting.
+"""Replays the recorded exchanges of a session through today's code: no model, no network, no waiting.
 
-It happens in a folder of its own, which is gone afterwards. The session is only read, once, and never locked: it may
-be running. There the records and what people edited are put, and nothing that code made: today's code makes it again.
+The session is read once and never locked, because it may be running. The replay runs in a temporary folder that gets
+only the session's records and the files that people edited. Today's code makes all other files again.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ MADE = re.compile(r"([tr][0-9]+-[a-z0-9-]+|(?!(?:TREE|CHAT)\.)[A-Z][A-Z0-9]{1,15
 KEPT = re.compile(r"(products|deliverables)/.*|(TREE|CHAT|mission)\.md|CERTIFICATE\.yaml")  # of a mission, besides
 _GIVEN = re.compile(r"00-[^/]+|skills/[^/]+")
 WORDING = "its template or its data"
-ROOM = 100_000_000  # tokens: a prompt that nobody reads is not shortened
+ROOM = 100_000_000  # window in tokens: prompts are not sent, so they need no shortening
 
 
 class RecordEnded(CdoError):
-    """The record of an unfinished session ends here."""
+    """Raised at the end of the record of an unfinished session."""
 
 
 @dataclass(frozen=True)
 class ReplayRun:
-    """What came of it: the session as it was read (`then`), and what was `made` in its place.
+    """The result of a replay: the session as it was read (`then`), and the session that today's code `made`.
 
-    `calls` are all that the program made, `kept` the replies to them by name, `texts` these as readers see them.
-    `elsewise` are the calls that the record answers although they were asked with other inputs, with what differs;
-    `unknown` those that nobody recorded; `notes` what a person was asked otherwise. `outcome` and
-    `result` are None where it ended early; `stopped` says why.
+    `calls` are all calls of the program, `kept` the replies to them by name, `texts` these replies as calls read
+    them. `elsewise` are the calls whose inputs differ from the recorded ones but which got their recorded reply, with
+    the differences; `unknown` are the calls without a record; `notes` describe questions, plans, nested deliberations
+    and checks that differ. `outcome` and `result` are None if it ended early; `stopped` says why.
     """
 
     then: InMemorySession
@@ -79,9 +79,9 @@ class ReplayRun:
 
 
 async def rehearse(archive: SessionReader, library: Library) -> ReplayRun:
-    """Run what a session recorded through today's programs; raises `SessionError` where it is damaged.
+    """Replay a session through today's programs; raise `SessionError` if it is damaged.
 
-    `ContentError` tells that today's content cannot word the session's plan.
+    Raises `ContentError` if today's content files cannot render the session's plan.
     """
     then = snapshot(archive)
     plan = read_frozen(then.text("session.yaml"), Path(then.place)).plan
@@ -94,7 +94,7 @@ async def rehearse(archive: SessionReader, library: Library) -> ReplayRun:
 
 
 def snapshot(archive: SessionReader) -> InMemorySession:
-    """The files of a session as they are now; records come last, so that nothing is there without its record."""
+    """Return the current files of a session. Records are read last, so that no file lacks its record."""
     found: dict[str, bytes] = {}
     for calls in (False, True):
         for file in archive.files():
@@ -104,7 +104,7 @@ def snapshot(archive: SessionReader) -> InMemorySession:
 
 
 def inputs(then: InMemorySession) -> Iterator[tuple[str, bytes]]:
-    """What the rehearsal begins with: the question, the records, and what people changed."""
+    """Yield the files that a replay begins with: the plan, the question, the records, and files edited by people."""
     reviewed = {str(record["file"]) for record in then.records() if record["kind"] == "reviewed"}
     for file in then.files():
         given = file == "session.yaml" or _GIVEN.fullmatch(file) or group_number(file)
@@ -113,9 +113,9 @@ def inputs(then: InMemorySession) -> Iterator[tuple[str, bytes]]:
 
 
 def edited(archive: SessionReader) -> tuple[str, ...]:
-    """What a person changed, or that cannot be read any more: it is taken as it is.
+    """Return the files that a person edited, and artifacts that cannot be parsed. A replay takes them as they are.
 
-    Of a mission that are also the versions that they edited or added, and what they left in its inbox.
+    For a mission, these include the product versions that a person edited or added, and the files in its inbox.
     """
     found = [file for file in archive.files() if standing.given(file, archive.data(file) or b"")]
     for file in filter(MADE.fullmatch, archive.files()):
@@ -130,10 +130,10 @@ def edited(archive: SessionReader) -> tuple[str, ...]:
 
 @dataclass
 class _NoBackend:
-    """A backend that answers nothing: what it is asked for, nobody has recorded. `unknown` are these calls.
+    """A backend that never answers. A call that reaches it has no record, and is noted in `unknown`.
 
-    Where `ends` is set, the first of them ends the rehearsal; else it is a voice that is missing. `written` are the
-    calls that came to an end, if with an invalid reply that was repaired.
+    If `ends` is set, the first unknown call ends the replay; else its reply is missing. `written` are the calls whose
+    artifact exists. Their later attempts are not unknown: an invalid reply of theirs was repaired.
     """
 
     ends: bool
@@ -155,10 +155,10 @@ class _NoBackend:
 
 @dataclass
 class _RecordOfThen(Substitutes):
-    """Takes what is recorded of a call also where it is made with other inputs today.
+    """Substitutes that give a call its recorded reply even if its inputs differ today.
 
-    `calls` are all that were made; `elsewise` the inputs of those that the record answers all the same, by call;
-    `held` is what a deliberation came to that is asked otherwise today, `ran` what a check came to.
+    `calls` are all calls made; `elsewise` are today's inputs of the calls whose inputs differ, by call. `held`
+    returns the recorded result of a deliberation whose inputs differ, `ran` that of a check.
     """
 
     session: Session
@@ -167,10 +167,10 @@ class _RecordOfThen(Substitutes):
     calls: list[Call] = field(default_factory=list)
     elsewise: dict[str, Mapping[str, str]] = field(default_factory=dict)
     closed = True
-    lifts_caps = False  # there are no caps here: what one ended stays ended
+    lifts_caps = False  # a replay has no caps: a call ended by a cap stays ended
 
     def prepare(self, work: PendingCall) -> None:
-        """Take over what is on record of the last call of this name, by the models that answered it then."""
+        """Take over the records of the last call of this name, and ask the models that answered it then."""
         if not (work.records or work.given_up or work.artifact):
             self._adopt(work)
         # A resume may have asked other models than the plan names.
@@ -179,11 +179,11 @@ class _RecordOfThen(Substitutes):
         self.calls.append(work.call)
 
     def nested(self, nest: Nest) -> Nested | None:
-        """Return what a deliberation of this name came to."""
+        """Return the recorded result of a deliberation of this name."""
         return self.held(nest)
 
     def check_run(self, name: str) -> CheckRun | None:
-        """Return what came of the check of this name."""
+        """Return the recorded result of the check of this name."""
         return self.ran(name)
 
     def _adopt(self, work: PendingCall) -> None:
@@ -196,7 +196,7 @@ class _RecordOfThen(Substitutes):
 
 
 class _Replay:
-    """One rehearsal while it runs."""
+    """One running replay."""
 
     def __init__(self, then: InMemorySession, plan: Plan, session: Session, library: Library) -> None:
         self._then, self._plan, self._session, self._library = then, plan, session, library
@@ -213,12 +213,12 @@ class _Replay:
         self._record = _RecordOfThen(session, self._held, self._ran)
 
     async def run(self) -> ReplayRun:
-        """Drive the program to its end, or as far as the record goes."""
+        """Run the program to its end, or as far as the record goes."""
         runner, outcome, result, stopped = self._runner(), None, None, ""
         try:
             outcome = await runner.drive(registry.program(self._plan, self._library))
             result = finish(self._session, self._plan, outcome, runner)
-        except (ContentError, SessionError) as error:  # of the session that is looked at, not of the folder here
+        except (ContentError, SessionError) as error:  # report it for the original session, not the temporary folder
             raise type(error)(self._named(error.message), self._named(error.hint)) from None
         except CdoError as error:
             stopped = self._named(error.message)
@@ -257,7 +257,7 @@ class _Replay:
         return ModelSeat(ModelSpec(name, "scripted", name, window=ROOM), self._backend, CircuitBreaker())
 
     def _differing(self, name: str, inputs: Mapping[str, str]) -> tuple[str, ...]:
-        """What differs in the inputs of a call: the files it reads, by their names; else its template or its data."""
+        """Return the inputs of a call that differ: the names of the files it reads, else its template or data."""
         file = next(call.artifact for call in self._record.calls if call.name == name)
         with contextlib.suppress(SessionError):
             then = self._then.artifact(file)
@@ -270,7 +270,7 @@ class _Replay:
     # -- the person's side --------------------------------------------------------------------
 
     async def _answer(self, pause: Pause) -> str:
-        """A question that is not on record as it is asked now: as its namesake was answered, else the default."""
+        """Answer a pause whose wording differs from the record: as recorded under its name, else the default."""
         answer = self._pauses.get(pause.name, "")
         known = answer in pause.options
         how = f"answered “{answer}” as then" if known else f"answered “{pause.default}”, the default"
@@ -278,7 +278,7 @@ class _Replay:
         return answer if known else pause.default
 
     async def _tell(self, ask: Ask) -> str:
-        """What the person said to a question that is not on record as it is asked now; else it waits for them."""
+        """Answer a question whose wording differs from the record, as recorded; raise `NeedsHuman` if unanswered."""
         answer = self._pauses.get(ask.name)
         if answer is None:
             raise NeedsHuman(f"The team asks you: {one_line(ask.question)}")
@@ -288,7 +288,7 @@ class _Replay:
         return answer
 
     def _ran(self, name: str) -> CheckRun | None:
-        """What came of the check of this name, though it is run otherwise; else it is not on record."""
+        """Return the recorded result of the check of this name, or note that it has no record."""
         for record in reversed(self._session.records):
             if record["kind"] == "check-run" and record["name"] == name:
                 self._notes.append(f"{name} is run otherwise; what came of it then was used")
@@ -299,7 +299,7 @@ class _Replay:
         return CheckRun("")
 
     def _held(self, nest: Nest) -> Nested | None:
-        """What a deliberation of this name came to, though it is asked otherwise; else it is not on record."""
+        """Return the recorded result of a deliberation of this name, or note that it has no record."""
         for record in reversed(self._session.records):
             if record["kind"] == "nested" and record["name"] == nest.name:
                 self._notes.append(f"{nest.name} is deliberated otherwise; what it came to then was used")
@@ -310,7 +310,7 @@ class _Replay:
         return None
 
     async def _review(self, editing: PendingReview) -> str:
-        """A plan that is proposed in other words than then: as the person left it; else it waits for them."""
+        """Return a plan whose proposal differs, as the person left it; raise `NeedsHuman` if it has no record."""
         text = self._plans.get(editing.review.file)
         if text is None:
             raise NeedsHuman(f"{editing.review.file} waits for you.")

@@ -1,4 +1,4 @@
-"""Compares what a replay made with what the session holds."""
+"""Compares the files made by a replay with the files of the session."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CHECKSUM = re.compile(r"^sha256: [0-9a-f]{64}\n", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Difference:
-    """A file that is not what it was: `how` is differs, gone (it would not be made any more) or new.
+    """A file that a replay changes: `how` is "differs", "gone" (no longer made) or "new".
 
     `diff` are the lines of a unified diff from then to now.
     """
@@ -31,7 +31,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class ReplayOutcome:
-    """How a session ended, as its FINAL.md and its last synthesis say it; `unit` is what its turns are called."""
+    """The ending of a session, from its FINAL.md and its syntheses; `unit` is "turn", or "round" for a mission."""
 
     status: str
     why: str
@@ -43,7 +43,7 @@ class ReplayOutcome:
 
     @classmethod
     def of(cls, archive: SessionReader) -> ReplayOutcome | None:
-        """The ending of a session, or None while there is no FINAL.md; raises `SessionError`."""
+        """Return the ending of a session, or None if there is no FINAL.md; raise `SessionError`."""
         found = history.read(archive)
         if found.final is None:
             return None
@@ -59,11 +59,11 @@ class ReplayOutcome:
 
 @dataclass(frozen=True)
 class ReplayReport:
-    """A session beside what today's code makes of its record.
+    """The comparison of a session with its replay by today's code.
 
-    `same` are the files that are equal byte for byte, `alike` those that say the same from other inputs, `edited`
-    those that were taken as a person left them. `elsewise`, `unknown`, `notes` and `stopped` are the rehearsal's.
-    `then` and `now` are None where there is no FINAL.md.
+    `same` are the files equal byte for byte, `alike` those with equal content but other inputs, `edited` those taken
+    as a person left them. `elsewise`, `unknown`, `notes` and `stopped` are those of the `ReplayRun`. `then` and `now`
+    are None if there is no FINAL.md.
     """
 
     session: str
@@ -88,19 +88,19 @@ class ReplayReport:
 
     @property
     def changed(self) -> dict[str, tuple[Any, Any]]:
-        """What of the ending differs, as (then, now) by its name; nothing where one of them is not there."""
+        """The differing parts of the ending, as (then, now) by name; {} if one of the endings is missing."""
         if self.then is None or self.now is None:
             return {}
         now = asdict(self.now)
         return {key: (value, now[key]) for key, value in asdict(self.then).items() if value != now[key]}
 
     def json(self) -> dict[str, Any]:
-        """The whole as `--json` prints it."""
+        """Return the report as `--json` prints it."""
         return {**asdict(self), "differs": self.differs}
 
 
 def compare(rehearsal: ReplayRun) -> ReplayReport:
-    """Set what was made beside what there was; raises `SessionError` where a FINAL.md cannot be read."""
+    """Compare the replayed files with the session's; raise `SessionError` if a FINAL.md cannot be read."""
     then, made = rehearsal.then, rehearsal.made
     taken = tuple(file for file, _ in inputs(then))
     same, alike, differences = [], [], []
@@ -133,18 +133,18 @@ def compare(rehearsal: ReplayRun) -> ReplayReport:
 
 
 def _files(rehearsal: ReplayRun) -> set[str]:
-    """The artifacts of the calls that were asked with other inputs."""
+    """Return the artifacts of the calls whose inputs differ."""
     return {call.artifact for call in rehearsal.calls if call.name in rehearsal.elsewise}
 
 
 def _says(archive: InMemorySession, file: str) -> Any:
-    """An artifact without what it was made from."""
+    """Return the content of an artifact without its inputs, for comparison."""
     artifact = archive.artifact(file.removesuffix(".md"))
     own = {key: value for key, value in artifact.own.items() if key != "inputs"} if artifact else {}
     return artifact and (dict(artifact.meta), artifact.body, own)
 
 
 def _diff(before: bytes, after: bytes) -> tuple[str, ...]:
-    """The lines that differ, but for the checksum that differs with them."""
+    """Return a unified diff of two files, ignoring their checksum lines."""
     old, new = (_CHECKSUM.sub("", data.decode("utf-8", "replace"), count=1).splitlines() for data in (before, after))
     return tuple(difflib.unified_diff(old, new, "then", "now", lineterm="", n=1))

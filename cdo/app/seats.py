@@ -1,4 +1,4 @@
-"""From the names of models to seats: a spec, the backend that reaches it, and the gate of its provider."""
+"""Builds the seats of models by name: the spec, the backend that reaches it, and its provider's circuit breaker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cdo.runner.retry import CircuitBreaker
 def specs(
     names: Sequence[str], library: Library, settings: Settings, env: Mapping[str, str], trusted: Trusted = refuse
 ) -> list[ModelSpec]:
-    """Resolve all model names, and start what takes long to load; raise `ConfigError`."""
+    """Resolve all model names, and start loading slow libraries; raise `ConfigError`."""
     found = [models.resolve(name, library, settings.prices, env, trusted) for name in dict.fromkeys(names)]
     if settings.budget and (unpriced := next((spec for spec in found if spec.price is None), None)):
         raise price_unknown(unpriced)
@@ -39,7 +39,7 @@ def specs(
 def seats(
     found: Sequence[ModelSpec], settings: Settings, library: Library, say: Callable[[str], None]
 ) -> dict[str, ModelSeat]:
-    """A backend for each model; models of one address share its connections and its gate."""
+    """Return a seat for each model. Models at the same address share connections and circuit breaker."""
     backends: dict[tuple[str, ...], Backend] = {}
     gates: dict[str, CircuitBreaker] = {}
     made: dict[str, ModelSeat] = {}
@@ -90,7 +90,7 @@ def _command(spec: ModelSpec, library: Library) -> Backend:
 
 
 def first_of_ollama(url: str) -> str | None:
-    """The first model that an Ollama at `url` offers, or None: asked on this machine, for a moment only."""
+    """Return the first model that an Ollama server at `url` offers, or None; the timeout is 0.3 seconds."""
     import http.client
     from urllib.parse import urlsplit
 

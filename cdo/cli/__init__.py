@@ -1,4 +1,4 @@
-"""The command line: one module for each command or family of commands.
+"""Implements the command line: one module for each command or family of commands.
 
-It parses words, calls app, prints and picks the exit code. Nothing imports it but `python -m cdo`.
+It parses arguments, calls app, prints results and chooses the exit code. Only `python -m cdo` imports this package.
 """

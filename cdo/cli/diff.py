@@ -1,4 +1,4 @@
-"""The command `diff`: two sessions, or two turns, side by side."""
+"""Implements the command `diff`, which compares two sessions or two turns."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def diff(
 
 
 def _found(a: str | None, b: str | None, out: str | None) -> Comparison:
-    """What is to be compared, read once where both are of one session; raises `UsageError` and `SessionError`."""
+    """Compare what the arguments name. One session is read only once. Raise `UsageError` or `SessionError`."""
     from cdo.history import comparison, history, snapshot
 
     (name, turn), other = _named(a), _named(b)
@@ -81,7 +81,7 @@ def _no_rounds(mission: SessionReader) -> str:
 
 
 def _missions(left: SessionReader, past: History, right: SessionReader, other: History) -> Comparison:
-    """Two missions as they ended; raises `UsageError` where one is a deliberation."""
+    """Compare the endings of two missions; raise `UsageError` if one is a deliberation."""
     from cdo.history import comparison, snapshot
 
     if not (past.frozen.plan.crew and other.frozen.plan.crew):
@@ -94,13 +94,13 @@ def _missions(left: SessionReader, past: History, right: SessionReader, other: H
 
 
 def _named(text: str | None) -> tuple[str | None, int | None]:
-    """A session's name or path, and the turn behind its last colon, if any."""
+    """Split an argument into a session's name or path, and the turn after its last colon, if any."""
     match = _TURN.fullmatch(text or "")
     return (match[1], int(match[2])) if match else (text, None)
 
 
 def _painted(line: Line) -> str:
-    """A line in the colours of its tone; `click.echo` takes them away where nobody could see them."""
+    """Return a line in the colours of its tone. `click.echo` removes them if stdout is not a terminal."""
     if os.environ.get("NO_COLOR"):
         return line.text
     if line.tone == "head":

@@ -1,4 +1,4 @@
-"""The command that branches a run: `fork`, a session that shares another's past and goes on in its own way."""
+"""Implements the command `fork`, which starts a new session from the first turns of another."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def fork(session: str | None, **options: Any) -> None:
 
 
 def _settings(archive: SessionReader, kept: Frozen, resolved: Resolved) -> Settings:
-    """The source's settings with those that this command gives; where files go is never taken from a branch."""
+    """Return the source's settings with those this command gives. Output folders are never taken from a branch."""
     from cdo.session import session_file
     from cdo.session.reader import SessionFolder
 
@@ -113,7 +113,7 @@ def _settings(archive: SessionReader, kept: Frozen, resolved: Resolved) -> Setti
 
 
 def _specs(plan: Plan, settings: Settings, library: Library, options: Mapping[str, Any]) -> list[ModelSpec]:
-    """The models that are asked from now on; none where nothing is asked and nobody new is named."""
+    """Return the models for the new turns; none with --no-run if no model is given."""
     from cdo.app import seats
 
     if options["no_run"] and not options["model"]:
@@ -122,7 +122,7 @@ def _specs(plan: Plan, settings: Settings, library: Library, options: Mapping[st
 
 
 def _change(turn: int, resolved: Resolved, options: Mapping[str, Any]) -> Change:
-    """What the options change, beginning with `turn`; raises `UsageError`."""
+    """Return the change that the options make, beginning with `turn`; raise `UsageError`."""
     from pydantic import ValidationError
 
     from cdo.app import fork as forking
@@ -146,7 +146,7 @@ def _change(turn: int, resolved: Resolved, options: Mapping[str, Any]) -> Change
 
 
 def _program(plan: Plan, library: Library) -> str:
-    """How the mode of a plan goes on; "" for plain deliberation. Raises `UsageError` for what has no turns."""
+    """Return the program of a plan's mode, "" for plain deliberation; raise `UsageError` if it has no turns."""
     if plan.crew:
         raise UsageError(
             "This session is a mission of a cabal, which cannot be forked: it has rounds, and no turns to share.",
@@ -163,13 +163,13 @@ def _program(plan: Plan, library: Library) -> str:
 
 
 def _root(archive: SessionReader, plan: Plan, resolved: Resolved) -> str:
-    """Where the repository is as seen from the new session."""
+    """Return the path of the repository relative to the new session."""
     here = _there(archive, plan.root) if plan.root else None
     return os.path.relpath(here, Path(resolved.values.out).absolute() / "session") if here else ""
 
 
 def _check(archive: SessionReader, plan: Plan, resolved: Resolved) -> CheckCommand | None:
-    """The check of the source, as the new session keeps it."""
+    """Return the check of the source, as stored in the new session."""
     here = _there(archive, plan.check.root) if plan.check else None
     if plan.check is None or here is None:
         return None
@@ -177,7 +177,7 @@ def _check(archive: SessionReader, plan: Plan, resolved: Resolved) -> CheckComma
 
 
 def _there(archive: SessionReader, root: str) -> Path | None:
-    """The folder at `root` as seen from a session; for a session on a branch the repository around us."""
+    """Resolve `root` relative to a session's folder; for a session on a branch, return the current repository."""
     from cdo.repository import survey
     from cdo.session.reader import SessionFolder
 
@@ -185,12 +185,12 @@ def _there(archive: SessionReader, root: str) -> Path | None:
 
 
 def _names(source: str) -> list[str]:
-    """Names for a fork, the best first."""
+    """Return names for a fork, in order of preference."""
     return [f"{source[:60]}-{number}" for number in range(2, 1000)]
 
 
 def _leave_it(made: Session, shared: Shared, told: tuple[str, ...], options: Mapping[str, Any]) -> None:
-    """Say where the new session is; nothing was asked."""
+    """Print where the new session is, without running it."""
     made.close()
     if options["as_json"]:
         spent = {"calls": shared.spent.calls, "tokens": shared.spent.tokens, "cost": shared.spent.known_cost}
@@ -212,7 +212,7 @@ def _go_on(
     told: tuple[str, ...],
     options: Mapping[str, Any],
 ) -> None:
-    """Run the new session, under the view of a run."""
+    """Run the new session with the usual view of a run."""
     from cdo.cli.run_session import run_and_report
 
     try:

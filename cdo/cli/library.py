@@ -1,4 +1,4 @@
-"""The commands about many runs: list, search, cost. They read the files of sessions and send nothing."""
+"""Implements the commands about many runs: list, search, cost. They read session files and send nothing."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ STATUSES = (
     "converged", "max_turns", "stopped", "done", "unresolved", "survives", "changed", "unclear", "finished",
     "unfinished", "paused", "running", "damaged",
 )  # fmt: skip
-_BROKEN_OFF = ("running", "failed", "budget", "interrupted")  # what the last commit of an unfinished run says
+_BROKEN_OFF = ("running", "failed", "budget", "interrupted")  # statuses in the last commit of an unfinished run
 BY = ("session", "model", "role", "kind", "turn", "day", "preset")
-_DROPPED = ("cost", "begun", "sure", "preset")  # columns that a narrow terminal goes without, first to last
-_PROBLEM = 20  # columns that a problem needs
-_LEFT_OUT = re.compile(r"-(?!n[0-9]+$)\w{2,}[\w*-]*")  # `-word`, no option of `cdo search`
+_DROPPED = ("cost", "begun", "sure", "preset")  # columns left out on a narrow terminal, in this order
+_PROBLEM = 20  # minimum width of the problem's column
+_LEFT_OUT = re.compile(r"-(?!n[0-9]+$)\w{2,}[\w*-]*")  # `-word`, but not an option of `cdo search`
 LIMIT = click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="Show at most N sessions.")
 
 
 def _filters(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that choose among sessions."""
+    """Add the options that filter sessions."""
     for option in (
         LIMIT,
         click.option("--until", metavar="DATE", help="List only sessions that began by this date."),
@@ -97,7 +97,7 @@ def list_(
 
 
 def _with_branches(rows: Sequence[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
-    """The rows of a folder with those of sessions that only branches keep, newest first."""
+    """Add rows for sessions that exist only on branches; return all, newest first."""
     from cdo.history.search_query import created
     from cdo.session import branch_reader
 
@@ -123,7 +123,7 @@ def _with_branches(rows: Sequence[dict[str, Any]], folder: Path) -> list[dict[st
 
 
 def _wanted(options: dict[str, str | None], rows: Sequence[dict[str, Any]], words: tuple[str, ...] = ()) -> RunFilter:
-    """What the options ask for; raises `UsageError`."""
+    """Build the filter from the options; raise `UsageError`."""
     from cdo.history.search_query import RunFilter, moment
 
     kind, status, since, until = (options[key] or "" for key in ("preset", "status", "since", "until"))
@@ -141,7 +141,7 @@ def _wanted(options: dict[str, str | None], rows: Sequence[dict[str, Any]], word
 
 
 def _known(name: str, what: str, names: Sequence[str]) -> None:
-    """Raise `UsageError` where a name is none of `names`."""
+    """Raise `UsageError` if a name is not one of `names`."""
     import difflib
 
     if name in names:
@@ -154,7 +154,7 @@ def _known(name: str, what: str, names: Sequence[str]) -> None:
 
 
 def _print_rows(rows: Sequence[dict[str, Any]]) -> None:
-    """A table: with a head, days and the terminal's width for a person, bare for whatever else reads it."""
+    """Print a table: with a head, dates and the terminal's width on a terminal, plain otherwise."""
     if not sys.stdout.isatty():
         print_table([[*_cells(row), _short(row["problem"], 80)] for row in rows])
         return
@@ -178,7 +178,7 @@ def _print_rows(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _taken(table: Sequence[Sequence[str]]) -> int:
-    """How wide these columns are with the gaps behind them."""
+    """Return the width of these columns with the gaps after them."""
     return sum(max(map(len, column)) + 2 for column in table)
 
 
@@ -204,7 +204,7 @@ def _begun(row: dict[str, Any]) -> str:
 
 
 def _short(text: str, width: int) -> str:
-    """`text` in at most `width` columns of a terminal."""
+    """Shorten `text` to at most `width` columns of a terminal."""
     if text.isascii() and len(text) <= width:
         return text
     wide = [2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text]
@@ -219,7 +219,7 @@ def _short(text: str, width: int) -> str:
 
 
 class _SearchCommand(click.Command):
-    """A command for which `-word` is a word to leave out, not a row of options."""
+    """A command that treats `-word` as a word to exclude, not as options."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         split = args.index("--") if "--" in args else len(args)
@@ -276,7 +276,7 @@ def _print_hit(hit: Hit) -> None:
 
 
 def _marked(passage: str) -> str:
-    """A passage with what matches in bold where that can be shown."""
+    """Return a passage with its matches in bold, if stdout is a terminal that can show it."""
     from cdo.core.formatting import visible
     from cdo.history.search import MARKS
 
@@ -330,7 +330,7 @@ def cost(
 
 
 def _named(names: Sequence[str], out: str | None) -> list[IndexEntry]:
-    """What is known of these sessions, each once; of one whose folder is gone as its branch has it."""
+    """Return the index entries of these sessions, each once; a session without a folder is read from its branch."""
     from cdo.history.run_index import entry, look
     from cdo.session.reader import SessionFolder
 
@@ -344,7 +344,7 @@ def _named(names: Sequence[str], out: str | None) -> list[IndexEntry]:
 
 
 def _print_sums(by: str, sums: Sequence[Sum], total: Sum) -> None:
-    """A table with its total; columns that are zero throughout are left out."""
+    """Print a table with its total; the columns `no price` and `shared` are left out if all zero."""
     head = [by, "calls", "tokens", "cost"]
     rows = [
         [item.key or "-", f"{item.spent.calls:,}", f"{item.spent.tokens:,}", item.price] for item in (*sums, total)

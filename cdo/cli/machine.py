@@ -1,4 +1,4 @@
-"""The commands about the machine cdo runs on: doctor, models, content, config, completion. They send nothing."""
+"""Implements the commands about this machine: doctor, models, content, config, completion. They send nothing."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _findings() -> dict[str, str]:
 
 
 def _mixed(library: Library, resolved: Resolved, trusted: Trusted) -> str:
-    """Which models presets such as deep and full use by default."""
+    """Describe the models that presets such as deep and full use by default."""
     from cdo.app import seats
     from cdo.content.schemas import Preset
     from cdo.planning.mixed_models import mix
@@ -95,7 +95,7 @@ def _mixed(library: Library, resolved: Resolved, trusted: Trusted) -> str:
 
 
 def _sandbox() -> str:
-    """What would hold the command of `cdo debug --check`."""
+    """Describe the sandbox that `cdo debug --check` would use."""
     from cdo.runner import check_command
 
     try:
@@ -106,7 +106,7 @@ def _sandbox() -> str:
 
 
 def _keys(library: Library, trusted: Trusted) -> dict[str, str]:
-    """Which keys are set, and what is not as shipped about where they are sent."""
+    """List the keys that are set, and any changes to the addresses to which they are sent."""
     from cdo.providers import models
 
     try:
@@ -123,7 +123,7 @@ def _keys(library: Library, trusted: Trusted) -> dict[str, str]:
 
 
 def _writable(out: Path) -> str:
-    """Whether sessions can be made in `out`, which need not exist yet."""
+    """Say whether sessions can be created in `out`, which need not exist yet."""
     place = next(folder for folder in (out, *out.parents) if os.path.lexists(folder))
     if not place.is_dir():
         return f"{place} is not a folder: use --out"
@@ -131,7 +131,7 @@ def _writable(out: Path) -> str:
 
 
 def _origin(url: str) -> str:
-    """An address without what may be secret in it: user, path and query."""
+    """Return a URL's host and port, without parts that may be secret: user, path and query."""
     from urllib.parse import urlsplit
 
     place = urlsplit(url if "://" in url else f"//{url}")
@@ -266,12 +266,12 @@ def config(as_json: bool) -> None:
 
 
 def _untrusted(resolved: Resolved) -> str:
-    """What the project's file sets and is not trusted to."""
+    """List the settings in the project's file that are ignored because the file is not trusted."""
     return ", ".join(f"{key} (in {path})" for key, path in resolved.untrusted.items())
 
 
 def _value(key: str, value: Any) -> str:
-    """A setting as a person would write it."""
+    """Format a setting as a person would write it."""
     if value in (None, [], {}):
         return "not set"
     if key == "width":

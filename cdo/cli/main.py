@@ -1,7 +1,7 @@
-"""The command line: parses, prints, asks and exits. Nothing else of cdo does any of these.
+"""Defines the command line group and its entry point, which turns errors into messages and exit codes.
 
-stdout carries the result (or `--json`), stderr everything else. Heavy modules are imported inside functions:
-`cdo --help` needs click alone.
+Results (or `--json`) go to stdout, everything else to stderr. Heavy modules are imported inside functions, so that
+`cdo --help` needs only click.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Cli(click.Group):
-    """A group whose default command is `run`: anything that is not a command is a run's words."""
+    """A group whose default command is `run`: arguments that do not begin with a command go to `run`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = {"--help", "-h", "--version"}
@@ -51,7 +51,7 @@ class Cli(click.Group):
         return super().parse_args(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Commands and options, and the words that begin a run."""
+        """Complete commands and options, and the words that can begin a run."""
         from click.shell_completion import CompletionItem
 
         from cdo.content.library import Library
@@ -92,9 +92,9 @@ cli.add_command(context)
 
 
 def _mend_streams() -> None:
-    """Give every standard stream a place: no other file may get the number of one that was closed (`cdo … >&-`).
+    """Open closed standard streams on /dev/null (`cdo … >&-`), so that no other file gets their number.
 
-    What a stream's encoding lacks is escaped: a result that was paid for must not end in an error.
+    Characters that a stream's encoding lacks are escaped, so that printing a paid result cannot fail.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
@@ -109,7 +109,7 @@ def _mend_streams() -> None:
 
 
 def run(args: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line and exit; the one place where errors become text and an exit code."""
+    """Run the command line and exit. Only this function turns errors into messages and exit codes."""
     words = list(sys.argv[1:] if args is None else args)
     code = 1
     try:
@@ -121,7 +121,7 @@ def run(args: Sequence[str] | None = None) -> NoReturn:
             from click.shell_completion import shell_complete
 
             exit_now(shell_complete(cli, {}, "cdo", "_CDO_COMPLETE", instruction))
-        # Not `cli.main`: it takes a closed pipe and early exits into its own hands.
+        # Not `cli.main`, which handles closed pipes and early exits itself.
         with cli.make_context("cdo", words.copy()) as context:
             cli.invoke(context)
         code = 0
@@ -159,7 +159,7 @@ def run(args: Sequence[str] | None = None) -> NoReturn:
 
 
 def _misused(error: click.ClickException, words: Sequence[str]) -> UsageError:
-    """What click found wrong with the words of a command, and what to do."""
+    """Convert click's error about the arguments into a `UsageError` with a hint."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     path = context.command_path if context else "cdo run"
     hint = f"`{path} --help` shows how it is called."
@@ -174,7 +174,7 @@ def _misused(error: click.ClickException, words: Sequence[str]) -> UsageError:
 
 
 def _explain(error: CdoError, words: Sequence[str]) -> int:
-    """Print what happened and what to do; returns the exit code. What a stop was turned into counts as that."""
+    """Print an error and its hint; return the exit code. After a stop signal, any error counts as the stop."""
     from cdo.core.formatting import visible
     from cdo.core.signals import stopped
 
@@ -197,6 +197,6 @@ def _explain(error: CdoError, words: Sequence[str]) -> int:
 
 
 def _say(text: str) -> None:
-    """Print to stderr, which may be full or gone: the exit code says the rest."""
+    """Print to stderr; ignore failures to write, since the exit code still reports the error."""
     with contextlib.suppress(OSError):
         click.echo(text, err=True)

@@ -1,4 +1,4 @@
-"""The commands of missions: `cabal` begins one, `answer` tells its team what it asked, `context` what one sees."""
+"""Implements the mission commands: `cabal` begins one, `answer` answers its team, `context` shows an agent's view."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def cabal(words: tuple[str, ...], **options: Any) -> None:
 
 
 def _crew(options: Mapping[str, Any], resolved: Resolved, library: Library) -> tuple[Crew, list[str]]:
-    """The team of a mission, and what a person should know of how it was chosen."""
+    """Return the team of a mission, and notes for the person on how it was chosen."""
     from cdo.app import seats as seating
     from cdo.core.mission_names import WATCHDOG
     from cdo.planning import mission_plan
@@ -109,7 +109,7 @@ def _crew(options: Mapping[str, Any], resolved: Resolved, library: Library) -> t
     every = dict.fromkeys([*names, *chosen.values(), *(name for name, _ in offered)])
     found = [models.resolve(name, library, resolved.values.prices, os.environ, holds) for name in every]
     vendors = {spec.name: spec.vendor for spec in found}
-    # Neither an embedded model nor an agent is put to judge by itself, only because it is of another maker.
+    # An embedded model or an agent is not chosen as judge merely because its vendor differs.
     fit = [spec.name for spec in found if spec.route not in ("local", "command", "scripted")]
     same = {vendors[name] for name in names}
     other = next((name for name, _ in offered if name in fit and vendors[name] not in same | {""}), "")
@@ -135,7 +135,7 @@ def _crew(options: Mapping[str, Any], resolved: Resolved, library: Library) -> t
 
 
 def _dry_run(crew: Crew, request: str, span: Range, notes: Sequence[str], as_json: bool) -> None:
-    """Print what a mission would be; nothing is sent."""
+    """Print the plan of a mission; send nothing."""
     from cdo.core.formatting import money, one_line, pluralise
 
     if as_json:

@@ -1,4 +1,4 @@
-"""What the commands that deliberate share: their options, and what is known before a run is driven."""
+"""Defines the options shared by the commands that deliberate, and builds their plan preview."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ NO_GIT = click.option("--no-git", is_flag=True, help="Do not commit the run to a
 
 
 def flags(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings among a command's options, as far as they were given."""
+    """Return the settings that were given among a command's options."""
     keys = (
         "model", "width", "turns", "budget", "max_calls", "max_tokens", "timeout", "concurrency", "out", "strict",
         "skills", "adr_dir", "no_git",
@@ -63,13 +63,13 @@ def flags(options: Mapping[str, Any]) -> dict[str, Any]:
     found = {key: options[key] for key in keys if options.get(key) not in (None, (), False)}
     if options.get("review") is not None:
         found["review"] = "true" if options["review"] else "false"  # False would mean that it was not given
-    if "adr_dir" in found:  # a resume may come from another folder
+    if "adr_dir" in found:  # absolute, because a resume may run in another folder
         found["adr_dir"] = str(Path(found["adr_dir"]).absolute())
     return found
 
 
 def trusted(options: Mapping[str, Any]) -> Trusted:
-    """What tells whether the person trusts a file of the project; with --trust they do so now."""
+    """Return a function that says whether the person trusts a project file; with --trust, it records trust first."""
     from cdo.security.trust import Trust
 
     trust = Trust.load()
@@ -83,14 +83,14 @@ def trusted(options: Mapping[str, Any]) -> Trusted:
 
 
 def from_session(check: CheckCommand, out: Path) -> CheckCommand:
-    """A check with an absolute root, as a session in `out` keeps it: relative to its folder."""
+    """Convert a check's absolute root to a path relative to the folder of a session in `out`."""
     return check.model_copy(update={"root": os.path.relpath(check.root, out.absolute() / "session")})
 
 
 def preview(
     plan: Plan, specs: Sequence[ModelSpec], problem: str, context: str, library: Library, session: str
 ) -> Preview:
-    """What is known of a plan before a turn, with the range of what it may take."""
+    """Return the preview of a plan, with its estimated range of calls, tokens, cost and time."""
     from cdo.planning.estimate import estimate
     from cdo.repository.context import estimate_tokens
     from cdo.terminal.plan_preview import Preview

@@ -1,4 +1,4 @@
-"""The commands that put a finished run to the test: `replay` with its own record, `audit` with another chair."""
+"""Implements the commands that test a run: `replay` from its own record, `audit` with another chair."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from cdo.session.reader import SessionReader
 
 EXIT_STRICT = 3
-SHOWN = 12  # lines of a difference that are shown without -v
-MOST = 8  # orders of one audit
-ORDERS = 2  # unless there are more models
+SHOWN = 12  # lines of a difference shown without -v
+MOST = 8  # most orders of one audit
+ORDERS = 2  # default number of orders, unless there are more models
 
 
 # -- replay ----------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ def replay(session: str | None, out: str | None, strict: bool, as_json: bool, ve
 
 
 def _told(found: ReplayReport, most: int | None) -> Iterator[str]:
-    """What a replay found, line by line; `most` lines of each difference."""
+    """Yield the lines of a replay's report, with at most `most` lines of each difference."""
     from cdo.core.formatting import pluralise
 
     calls = pluralise(found.calls, "call")
@@ -83,7 +83,7 @@ def _told(found: ReplayReport, most: int | None) -> Iterator[str]:
 
 
 def _ended(found: ReplayReport) -> Iterator[str]:
-    """How it ends, beside how it ended."""
+    """Yield the lines that compare the replayed ending with the recorded one."""
     from cdo.core.formatting import one_line, pluralise
 
     then, now = found.then, found.now
@@ -107,7 +107,7 @@ def _ended(found: ReplayReport) -> Iterator[str]:
 
 
 def _shown(value: Any) -> str:
-    """A part of an ending in a few words."""
+    """Format one value of an ending."""
     return ", ".join(" ".join(pair) for pair in value) if isinstance(value, tuple | list) else str(value)
 
 
@@ -175,7 +175,7 @@ def audit(session: str | None, **options: Any) -> None:
     remarks = auditing.remarks(brief, specs, source.vendors, rehearsed)
     if options["dry_run"]:
         return _dry_run(brief, plan, auditing.estimate(brief, files, specs), remarks, options["as_json"])
-    # A run is strict about converging, which an audit never does. What was kept off git stays off it.
+    # Do not inherit `strict`: an audit never converges. Inherit `no_git`: what was kept off git stays off it.
     off = resolved.values.no_git or begun.settings.no_git
     kept = resolved.values.model_copy(update={"strict": False, "no_git": off})
     out, stem = Path(resolved.values.out), f"{archive.name[:50]}-audit"
@@ -194,7 +194,7 @@ def audit(session: str | None, **options: Any) -> None:
 
 
 def _newest(out: str | None) -> str | None:
-    """The newest session that can have an audit: a finished deliberation that is none itself."""
+    """Return the newest finished session that is neither an audit nor a mission, or None."""
     from cdo.planning.plan import AUDIT
     from cdo.session import records, session_file
 
@@ -208,13 +208,13 @@ def _newest(out: str | None) -> str | None:
 
 
 def _asked(archive: SessionReader) -> list[str]:
-    """The models that a session asked, the one that summed up last first."""
+    """Return the models that a session asked, the most recent first."""
     found = [str(record["model"]) for record in archive.records() if record["kind"] == "exchange"]
     return list(dict.fromkeys(reversed(found)))
 
 
 def _status(path: Path) -> str:
-    """How an audit ended."""
+    """Return the status of a finished audit, "" if it has no FINAL.md."""
     from cdo.session.reader import SessionFolder
 
     artifact = SessionFolder(path).artifact("FINAL")
@@ -222,7 +222,7 @@ def _status(path: Path) -> str:
 
 
 def _dry_run(brief: AuditBrief, plan: Plan, span: Range, remarks: Sequence[str], as_json: bool) -> None:
-    """Print what an audit would be; nothing is sent."""
+    """Print the plan of an audit; send nothing."""
     from cdo.core.formatting import money, pluralise
 
     if as_json:

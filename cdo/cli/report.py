@@ -1,4 +1,4 @@
-"""`cdo report`: a session as one HTML page, or its history as JSON."""
+"""Implements `cdo report`, which writes a session as one HTML page or its history as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cdo.content.library import Library
     from cdo.session.reader import SessionReader
 
-_DEPTH = 3  # folders of a session, one in another
+_DEPTH = 3  # levels of nested folders searched upwards for a session
 
 
 @click.command()
@@ -60,14 +60,14 @@ def report(session: str | None, output: str | None, out: str | None, as_json: bo
 
 
 def _library() -> Library:
-    """The content without the project's: a page that is mailed on is not worded by whatever was cloned."""
+    """Return the content without the project's files, so that a cloned project cannot change the text of a page."""
     from cdo.content.library import Library
 
     return Library(tuple(root for root in library_here().roots if root[0] != "project"))
 
 
 def _target(archive: SessionReader, output: str | None) -> Path | None:
-    """Where the page goes; None is stdout. Raises `UsageError` for a folder and for what a session keeps."""
+    """Return the path of the page, None for stdout; raise `UsageError` for a folder or another session file."""
     from cdo.report.page import NAME
     from cdo.session.reader import SessionFolder
 
@@ -93,9 +93,9 @@ def _target(archive: SessionReader, output: str | None) -> Path | None:
 
 
 def _base(archive: SessionReader, target: Path | None) -> str | None:
-    """The session's folder as an address seen from the page; None where it is no folder.
+    """Return the relative URL from the page to the session's folder; None if the session has no folder.
 
-    A page that is printed is taken to be read from the working directory.
+    A page printed to stdout is assumed to be in the working directory.
     """
     from urllib.parse import quote
 
@@ -108,9 +108,9 @@ def _base(archive: SessionReader, target: Path | None) -> str | None:
 
 
 def _deliver(text: str, target: Path | None) -> None:
-    """Print `text`, or write it whole over what is there, never through a link; raises `SessionError`.
+    """Print `text`, or replace the target file with it, never through a symlink; raise `SessionError`.
 
-    A device or a pipe that a person named just takes it.
+    A device or pipe named by the person is written to directly.
     """
     from cdo.session.atomic_files import closing, encodable, explain, kind_of, open_path, write_file
 
@@ -136,7 +136,7 @@ def _deliver(text: str, target: Path | None) -> None:
 
 
 def _takes(target: Path) -> bool:
-    """Whether `target` is a device or a pipe; one behind a link only where the path is absolute, a person's word."""
+    """True if `target` is a character device or pipe. A symlink is followed only if the path is absolute."""
     try:
         kind = target.stat(follow_symlinks=target.is_absolute()).st_mode
     except OSError:

@@ -1,4 +1,4 @@
-"""`cdo restore`: a session's folder made again from its branch of git. Sends nothing."""
+"""Implements `cdo restore`, which writes a session's folder again from its git branch. Sends nothing."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def restore(name: str, out: str | None) -> None:
 
 
 def _archive(folder: Path, name: str) -> SessionReader:
-    """The session on its branch, in the repository that holds the sessions or that one stands in."""
+    """Return the session on its branch, from the repository around the sessions' folder or the working directory."""
     from cdo.session.branch_reader import open_branch
 
     for place in (folder, Path.cwd()):

@@ -1,4 +1,4 @@
-"""The commands that deliberate, `run` (the default) and `resume`: their words and options, and what a run needs.
+"""Implements `run` (the default command) and `resume`: their arguments and options, and the inputs of a run.
 
 Both end in `run_session.run_and_report`, which shows the run and asks the person.
 """
@@ -117,7 +117,7 @@ def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -
     from cdo.security import secrets
     from cdo.session import records, session_file
 
-    # Before anything is made of it: a part of a secret would pass for a word of its own.
+    # Redact first: a part of a secret would no longer be recognised later.
     problem = secrets.redactor(os.environ)(_problem(*grammar.problem_source(invocation.problem)))
 
     if options["session"] is not None:
@@ -198,7 +198,7 @@ def resume_command(session: str | None, **options: Any) -> None:
         if options["rounds"]:
             kept = session_file.with_more_rounds(opened, kept, options["rounds"])
         names = kept.plan.asked
-        if options["model"]:  # the plan stays as it is: only who is asked from now on changes
+        if options["model"]:  # the stored plan stays; only the models asked from now on change
             names = tuple(islice(cycle(options["model"]), len(names)))
         adjusted = session_file.with_overrides(kept, resolved)
         if not (options["trust"] or options["yes"]):
@@ -221,7 +221,7 @@ def resume_command(session: str | None, **options: Any) -> None:
 
 
 def _not_a_command(words: Sequence[str], after: Sequence[str] | None, vocabulary: Sequence[str]) -> None:
-    """Raise `UsageError` where the problem would be a command's name, or most likely a misspelled word."""
+    """Raise `UsageError` if the problem is only a command's name, or most likely a misspelled one."""
     import difflib
 
     commands = _commands()
@@ -238,13 +238,13 @@ def _not_a_command(words: Sequence[str], after: Sequence[str] | None, vocabulary
 
 
 def _commands() -> list[str]:
-    """The names of all commands."""
+    """Return the names of all commands."""
     parent = click.get_current_context().find_root().command
     return list(parent.commands) if isinstance(parent, click.Group) else []
 
 
 def _problem(source: str, value: str) -> str:
-    """The problem's text, wherever it comes from; raises `UsageError`."""
+    """Return the problem's text, from stdin, a file or the arguments; raise `UsageError`."""
     try:
         if source == "stdin":
             text = sys.stdin.buffer.read().decode("utf-8-sig")
@@ -252,7 +252,7 @@ def _problem(source: str, value: str) -> str:
             text = Path(value).read_text(encoding="utf-8-sig")
         else:
             text = value
-            text.encode()  # a word of the command line may hold bytes that are no text
+            text.encode()  # fails if an argument contains bytes that are not UTF-8
     except UnicodeError:
         raise UsageError("The problem is not UTF-8 text.", "Convert it first.") from None
     except OSError as error:
@@ -263,7 +263,7 @@ def _problem(source: str, value: str) -> str:
 
 
 def _check(command: str | None) -> CheckCommand | None:
-    """The check of a run from this folder, its root as an absolute path; None without --check."""
+    """Return the check of a run from this folder, with an absolute root; None without --check."""
     if command is None:
         return None
     from cdo.repository import survey
@@ -285,7 +285,7 @@ def _allow(check: CheckCommand) -> None:
 
 
 def _announce(check: CheckCommand, limit: float) -> None:
-    """Tell what a run would do with the check, and what would hold it; it is not run."""
+    """Print how a run would run the check, and in which sandbox, without running it."""
     from cdo.core.formatting import visible
     from cdo.runner import check_command
 
@@ -294,7 +294,7 @@ def _announce(check: CheckCommand, limit: float) -> None:
 
 
 def _confirm(command: str, check: CheckCommand | None, session: Path) -> None:
-    """Take the person's word that a session's check is theirs; raises `UsageError` where it is another command."""
+    """Record that the person gave a session's check; raise `UsageError` if `command` differs from it."""
     if check is None:
         raise UsageError("This session has no check.", 'Begin a run with one: cdo debug --check "…" "What fails"')
     if command.strip() != check.command:
@@ -306,7 +306,7 @@ def _confirm(command: str, check: CheckCommand | None, session: Path) -> None:
 
 
 def _unasked(invocation: Invocation, options: Mapping[str, Any]) -> tuple[str, ...]:
-    """What `hitl` comes to where nobody may be asked."""
+    """Return a note on the effect of `hitl` together with --no-input; () otherwise."""
     if "hitl" not in invocation.modifiers or not options["no_input"]:
         return ()
     return (
@@ -316,7 +316,7 @@ def _unasked(invocation: Invocation, options: Mapping[str, Any]) -> tuple[str, .
 
 
 def given_request(words: Sequence[str], library: Library) -> str:
-    """The request of `cdo cabal`: its words, or what `-` or `@FILE` reads; raises `UsageError`."""
+    """Return the request of `cdo cabal` from its arguments, stdin (`-`) or a file (`@FILE`); raise `UsageError`."""
     from cdo.planning import arguments as grammar
 
     vocabulary = grammar.vocabulary(library.names("presets"), library.names("modes"))
@@ -324,7 +324,7 @@ def given_request(words: Sequence[str], library: Library) -> str:
 
 
 def _dry_run(preview: Preview, as_json: bool) -> None:
-    """Print what a run would be; nothing is sent."""
+    """Print the plan of a run; send nothing."""
     from cdo.planning.estimate import summary
     from cdo.terminal.plan_dashboard import lines
 
@@ -338,7 +338,7 @@ def _dry_run(preview: Preview, as_json: bool) -> None:
 
 
 def _path(name: str, resolved: Resolved) -> Path:
-    """A session's directory, from its name or from a path to it."""
+    """Return a session's directory, from its name or from a path to it."""
     from cdo.session.records import session_path
 
     return Path(name) if os.sep in name else session_path(Path(resolved.values.out), name)

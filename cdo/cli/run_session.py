@@ -1,6 +1,6 @@
-"""Drives a run under a view: shows its plan and what happens, asks the person, prints the result, ends the process.
+"""Runs a session at the terminal: shows its plan and progress, asks the person, prints the result, exits.
 
-`app` wires the run; here is what a person at the terminal sees of it and is asked.
+`app` wires the run; this module contains only the interaction with the person.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from cdo.terminal.plan_preview import Preview
 from cdo.terminal.views import RunView, make_view, summary
 
 EXIT_STRICT = 3
-# How a run, an audit and a mission end when nothing is left to be said against them.
+# The statuses of a run, an audit and a mission that ended successfully.
 CLEAN = ("converged", "survives", "done")
-UNRESOLVED = "unresolved"  # how a mission ends that a cap or a stall ended
+UNRESOLVED = "unresolved"  # the status of a mission ended by a cap or a stall
 
 
 def run_and_report(
@@ -51,9 +51,9 @@ def run_and_report(
     resumed: bool,
     notes: Sequence[str] = (),
 ) -> None:
-    """Run a session's plan as it was `kept` under a view, print its result, and exit with its code.
+    """Run a session's stored plan (`kept`) with a view, print its result, and exit with its code.
 
-    `preview` shows it with the models that are asked from now on, which may be others than the plan's.
+    `preview` shows the plan with the models asked from now on, which may differ from those of the stored plan.
     """
     plan = preview.plan
     view = make_view(sys.stderr, quiet=options["quiet"], verbose=options["verbose"], json=options["as_json"])
@@ -81,7 +81,7 @@ def run_and_report(
     finally:
         view.close()
         session.close()
-    with contextlib.suppress(BrokenPipeError):  # whoever reads no further still wants the exit code
+    with contextlib.suppress(BrokenPipeError):  # if stdout is closed, the exit code still matters
         click.echo(dumps(result.json()) if options["as_json"] else summary(result))
     if result.status == UNRESOLVED:
         exit_now(EXIT_STRICT)
@@ -90,7 +90,7 @@ def run_and_report(
 
 
 def _show_plan(session: Session, preview: Preview, view: RunView, *, begun: bool) -> None:
-    """Show the dashboard before the first turn, and keep it as a file. With a human it is shown with the plan."""
+    """Show the plan's dashboard before the first turn, and save it. With `hitl` it is shown at the first review."""
     if begun:
         return
     sketch = preview.first()
@@ -100,7 +100,7 @@ def _show_plan(session: Session, preview: Preview, view: RunView, *, begun: bool
 
 
 def _broken_off(session: Session, error: CdoError, unit: str) -> Result:
-    """What `--json` prints of a run without a result: how far it came, and why it ended."""
+    """Return the result that `--json` prints for a run that broke off: its progress, and why it ended."""
     kinds = {BudgetReached: "budget", NeedsHuman: "paused", Interrupted: "interrupted"}
     used = totals(session.records)
     asked = [record for record in session.records if record["kind"] == "exchange"]
@@ -125,7 +125,7 @@ def _broken_off(session: Session, error: CdoError, unit: str) -> Result:
 
 
 def _shell(view: RunView, preview: Preview, options: Mapping[str, Any], instead: Mapping[str, str]) -> run.RunHooks:
-    """How this invocation can ask: at a terminal the person, with --yes for consent, else nobody."""
+    """Return the run's hooks: ask the person if there is a terminal; --yes gives consent and skips pauses."""
     terminal = sys.stdin.isatty() and sys.stderr.isatty() and not options.get("no_input")
     past = Progress(preview)
 
@@ -170,7 +170,7 @@ def _shell(view: RunView, preview: Preview, options: Mapping[str, Any], instead:
 
 
 class Progress:
-    """What a person at the terminal is shown before each turn: the plan, and what the turns before it came to."""
+    """The state shown at the terminal before each turn: the plan, and the results of the earlier turns."""
 
     def __init__(self, preview: Preview) -> None:
         self._preview = preview
@@ -179,7 +179,7 @@ class Progress:
         self._open: dict[str, str] = {}
 
     def note(self, event: Event) -> None:
-        """Take in what happened: how many voices a turn has, and what its synthesis says."""
+        """Note from an event how many voices a turn has, and the content of its synthesis."""
         if event.kind == "batch":
             for name, kind in event.data["calls"]:
                 if kind == "agent" and (found := re.match(r"t(\d+)-", name)):
@@ -195,7 +195,7 @@ class Progress:
             self._past[turn] = PastTurn(turn, voices, confidence, len(self._open))
 
     async def review(self, view: RunView, editing: PendingReview) -> str:
-        """Let the person change a turn's plan at the terminal or in an editor; returns its text."""
+        """Let the person change a turn's plan at the terminal or in an editor; return its text."""
         form: Any = editing.review.format
 
         def show(data: Any, columns: int) -> list[str]:
@@ -220,7 +220,7 @@ class Progress:
 
 
 def _picked(typed: str, choices: Sequence[str]) -> str:
-    """The choice that was typed, by its number or by how it begins; raise `click.UsageError` where it is none."""
+    """Return the choice that was typed, by its number or its beginning; raise `click.UsageError` if there is none."""
     word = typed.strip().casefold()
     begun = [choice for choice in choices if word and choice.casefold().startswith(word)]
     if word.isdecimal() and 1 <= int(word) <= len(choices):
@@ -231,7 +231,7 @@ def _picked(typed: str, choices: Sequence[str]) -> str:
 
 
 async def _ask(view: RunView, question: str, choices: Sequence[str]) -> str:
-    """Ask at the terminal, with the live view out of the way; runs beside the event loop."""
+    """Ask at the terminal, with the live view suspended. Runs in a thread, so that the event loop continues."""
 
     def prompt() -> str:
         with view.suspend():
@@ -249,7 +249,7 @@ async def _ask(view: RunView, question: str, choices: Sequence[str]) -> str:
 
 
 def _meant(typed: str, options: Sequence[str]) -> str:
-    """What was answered; raise `click.UsageError` for a number that no option has."""
+    """Return the answer that was typed; raise `click.UsageError` if it is empty or not the number of an option."""
     answer = chosen(typed.strip(), options)
     if not answer or (options and answer.isdecimal() and answer not in options):
         raise click.UsageError(f"Type a number from 1 to {len(options)}, or an answer in words.")
@@ -257,7 +257,7 @@ def _meant(typed: str, options: Sequence[str]) -> str:
 
 
 async def _told(view: RunView, ask: Ask) -> str:
-    """Put a question to the person at the terminal; an option's number stands for it, and any text is an answer."""
+    """Ask the person a question at the terminal. The answer is an option's number or any text."""
 
     def prompt() -> str:
         with view.suspend():
@@ -273,7 +273,7 @@ async def _told(view: RunView, ask: Ask) -> str:
 
 
 async def _in_thread(function: Callable[[], str]) -> str:
-    """Run a blocking function in a daemon thread: Ctrl-C must not wait until somebody presses Enter."""
+    """Run a blocking function in a daemon thread, so that Ctrl-C need not wait for Enter to be pressed."""
     done: Future[str] = Future()
 
     def work() -> None:

@@ -1,4 +1,4 @@
-"""The commands around a run: show, final, and those of the library, the machine and of skills. They send nothing."""
+"""Implements the commands `show` and `final`, and registers all commands that send nothing."""
 
 from __future__ import annotations
 
@@ -85,14 +85,14 @@ def show(session: str | None, name: str | None, out: str | None, as_json: bool) 
 
 
 def _stands(archive: SessionReader, row: dict[str, Any]) -> dict[str, Any]:
-    """How a mission stands: its products, and what its team waits for the person to say."""
+    """Return the state of a mission: its products, and the team's open question to the person."""
     from cdo.cabal.files import status
     from cdo.cabal.reconstruction import retrace
     from cdo.terminal.run_state import asking
 
     found: dict[str, Any] = {"products": status.products(archive)}
     if row["status"] in ("paused", "unfinished"):
-        with contextlib.suppress(SessionError, ValueError, LookupError, TypeError):  # it only informs
+        with contextlib.suppress(SessionError, ValueError, LookupError, TypeError):  # informational only
             if question := retrace(archive).question:
                 found["question"] = asking({"question": question.question, "options": question.options})
     return found
@@ -115,7 +115,7 @@ def _ledger_row(call: dict[str, Any], cost: str) -> list[str]:
 
 
 def _calls(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The ledger: what each call took over all its attempts."""
+    """Return the ledger: the usage of each call over all its attempts."""
     found: dict[str, dict[str, Any]] = {}
     empty = {"attempts": 0, "seconds": 0.0, "tokens": 0, "cost": 0.0}
     for record in records:
@@ -135,7 +135,7 @@ def _calls(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _show_one(archive: SessionReader, session: str, name: str, as_json: bool) -> None:
-    """Print one file of a session, or with `as_json` what is recorded of one call."""
+    """Print one file of a session, or with `as_json` the records of one call."""
     if as_json:
         records = archive.records()
         texts = {record["sha256"]: record["text"] for record in records if record["kind"] == "text"}

@@ -1,4 +1,4 @@
-"""The commands about skills: list, search, show, trust, install-cdo. They send nothing and run nothing."""
+"""Implements the commands about skills: list, search, show, trust, install-cdo. They send and run nothing."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ def skills_search(words: tuple[str, ...], extra: tuple[str, ...], as_json: bool)
 
 
 def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The names of skills that begin with `incomplete`, for a shell's completion."""
+    """Complete the names of skills that begin with `incomplete`."""
     from click.shell_completion import CompletionItem
 
     try:
         names = [card.name for card in _found(())[0].skills]
-    except CdoError:  # the command itself will say what is wrong
+    except CdoError:  # the command itself reports the error
         return []
     return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
 
@@ -145,7 +145,7 @@ def install_cdo(user: bool, force: bool) -> None:
     from cdo.content.skill_files import project_root
 
     base = Path.home() if user else project_root(Path.cwd(), Path.home()) or Path.cwd()
-    # For all projects: then no project may say what it holds.
+    # With --user it is installed for all projects, so no project's content may define it.
     roots = [root for root in library_here().roots if not (user and root[0] == "project")]
     data = (Library(tuple(roots)).render(TEMPLATE, {}) + "\n").encode()
     folders = [base / host for host in HOSTS]
@@ -164,7 +164,7 @@ def install_cdo(user: bool, force: bool) -> None:
 
 
 def _found(extra: Sequence[str]) -> tuple[FoundSkills, Trust]:
-    """The skills seen from here, as a run sees them (`extra` are the folders of --skills), and what is trusted."""
+    """Return the skills that a run here would see, and what is trusted. `extra` are the folders of --skills."""
     from cdo.content.skill_files import BUILT_IN, discover
     from cdo.planning import settings
     from cdo.security.trust import Trust
@@ -185,7 +185,7 @@ def _print_cards(cards: Sequence[SkillCard], found: FoundSkills, trust: Trust, a
 
 
 def _rows(cards: Sequence[SkillCard], found: FoundSkills, trust: Trust) -> list[dict[str, Any]]:
-    """Skills as `list --json` prints them; `state` is "ready", "not trusted", or "for hosts" (cdo's own)."""
+    """Return skills as `list --json` prints them; `state` is "ready", "not trusted", or "for hosts" (cdo's own)."""
     from cdo.content.skill_files import OWN
 
     refused = {card.path for card in found.untrusted(trust)}
@@ -209,19 +209,19 @@ def _leads_out(folder: Path, base: Path) -> bool:
 
 
 def _state(file: Path, data: bytes) -> str:
-    """Whether a file is "missing", holds the "same", or "differs"."""
+    """Return whether a file is "missing", has the "same" content, or "differs"."""
     from cdo.security.safe_open import read_regular
 
     try:
         return "same" if read_regular(file, len(data) + 1) == data else "differs"
     except FileNotFoundError:
         return "missing"
-    except OSError:  # a link, a folder, something unreadable
+    except OSError:  # a symlink, a folder or an unreadable file
         return "differs"
 
 
 def _write(folder: Path, data: bytes) -> None:
-    """Make SKILL.md in `folder` hold `data`, whole or not at all; raise `ConfigError`."""
+    """Write `data` to SKILL.md in `folder` atomically; raise `ConfigError`."""
     from cdo.session.atomic_files import write_file
 
     try:

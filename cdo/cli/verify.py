@@ -1,4 +1,4 @@
-"""`cdo verify`: what a mission's certificate claims, proved again from the session's files alone."""
+"""Implements `cdo verify`, which checks a mission's certificate against the session's files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `watch`: a live view of any session, also one that another process runs. It changes nothing."""
+"""Implements the command `watch`, a live view of any session, even one run by another process. Changes nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cdo.terminal.views import LiveView, PlainView
 
 UNATTENDED = "nobody runs it"
-_RARELY = 50  # times as long as it took to read a mission's products they are not read again
+_RARELY = 50  # a mission's products are read again after this many times the duration of the last read
 
 
 @click.command()
@@ -44,7 +44,7 @@ def watch(session: str | None, follow: bool, as_json: bool, out: str | None) -> 
 
 
 def _chosen(name: str | None, out: str | None, follow: bool) -> Path:
-    """The session to watch; one that is waited for need not be there."""
+    """Return the folder of the session to watch; with `follow`, it need not exist yet."""
     from cdo.session.records import locked, session_path, sessions
 
     if name is None:
@@ -54,7 +54,7 @@ def _chosen(name: str | None, out: str | None, follow: bool) -> Path:
         return Path(name) if os.sep in name else session_path(out_folder(out), name)
     try:
         return session_folder(name, out)
-    except (SessionError, UsageError):  # `origin/a` is no name of a folder
+    except (SessionError, UsageError):  # such as `origin/a`, which is not a folder
         if kept := _kept(name, out):
             raise SessionError(
                 f"There is nothing to watch: the folder of {kept.name} is gone, and {kept.place} keeps what it was.",
@@ -64,7 +64,7 @@ def _chosen(name: str | None, out: str | None, follow: bool) -> Path:
 
 
 def _kept(name: str, out: str | None) -> SessionReader | None:
-    """The session on a branch of the repository that sessions live in, else of the working directory's."""
+    """Return the session on a branch of the repository around the sessions' folder, else the working directory's."""
     from cdo.session.branch_reader import open_branch
 
     places = (place for place in (out_folder(out), Path()) if place.is_dir())
@@ -72,7 +72,7 @@ def _kept(name: str, out: str | None) -> SessionReader | None:
 
 
 class _Lines:
-    """Passes on every line of the journal, as JSON; and says on stderr what is not in it."""
+    """A follower that prints every line of the journal as JSON, and its own notes on stderr."""
 
     def __init__(self, folder: Path) -> None:
         from cdo.session.records import PREFIX
@@ -82,9 +82,9 @@ class _Lines:
         self._damaged = False
 
     def follow(self, *, patient: bool) -> None:
-        """Show what happens until it is done, or else until nobody runs it; raises `SessionError`.
+        """Show events until the session is done, or until no process runs it; raise `SessionError`.
 
-        Who is `patient` waits for somebody to run it, unless there is a FINAL.md by then.
+        If `patient`, wait for a process to run it again, unless it has a FINAL.md.
         """
         from cdo.history.journal_follower import Follower, SessionPhase
 
@@ -104,13 +104,13 @@ class _Lines:
         return None
 
     def _finished(self, news: JournalUpdate) -> bool:
-        """Whether it was left with a FINAL.md: then nobody will go on with it."""
+        """True if no process runs the session and it has a FINAL.md, so that no run is expected."""
         from cdo.history.journal_follower import SessionPhase
 
         return news.phase is SessionPhase.LEFT and (self.folder / "FINAL.md").is_file()
 
     def state(self, news: JournalUpdate) -> str:
-        """Why nothing goes on, and what to do, in two sentences."""
+        """Say in up to two sentences why the session is not running, and what to do."""
         from cdo.core.formatting import one_line
         from cdo.history.journal_follower import SessionPhase
 
@@ -125,23 +125,23 @@ class _Lines:
         return f"Nobody runs it. {resume}"
 
     def show(self, news: JournalUpdate) -> None:
-        """Print what is fresh."""
+        """Print the new lines."""
         for data in news.fresh.lines:
-            # Strings have no line breaks in JSON: every break is one between values.
+            # JSON strings contain no line breaks, so every break is between values.
             click.echo("".join(row.lstrip(" ") for row in dumps(data).split("\n")))
 
     def note(self, text: str) -> None:
-        """Say something about what is watched."""
+        """Print a note about the session."""
         from cdo.core.formatting import visible
 
         click.echo(visible(text), err=True)
 
     def wait(self, text: str) -> None:
-        """Say why nothing goes on for now."""
+        """Print why the session is not running at the moment."""
         self.note(text)
 
     def leave(self, news: JournalUpdate) -> None:
-        """End with a session that nobody runs."""
+        """Stop watching a session that no process runs."""
         from cdo.history.journal_follower import SessionPhase
 
         if news.phase is SessionPhase.GONE:
@@ -149,11 +149,11 @@ class _Lines:
         self.note(self.state(news))
 
     def end(self, news: JournalUpdate) -> None:
-        """End with a session that has ended."""
+        """Stop watching a session that is done."""
 
 
 class _ProductTree:
-    """The products of the mission in `folder`, read again once they changed, and the rarer the longer that takes."""
+    """The products of the mission in `folder`, read again when they change. Slow reads are repeated less often."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -162,7 +162,7 @@ class _ProductTree:
         self._told: list[dict[str, object]] = []
 
     def news(self, *, last: bool = False) -> Event | None:
-        """The tree as an event, if it is another one now; `last` is asked however long it takes."""
+        """Return the tree as an event if it has changed, else None; `last` ignores the limit on repeated reads."""
         import time
 
         from cdo.cabal.files.status import products
@@ -175,7 +175,7 @@ class _ProductTree:
         try:
             seen = sorted((entry.name, entry.stat().st_mtime_ns) for entry in os.scandir(self._folder / "products"))
             found = self._told if seen == self._seen else products(SessionFolder(self._folder))
-        except (OSError, SessionError):  # it is about to be made, or gone
+        except (OSError, SessionError):  # not created yet, or deleted
             return None
         self._seen, self._after = seen, began + _RARELY * (time.monotonic() - began)
         if found == self._told:
@@ -185,7 +185,7 @@ class _ProductTree:
 
 
 class _Watcher(_Lines):
-    """Shows a session on stdout: drawn at a terminal, else a line an event; its result at the end."""
+    """A follower that shows a session on stdout: live at a terminal, else one line per event; then its result."""
 
     def __init__(self, folder: Path) -> None:
         import time
@@ -207,14 +207,14 @@ class _Watcher(_Lines):
         self.view.board = LiveRun(going="running")
 
     def follow(self, *, patient: bool) -> None:
-        """As of lines; the terminal is restored whatever happens."""
+        """Follow as the base class does; always restore the terminal."""
         try:
             super().follow(patient=patient)
         finally:
             self.view.close()
 
     def show(self, news: JournalUpdate) -> None:
-        """Tell the view what is fresh, at the time of the run."""
+        """Pass the new events to the view, with the times of the run."""
         from cdo.history.journal_follower import SessionPhase
 
         self._running = news.phase is SessionPhase.RUNNING
@@ -228,12 +228,12 @@ class _Watcher(_Lines):
         self._grown()
 
     def _grown(self, *, last: bool = False) -> None:
-        """Tell the view what became of a mission's products."""
+        """Pass changes of a mission's products to the view."""
         if self._tree and (event := self._tree.news(last=last)):
             self.view.tell([(self._now, event)])
 
     def _renewed(self, fresh: Fresh) -> None:
-        """Forget what a journal told that is another one now."""
+        """Reset the view if the journal was replaced."""
         from cdo.terminal.run_state import LiveRun
 
         if fresh.anew:
@@ -242,7 +242,7 @@ class _Watcher(_Lines):
             self.view.board = LiveRun(known.session, known.preset, known.question, going="running")
 
     def _introduce(self) -> None:
-        """Tell the view which session it is; a plan that cannot be read hides nothing else."""
+        """Tell the view which session it shows; if the plan cannot be read, show the rest."""
         from cdo.core.events import Event
         from cdo.session.reader import SessionFolder
         from cdo.session.session_file import read_frozen
@@ -258,7 +258,7 @@ class _Watcher(_Lines):
         self.view.tell([(0.0, Event("run", self.name, data))])
 
     def note(self, text: str) -> None:
-        """Say it among the events."""
+        """Show the note among the events."""
         from cdo.core.events import Event
 
         if self._closed:
@@ -266,12 +266,12 @@ class _Watcher(_Lines):
         return self.view.tell([(self._now, Event("note", "", {"text": text}))])
 
     def wait(self, text: str) -> None:
-        """Say it among the events, and in the head of what is drawn."""
+        """Show the text among the events, and mark the session as unattended in the view."""
         self.note(text)
         self.view.mark(UNATTENDED)
 
     def leave(self, news: JournalUpdate) -> None:
-        """Leave what is known on the screen, and what to do on stderr."""
+        """Leave the last state on the screen, and print on stderr what to do."""
         self._grown(last=True)
         if not self.view.board.over:
             self.view.board = self.view.board.left(UNATTENDED)

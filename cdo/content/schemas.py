@@ -1,4 +1,4 @@
-"""What the keys of content files may be (pydantic). Unknown keys are errors, so that typos are found."""
+"""Defines the keys of content files and their values (pydantic). Unknown keys are errors, so that typos are found."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _band(value: tuple[int, int]) -> tuple[int, int]:
     return value
 
 
-# How many requests for tools one reply may have, and in how many rounds.
+# How many requests for tools a voice may make in one reply, and in how many rounds.
 Looks = tuple[Annotated[int, Field(ge=0, le=100)], Annotated[int, Field(ge=0, le=20)]]
 Band = Annotated[tuple[Count, Count], AfterValidator(_band)]
 
@@ -28,12 +28,12 @@ Band = Annotated[tuple[Count, Count], AfterValidator(_band)]
 class Preset(Schema):
     """`presets/*.yaml`: a row of the presets table (seed 004, section 2), and the roles to start from.
 
-    `width` is [fewest, most] voices a turn; `max_turns` is [after which a further turn must be earned, the
-    cap]; `start` is how many of `roles`, in order, make up the first turn, unless the question fits others better.
-    With `mixed` the voices sit on models of different makers where several are at hand. `looks` is how often a voice
-    may look into the repository in one reply, as [requests, rounds]; without it the numbers of `dispatch/tools.yaml`
-    hold. With `review` a blind draft is corrected by ranked findings and a review. `words` is how long
-    [a voice's reply, FINAL.md] may be.
+    `width` is [fewest, most] voices a turn. `max_turns` is [n, cap]: after turn n, each further turn must be earned.
+    `start` is how many of `roles`, in order, make up the first turn, unless other roles fit the question better. With
+    `mixed`, voices get models of different makers if several are available. `looks` is how often a voice may look
+    into the repository in one reply, as [requests, rounds]; without it the numbers of `dispatch/tools.yaml` hold.
+    With `review`, a blind draft is corrected by ranked findings and a review. `words` limits the length of [a voice's
+    reply, FINAL.md].
     """
 
     about: str
@@ -57,8 +57,8 @@ class Role(Schema):
     """`templates/roles/*.md`: a method and an evidence duty; the body is the charge.
 
     `method` is one sentence of about twelve words. A question that holds one of `tags` may seat the role in the first
-    turn; `part` says what a first turn may not lose: who argues from evidence, and who attacks.
-    `length` multiplies the words that the preset gives a voice.
+    turn. `part` marks a role that argues from evidence or that attacks: a first turn keeps its only one of either.
+    `length` multiplies the words that the preset allows a voice.
     """
 
     title: str
@@ -70,7 +70,7 @@ class Role(Schema):
 
 
 class Prompt(Schema):
-    """A document that words a call: blocks `system`, `shared` (the same for a whole batch) and `own`."""
+    """The prompt of a call: blocks `system`, `shared` (the same for a whole batch) and `own`."""
 
     purpose: str
     load_when: str
@@ -88,7 +88,7 @@ class Criteria(Schema):
 
 
 class ConfidenceCaps(Schema):
-    """What facts on record leave of a stated confidence (see `convergence.bounded`)."""
+    """Upper limits that facts on record set to a stated confidence (see `convergence.bounded`)."""
 
     open_tension: Share = 0.79
     severe_objection: Share = 0.79
@@ -97,7 +97,7 @@ class ConfidenceCaps(Schema):
 
 
 class Convergence(Criteria):
-    """`engine/convergence.md`: the criteria that code applies; the body tells the synthesiser about them."""
+    """`engine/convergence.md`: the criteria that code applies; the body explains them to the synthesiser."""
 
     purpose: str
     load_when: str
@@ -105,7 +105,7 @@ class Convergence(Criteria):
 
 
 class ComplexityPoints(Schema):
-    """How much each sign of complexity counts; a list is indexed by how many there are, its last entry for more."""
+    """The points of each sign of complexity. A list is indexed by the number of signs, its last entry for more."""
 
     length: dict[int, float]
     questions: Annotated[tuple[float, ...], Field(min_length=1)]
@@ -118,9 +118,10 @@ class ComplexityPoints(Schema):
 
 
 class Complexity(Schema):
-    """`engine/complexity.yaml`: by which words and points a preset is picked when none is named.
+    """`engine/complexity.yaml`: the words and points by which a preset is picked if none is named.
 
-    Each table maps a label to patterns, separated by commas. `thresholds` names presets in the order of their scores.
+    Each table maps a label to patterns, separated by commas. `thresholds` maps presets to their lowest scores, in
+    ascending order.
     """
 
     purpose: str
@@ -137,7 +138,7 @@ class Complexity(Schema):
 
 
 class Price(Schema):
-    """US dollars for a million tokens."""
+    """US dollars per million tokens."""
 
     input: Annotated[float, Field(ge=0)]
     output: Annotated[float, Field(ge=0)]
@@ -145,7 +146,7 @@ class Price(Schema):
 
 
 def _of_key(name: str) -> str:
-    """The name of a variable whose value is kept out of files; raise `ValueError` for any other."""
+    """Return the name of a variable whose value is redacted in files; raise `ValueError` for any other."""
     if not secret_variable(name):
         raise ValueError("a variable that holds a key is called so, as in NAME_API_KEY: then its value is redacted")
     return name
@@ -154,11 +155,11 @@ def _of_key(name: str) -> str:
 class Provider(Schema):
     """One provider, under its litellm prefix.
 
-    With a `url` it speaks the Chat Completions protocol and is called directly; without one it is reached
-    through litellm. `url_env` and `key_env` name the variables that override the address and hold the key
-    (first set one wins; what holds a key must be called so); `cap` is the name of the field that bounds a reply;
-    `usage` whether it understands `stream_options`; `price` is given where calls cost nothing; `model` is its
-    default; `window` counts the tokens that its models can read, where nothing else tells.
+    With a `url`, it is called directly by the Chat Completions protocol; without one, through litellm. `url_env` and
+    `key_env` name the variables that override the address and hold the key: the first one that is set wins, and the
+    name of a variable for a key must show that it holds a key. `cap` is the name of the field that limits a reply.
+    `usage`: it understands `stream_options`. `price` is given if calls cost nothing. `model` is its default model.
+    `window` is the number of tokens that its models can read, if nothing else tells it.
     """
 
     url: str = ""

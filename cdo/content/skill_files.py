@@ -1,8 +1,8 @@
-"""Agent Skills on disk: which there are, which may be used, and the text of one that was chosen.
+"""Finds Agent Skills on disk, says which may be used, and reads the text of a chosen one.
 
-A skill is a folder with a SKILL.md: front matter with `name` and `description`, then Markdown. Only that file is
-ever read, its body only when it is chosen; nothing of a skill is ever run. Folders are loaded leniently: what is
-wrong with one skill is a note, never an error.
+A skill is a folder with a SKILL.md: front matter with `name` and `description`, then Markdown. Only that file is ever
+read, and its body is used only if the skill is chosen; nothing of a skill is ever run. Folders are loaded leniently:
+a problem with one skill is a note, never an error.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from cdo.security.safe_open import read_regular
 from cdo.security.trust import Trust
 
 FILE = "SKILL.md"
-KIND = "skill"  # under which trust is kept
-OWN = "cdo"  # tells an agent how to run cdo: for no voice of cdo itself
+KIND = "skill"  # the kind under which trust is stored
+OWN = "cdo"  # tells an agent how to run cdo; cdo's own voices never get it
 PROJECT_FOLDERS = (".cdo/skills", ".agents/skills", ".claude/skills")
-BUILT_IN = PACKAGED / "skills"  # those that ship with cdo
+BUILT_IN = PACKAGED / "skills"  # the skills that ship with cdo
 USER_FOLDERS = (".agents/skills", ".claude/skills")
 MAX_DEPTH = 6
-MAX_FOLDERS = 2000  # looked into below one folder of skills
+MAX_FOLDERS = 2000  # searched below one folder of skills
 MAX_BYTES = 131_072  # of a SKILL.md
 MAX_DESCRIPTION = 1024
 MAX_TAGS, MAX_TAG = 32, 40
@@ -42,9 +42,9 @@ _SKIPPED = ("node_modules", "__pycache__")
 
 @dataclass(frozen=True)
 class FoundSkills:
-    """The skills that were found, strongest place first, and what is to be said about the others.
+    """The skills that were found, strongest place first, and notes about the others.
 
-    `every` also holds those that stand behind one of the same name; `skills` are the ones that win.
+    `skills` holds the first card of each name, which wins. `every` also holds the later ones.
     """
 
     every: tuple[SkillCard, ...]
@@ -52,14 +52,14 @@ class FoundSkills:
 
     @property
     def skills(self) -> tuple[SkillCard, ...]:
-        """The first of each name."""
+        """The first skill of each name."""
         first: dict[str, SkillCard] = {}
         for card in self.every:
             first.setdefault(card.name, card)
         return tuple(first.values())
 
     def untrusted(self, trust: Trust) -> tuple[SkillCard, ...]:
-        """The project's skills that nobody has trusted as they are now."""
+        """Return the project's skills that the person has not trusted as they are now."""
         return tuple(
             card
             for card in self.every
@@ -67,7 +67,7 @@ class FoundSkills:
         )
 
     def usable(self, trust: Trust) -> FoundSkills:
-        """What voices may get: without the project's untrusted skills, which one note names, and cdo's own."""
+        """Return the skills for voices: without cdo's own and the project's untrusted ones, which one note names."""
         refused = self.untrusted(trust)
         paths = {card.path for card in refused}
         left = tuple(card for card in self.every if card.path not in paths and card.name != OWN)
@@ -91,10 +91,10 @@ def discover(
 ) -> FoundSkills:
     """Find the skills visible from the folder `start`: given (`extra`), the project's, the user's, then `built_in`.
 
-    `extra` are folders that the person named. `project` are those that the project's own configuration names: they
-    come before its usual ones and need trust like these, since whoever can write into a project can write that too.
-    Its usual ones are the nearest at or above `start`, up to its git root and below `home`. Raises `UsageError`
-    where a given folder is none, `ConfigError` where one of `project` is none.
+    `extra` are folders that the person named. `project` are folders that the project's own configuration names: they
+    come before the project's usual folders and need trust like these, since anyone who can write into a project can
+    write its configuration too. The usual folders are the nearest at or above `start`, up to its git root and below
+    `home`. Raises `UsageError` if a folder of `extra` does not exist, `ConfigError` if one of `project` does not.
     """
     search = _SkillSearch()
     for folder in extra:
@@ -121,15 +121,15 @@ def discover(
 
 
 def project_root(start: Path, home: Path) -> Path | None:
-    """The git root at or above `start`, below `home`; None where there is none."""
+    """Return the git root at or above `start` and below `home`; None if there is none."""
     last = _chain(start, home)[-1:]
     return next((up for up in last if os.path.lexists(up / ".git")), None)
 
 
 def text(card: SkillCard) -> str:
-    """The whole SKILL.md of a card; raise `SessionError` where it is gone or not the file of the card any more.
+    """Return the whole SKILL.md of a card; raise `SessionError` if it is gone or has changed since the card was made.
 
-    A skill that is built in is read from the cdo that runs now, which may be a later one than that of the card.
+    A built-in skill is read from the cdo that runs now, which may be a later version than that of the card.
     """
     built_in = card.place == "built in"
     try:
@@ -148,7 +148,7 @@ def text(card: SkillCard) -> str:
 
 
 def body(card: SkillCard) -> str:
-    """The Markdown below the front matter of a card's SKILL.md; raise `SessionError` as `text` does."""
+    """Return the Markdown below the front matter of a card's SKILL.md; raise `SessionError` as `text` does."""
     return split_front_matter(text(card))[1].strip()
 
 
@@ -156,7 +156,7 @@ def body(card: SkillCard) -> str:
 
 
 def _project_folders(start: Path, home: Path) -> Iterator[tuple[Path, Path]]:
-    """The project's folders of skills, each with the folder out of which no link in it may lead."""
+    """Yield the project's folders of skills, each with the folder that its symlinks must not lead out of."""
     chain = _chain(start, home)
     for name in PROJECT_FOLDERS:
         nearest = next((up for up in chain if _is_folder(up / name)), None)
@@ -165,7 +165,7 @@ def _project_folders(start: Path, home: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def _chain(start: Path, home: Path) -> list[Path]:
-    """`start` and the folders above it, nearest first, to the git root; never the home folder or one above that."""
+    """Return `start` and its parents, nearest first, up to the git root; never the home folder or its parents."""
     start, home = Path(os.path.realpath(start)), Path(os.path.realpath(home))
     found = []
     for up in (start, *start.parents):
@@ -178,18 +178,18 @@ def _chain(start: Path, home: Path) -> list[Path]:
 
 
 class _Unusable(Exception):
-    """Why a SKILL.md is passed over."""
+    """A SKILL.md cannot be used; the message is the reason."""
 
 
 @dataclass
 class _SkillSearch:
-    """The cards by path, in order of precedence, and the notes, as they come up."""
+    """A search for skills: its cards by path, in order of precedence, and its notes."""
 
     cards: dict[str, SkillCard] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def folder(self, place: Place, top: Path, roots: Sequence[Path], *, itself: bool = False) -> None:
-        """Take in the skills below `top`, or `top` `itself`; what leads out of `roots` is passed over."""
+        """Add the skills below `top`, or `top` `itself`; skip paths that lead out of `roots`."""
         inside = tuple(os.path.realpath(root) for root in roots)
         for folder in self._skill_folders(top, inside, itself=itself):
             path = os.path.realpath(folder / FILE)
@@ -206,7 +206,7 @@ class _SkillSearch:
         self.notes.append(f"{one_line(path, 300)}: {text}.")
 
     def _skill_folders(self, top: Path, roots: Sequence[str], *, itself: bool) -> Iterator[Path]:
-        """The folders below `top` that hold a SKILL.md (one that was named may be such `itself`), nearest first."""
+        """Yield the folders below `top` with a SKILL.md, nearest first; with `itself`, `top` can be one."""
         queue = deque([(top, 0)])
         seen: set[str] = set()
         while queue:
@@ -227,7 +227,7 @@ class _SkillSearch:
                 queue.extend((folder / name, depth + 1) for name in _subfolders(folder))
 
     def _card(self, place: Place, folder: Path, path: str) -> SkillCard:
-        """The card of one SKILL.md; what can be repaired about it is noted, for the rest `_Unusable` is raised."""
+        """Return the card of a SKILL.md. Note problems that can be repaired; raise `_Unusable` for others."""
         try:
             path.encode()
             data = read_regular(path, MAX_BYTES + 1)
@@ -258,7 +258,7 @@ class _SkillSearch:
         )
 
     def _meta(self, block: str, path: Path) -> dict[str, Any]:
-        """The keys of a front matter; of one that is not sound YAML the name and description alone."""
+        """Return the keys of a front matter; if it is not valid YAML, only its name and description."""
         try:
             meta = strict_yaml.load(block, max_bytes=MAX_BYTES)
         except strict_yaml.YamlProblem as problem:
@@ -271,7 +271,7 @@ class _SkillSearch:
         return meta
 
     def _name(self, given: Any, folder: Path) -> str:
-        """The name a skill goes by: its own, or its folder's, so written that it can be one."""
+        """Return the name of a skill: its own or its folder's, changed into a valid one."""
         own = _text(str(given)) if isinstance(given, (str, int)) else ""
         name = slug(own) or slug(folder.name)
         if not name:
@@ -290,7 +290,7 @@ def _within(real: str, roots: Iterable[str]) -> bool:
 
 
 def _is_folder(place: Path | os.DirEntry[str]) -> bool:
-    """Whether there is a folder, or a link to one; what may not be looked at is none."""
+    """True if `place` is a folder or a symlink to one; False if it cannot be accessed."""
     try:
         return place.is_dir()
     except OSError:
@@ -298,7 +298,7 @@ def _is_folder(place: Path | os.DirEntry[str]) -> bool:
 
 
 def _subfolders(folder: Path) -> list[str]:
-    """The names of the folders in one, also of links to folders, sorted; [] where it cannot be read."""
+    """Return the sorted names of the folders in one, with symlinks to folders; [] if it cannot be read."""
     found = []
     try:
         for entry in os.scandir(folder):
@@ -310,7 +310,7 @@ def _subfolders(folder: Path) -> list[str]:
 
 
 def _plain(block: str) -> dict[str, Any]:
-    """`name` and `description` as they stand: many a description holds what only quotes would make YAML of."""
+    """Return `name` and `description` of invalid YAML: many a description would need quotes to be valid."""
     found: dict[str, Any] = {}
     for key, value in re.findall(r"(?m)^(name|description):[ \t]*(.*(?:\n[ \t]+\S.*)*)$", block):
         value = re.sub(r"^[|>][-+]?(?=\s)", "", value.strip()).strip()
@@ -320,12 +320,12 @@ def _plain(block: str) -> dict[str, Any]:
 
 
 def _text(value: str) -> str:
-    """`value` without what cannot be stored as text."""
+    """Return `value` without surrounding white space and without characters that UTF-8 cannot encode."""
     return value.encode("utf-8", "replace").decode().strip()
 
 
 def _tags(metadata: Any) -> tuple[str, ...]:
-    """The tags of a skill: text parted by commas or blanks, or a list."""
+    """Return the tags of a skill: a list, or text separated by commas or blanks."""
     given = metadata.get("tags") if isinstance(metadata, dict) else None
     if isinstance(given, str):
         given = re.split(r"[,\s]+", given)

@@ -1,7 +1,7 @@
-"""Which skills each voice gets: cards, local ranking, and a choice that never gives all voices the same. Pure.
+"""Ranks skills and chooses which skills each voice gets, never the same set for all voices. Pure.
 
-Ranking runs on this machine alone: SQLite's full-text search in memory, or a plain count of words where SQLite
-was built without it. The same cards and words always give the same order.
+Ranking runs on this machine alone: SQLite's full-text search in memory, or a plain count of words if SQLite was built
+without it. The same cards and words always give the same order.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from cdo.core.words import FUNCTION_WORDS, words
 
 NAME = r"[a-z0-9]+(?:-[a-z0-9]+)*"
 MAX_NAME = 64
-# A match in the name or a tag says more than one in the description.
+# A match in the name or a tag counts more than one in the description.
 WEIGHTS = {"name": 6.0, "tags": 4.0, "description": 1.0}
 MAX_QUERY = 20_000  # characters
 MAX_WORDS = 200
-# Share of the best score from which on a skill fits a voice, and from which on it is worth a further place.
+# Lowest share of the best score with which a skill fits a voice, and with which it deserves a further place.
 FITS, STRONG = 0.2, 0.5
-# What most descriptions of skills hold says nothing about one either.
+# Words that most descriptions of skills contain do not distinguish one either.
 _STOP = FUNCTION_WORDS | words(
     "against ask asks help helps i like make makes me need needs new skill skills task tasks user users "
     "uses without work works"
@@ -37,16 +37,16 @@ _REFERENCE = re.compile(r"skill://([A-Za-z0-9]+(?:[-_][A-Za-z0-9]+)*)")
 
 
 class Card(Protocol):
-    """What can be ranked: a skill, or a role."""
+    """An item that can be ranked: a skill or a role."""
 
     @property
     def name(self) -> str:
-        """Its name, unique among those it is ranked with."""
+        """Its name, unique among the items it is ranked with."""
         ...
 
     @property
     def description(self) -> str:
-        """What it does and when it is of use."""
+        """What it does and when it is useful."""
         ...
 
     @property
@@ -62,9 +62,10 @@ Place = Literal["given", "project", "user", "built in"]
 
 
 class SkillCard(Schema):
-    """What the catalogue holds of a skill, and what a session freezes: enough to choose it and to find it unchanged.
+    """The catalogue entry of a skill, which a session freezes: enough to choose it and to detect changes.
 
-    `path` is that of its SKILL.md, links resolved; `sha256` is of all bytes of that file; `place` says whose it is.
+    `path` is that of its SKILL.md, with symlinks resolved. `sha256` is the hash of that whole file. `place` says
+    where it was found.
     """
 
     name: Annotated[str, Field(pattern=f"^{NAME}$", max_length=MAX_NAME)]
@@ -78,7 +79,7 @@ class SkillCard(Schema):
 class SkillInjection(Schema):
     """`dispatch/skill-injection.md`: how many skills a voice gets ([fewest, most]), and how much of each.
 
-    `max_chars` bounds the body of one skill in a brief; the file's body words the chosen ones.
+    `max_chars` limits the body of one skill in a brief; the file's body is the template for the chosen skills.
     """
 
     purpose: str
@@ -89,7 +90,7 @@ class SkillInjection(Schema):
 
 @dataclass(frozen=True)
 class SkillQuery:
-    """What a voice could use: its name, the words of its work (role, charge, focus, question), and its wishes.
+    """The needs of a voice: its name, the words of its work (role, charge, focus, question), and its wishes.
 
     A wish is the name of a skill, `skill://NAME`, or free words, for which the best match is taken.
     """
@@ -100,22 +101,22 @@ class SkillQuery:
 
 
 def query(role: str, charge: str, focus: str, topic: str) -> str:
-    """The words of a voice's work, by which skills are ranked for it."""
+    """Return the words of a voice's work, by which skills are ranked for it."""
     return " ".join(filter(None, (role.replace("-", " "), charge, focus, topic)))
 
 
 def slug(text: str) -> str:
-    """`text` as the name of a skill: a-z, 0-9 and single hyphens, at most 64 characters; "" where nothing is left."""
+    """Return `text` as a skill's name: a-z, 0-9 and single hyphens, at most 64 characters; "" if nothing is left."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower())[:MAX_NAME].strip("-")
 
 
 def references(text: str) -> list[str]:
-    """The names that `text` refers to as `skill://NAME`, each once, in order."""
+    """Return the names that `text` refers to as `skill://NAME`, each once, in order."""
     return list(dict.fromkeys(slug(name) for name in _REFERENCE.findall(text)))
 
 
 def resolve(name: str, skills: Iterable[SkillCard]) -> SkillCard | None:
-    """The skill that is called `name` (also written `skill://NAME`), or None."""
+    """Return the skill called `name` (also written `skill://NAME`), or None."""
     wanted = slug(name.strip().removeprefix("skill://"))
     return next((card for card in skills if card.name == wanted), None)
 
@@ -124,7 +125,7 @@ def resolve(name: str, skills: Iterable[SkillCard]) -> SkillCard | None:
 
 
 def rank(skills: Sequence[CARD], query: str, tags: Iterable[str] = ()) -> list[CARD]:
-    """The cards that match, best first: those that carry more of `tags`, then by the words of `query`.
+    """Return the matching cards, best first: by how many of `tags` they carry, then by the words of `query`.
 
     The words of `tags` count as words of the query too. `query` may be any text; nothing in it is an operator.
     """
@@ -136,11 +137,11 @@ def rank(skills: Sequence[CARD], query: str, tags: Iterable[str] = ()) -> list[C
     return [skills[place] for place in found]
 
 
-_Scores = Mapping[int, float]  # of the skills that match at all, by their place in the sequence; more is better
+_Scores = Mapping[int, float]  # by the index of each skill that matches; higher is better
 
 
 def _scores(skills: Sequence[Card], queries: Sequence[str]) -> list[_Scores]:
-    """How well each skill matches each query."""
+    """Return how well each skill matches each query."""
     wanted = [_words(query) for query in queries]
     try:
         return _by_search(skills, wanted)
@@ -149,13 +150,13 @@ def _scores(skills: Sequence[Card], queries: Sequence[str]) -> list[_Scores]:
 
 
 def _words(text: str) -> list[str]:
-    """The telling words of a text, each once: letters and digits only, so that no query language gets through."""
+    """Return the meaningful words of a text, each once: letters and digits only, so that no query syntax gets in."""
     found = dict.fromkeys(re.findall(r"[^\W_]+", text[:MAX_QUERY].lower()))
     return [word for word in found if word not in _STOP and (len(word) > 1 or not word.isascii())][:MAX_WORDS]
 
 
 def _by_search(skills: Sequence[Card], queries: Sequence[Sequence[str]]) -> list[_Scores]:
-    """Scores by BM25 over word stems; raises `sqlite3.Error` where full-text search is missing."""
+    """Score by BM25 over word stems; raise `sqlite3.Error` if full-text search is missing."""
     columns, weights = ", ".join(WEIGHTS), ", ".join(map(str, WEIGHTS.values()))
     with closing(sqlite3.connect(":memory:")) as base:
         base.execute(f"CREATE VIRTUAL TABLE skill USING fts5({columns}, tokenize = 'porter unicode61')")
@@ -173,7 +174,7 @@ def _by_search(skills: Sequence[Card], queries: Sequence[Sequence[str]]) -> list
 
 
 def _by_count(skills: Sequence[Card], words: Sequence[str]) -> _Scores:
-    """Scores by which of the words a skill has, rarer ones above those that many have."""
+    """Score by the words that a skill contains; words of few skills count more."""
     texts = [
         [
             (WEIGHTS["name"], set(_words(card.name))),
@@ -200,16 +201,16 @@ def assign(
 ) -> dict[str, tuple[SkillCard, ...]]:
     """Choose the skills of each voice, by its name; `per_agent` is [fewest, most].
 
-    A voice gets its wishes, then what is `shared` (names or free words, in turn where there are more than fit beside
-    one of its own), then what ranks best for its query and others have less often: up to the fewest whatever matches
-    at all (first what scores at least `FITS` of its best match), up to the most only what scores at least `STRONG`
-    of it. What matches none of its words is never added to reach a number: with few skills that match, a voice has
-    few.
+    A voice gets its wishes first. Then it gets the `shared` skills (names or free words); voices take these in turn
+    if there are more than fit beside one skill of their own. Then it gets the best matches for its query, where a
+    skill counts less the more voices have it. Up to the fewest, any match is taken, first those that score at least
+    `FITS` of its best match. Up to the most, only matches that score at least `STRONG` of it are taken. A skill that
+    matches none of its words is never added to reach a number, so a voice may have fewer.
 
-    Two or more voices never all get the same set, save none at all. Where they would, it is one voice that differs:
-    the one with the fewest wishes and shared skills, of these the one whom the set fits least, of equals the last.
-    It gets its next match beside the set if there is room, else in the place of the set's last, and where nothing
-    else matches, one less. So a single skill goes to all whom it matches but one.
+    Two or more voices never all get the same set, unless it is empty. If they would, one voice is changed: the one
+    with the fewest wishes and shared skills; for equal numbers the one whose set scores lowest, then the last one. It
+    gets its next match in addition if there is room, else in place of the last skill of its set. If nothing else
+    matches, it gets one skill less. So a single skill goes to all voices that it matches except one.
     """
     most = per_agent[1]
     texts = list(dict.fromkeys([*(wish for voice in voices for wish in voice.wishes), *shared]))
@@ -233,7 +234,7 @@ def assign(
 
 
 def _meant(texts: Sequence[str], skills: Sequence[SkillCard], scores: Mapping[str, _Scores]) -> list[int]:
-    """The skills that names or free words stand for; what `skill://` names and is not there stands for none."""
+    """Return the skills that names or free words stand for; a `skill://` name that does not exist stands for none."""
     places = {card.name: place for place, card in reversed(list(enumerate(skills)))}
     found: list[int] = []
     for text in texts:
@@ -251,7 +252,7 @@ def _best(scores: _Scores, skills: Sequence[SkillCard]) -> list[int]:
 def _fill(
     mine: list[int], scores: _Scores, skills: Sequence[SkillCard], used: Mapping[int, int], per_agent: tuple[int, int]
 ) -> None:
-    """Add to `mine` what matches: up to the fewest what fits before what does not, up to the most what fits well."""
+    """Add matches to `mine`: up to the fewest, fitting ones before others; up to the most, strong ones only."""
     fewest, most = per_agent
     top = max(scores.values(), default=0.0)
     for share, number in ((FITS, fewest), (0.0, fewest), (STRONG, most)):
@@ -273,7 +274,7 @@ def _spread(
     asked: Mapping[str, int],
     most: int,
 ) -> None:
-    """Where all voices have the same set, give the one that needs it least another skill, or one less."""
+    """If all voices have the same set, give the one that needs it least another skill, or one less."""
     sets = {frozenset(places) for places in chosen.values()}
     if len(chosen) < 2 or len(sets) > 1 or not next(iter(sets)):
         return

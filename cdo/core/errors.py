@@ -1,4 +1,4 @@
-"""Every error a person can meet, as one tree.
+"""Defines every error that a person can see, as one class hierarchy.
 
 An error is one sentence saying what happened (the message), one saying what to do (the hint), and the
 exit code of the command. The command line prints exactly that and no traceback; anything that is not
@@ -11,7 +11,7 @@ from __future__ import annotations
 class CdoError(Exception):
     """Base of all errors meant for a person.
 
-    `message` says what happened; `hint` says what to do about it ("" where nothing can be done).
+    `message` says what happened; `hint` says what to do about it ("" if nothing can be done).
     """
 
     exit_code = 1
@@ -29,7 +29,7 @@ class UsageError(CdoError):
 
 
 class ContentError(CdoError):
-    """A preset, brief, protocol or configuration file is wrong: names file, key and what is allowed."""
+    """A preset, brief, protocol or configuration file is wrong. The message names file, key and allowed values."""
 
     exit_code = 4
 
@@ -41,7 +41,7 @@ class ConfigError(CdoError):
 
 
 class NoModel(ConfigError):
-    """Nothing on this machine can answer."""
+    """No model on this machine can answer."""
 
 
 class BudgetReached(CdoError):
@@ -51,9 +51,9 @@ class BudgetReached(CdoError):
 
 
 class NeedsHuman(CdoError):
-    """The run waits for a person and nobody is at the terminal.
+    """The run waits for a person, and there is no terminal to ask at.
 
-    `question` is what it waits to be told, with the `options` that are offered; "" where it waits for something else.
+    `question` is what the run asks, with the `options` that it offers; "" if it waits for something else.
     """
 
     exit_code = 6
@@ -77,6 +77,6 @@ class SessionError(CdoError):
 
 
 class Interrupted(CdoError):
-    """The person pressed Ctrl-C (or the process was told to end)."""
+    """The person pressed Ctrl-C, or the process received TERM or HUP."""
 
     exit_code = 130

@@ -12,7 +12,7 @@ OnText: TypeAlias = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A model's wish to use a tool; `arguments` is the JSON text as the model wrote it."""
+    """A model's request to use a tool; `arguments` is the JSON text as the model wrote it."""
 
     id: str
     name: str
@@ -32,7 +32,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Thread:
-    """A conversation that a command-line agent keeps itself: its id there, and what it has used in all so far."""
+    """A conversation that a command-line agent keeps itself: its id there, and its total usage so far."""
 
     id: str
     input_tokens: int = 0
@@ -42,9 +42,9 @@ class Thread:
 
 @dataclass(frozen=True)
 class Request:
-    """One request, ready to send. `max_tokens` bounds the reply; `grammar` is GBNF or "".
+    """One request, ready to send. `max_tokens` limits the reply; `grammar` is GBNF or "".
 
-    `thread` is a conversation to go on with, where the backend can; `keep` asks it to keep this one for later.
+    `thread` is a conversation to continue, if the backend can. `keep` asks the backend to keep this one for later.
     """
 
     model: str
@@ -82,7 +82,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Response:
-    """One complete answer: the provider's own end was seen. `usage` is None where it reported none."""
+    """One complete answer, whose end the provider stated. `usage` is None if the provider reported none."""
 
     text: str
     finish: Finish = Finish.STOP
@@ -96,7 +96,7 @@ class Fault(enum.StrEnum):
     """The closed list of ways an exchange can fail; the runner's policy is a table over it."""
 
     RATE_LIMITED = "rate-limited"
-    OVERLOADED = "overloaded"  # 5xx, 529, 408, 409: the provider's trouble, passing
+    OVERLOADED = "overloaded"  # 5xx, 529, 408, 409: a temporary problem of the provider
     NETWORK = "network"  # no connection, reset
     TIMEOUT = "timeout"  # one of our own deadlines
     TRUNCATED = "truncated"  # the stream ended before the provider said so
@@ -112,7 +112,7 @@ class Fault(enum.StrEnum):
 
 
 class BackendError(Exception):
-    """An exchange failed. `retry_after` is the provider's wish in seconds, if it stated one.
+    """An exchange failed. `retry_after` is the delay in seconds that the provider asks for, if it stated one.
 
     `usage` is what the provider reported before failing: it is charged all the same.
     """
@@ -138,7 +138,7 @@ class Backend(Protocol):
     """Turns one request into one response. Holds no policy: no retry, no budget, no parsing of replies.
 
     `on_text` is called with each piece of the reply as it arrives (with "" for other signs of life), so
-    that the runner can show progress and watch its deadlines. `streams` is false where the answer comes in
+    that the runner can show progress and watch its deadlines. `streams` is false if the answer comes in
     one piece, so that only the total deadline applies. Raises `BackendError`.
     """
 

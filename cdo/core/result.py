@@ -1,4 +1,4 @@
-"""How a run ended, as `--json` prints it."""
+"""Holds the result of a run, as `--json` prints it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Result:
-    """What a run ended with. `cost` is None when a price is unknown; `confidence` where nothing states one.
+    """The result of a run. `cost` is None if a price is unknown; `confidence` is None if none is stated.
 
-    `verified` counts the citations whose words stand there, `exists` those of lines that are there without a quote;
-    `turns` counts turns, or the rounds of a mission, as `unit` says; `deliverables` are a mission's accepted files,
-    `unaccepted` is what each of its other products lacks, and `question` what its team waits to be told, with the
-    `options` that it offers.
+    `verified` counts the citations whose quoted words were found, `exists` those of existing lines without a quote.
+    `turns` counts turns, or the rounds of a mission, as `unit` says. `deliverables` are a mission's accepted files;
+    `unaccepted` is what each of its other products lacks. `question` is what its team asks, with the `options` that
+    it offers.
     """
 
     session: str
@@ -44,7 +44,7 @@ class Result:
         return bool(self.missing_voices or self.added)
 
     def json(self) -> dict[str, Any]:
-        """As `--json` prints it: what only a mission has is there for a mission alone."""
+        """Return the data that `--json` prints. Only a mission has the keys that are specific to missions."""
         found = asdict(self)
         if self.unit == "turn":  # a deliberation delivers nothing
             for key in ("unit", "deliverables", "unaccepted", "question", "options"):

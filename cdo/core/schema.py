@@ -1,4 +1,4 @@
-"""The base of what files and replies may hold: known keys only, and values that do not change."""
+"""Defines the base class for files and replies: known keys only, and values that do not change."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Schema(BaseModel):
-    """What a file may hold, or a part of one: these keys and no others. It does not change."""
+    """The base of models for files and their parts. Unknown keys are errors; instances are immutable."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -1,4 +1,4 @@
-"""Being told to stop: Ctrl-C, TERM and HUP all end a run the same way, wherever it stands."""
+"""Handles stop signals: Ctrl-C, TERM and HUP end a run in the same way at any point."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from typing import Any
 from cdo.core.errors import Interrupted
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-AGAIN = 0.05  # seconds after which a stop that was swallowed is told again
-_heard: ContextVar[bool] = ContextVar("heard", default=False)  # whether somebody listens in this task
-_told = False  # whether one was heard where nobody listens
+AGAIN = 0.05  # seconds after which a swallowed stop signal is repeated
+_heard: ContextVar[bool] = ContextVar("heard", default=False)  # whether `interruptible` handles signals in this task
+_told = False  # whether a signal came outside of `interruptible`
 
 
 def listen() -> None:
-    """Let each of them raise KeyboardInterrupt from now on; one that is ignored (`nohup`) stays so.
+    """Make each stop signal raise KeyboardInterrupt from now on; an ignored signal (`nohup`) stays ignored.
 
-    Where Python cannot raise it (in a callback of the collector, say) it is raised again a little later.
+    If Python cannot raise it (such as in a callback of the garbage collector), it is raised again a little later.
     """
     sys.unraisablehook = _swallowed
     signal.signal(signal.SIGALRM, _stop)
@@ -32,7 +32,7 @@ def listen() -> None:
 
 
 def stopped() -> bool:
-    """Whether one was heard outside of a run: an error that comes up then may be what a library made of it."""
+    """True if a stop signal came outside of a run: an error after that may be how a library reported the stop."""
     return _told
 
 
@@ -43,7 +43,7 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
 
 
 def _swallowed(ignored: Any) -> None:
-    """What Python does with an exception that it cannot raise."""
+    """Handle an exception that Python cannot raise: repeat a stop signal later, report any other exception."""
     if issubclass(ignored.exc_type, KeyboardInterrupt):
         signal.setitimer(signal.ITIMER_REAL, AGAIN)
     else:
@@ -52,9 +52,9 @@ def _swallowed(ignored: Any) -> None:
 
 @contextlib.contextmanager
 def interruptible(session: str) -> Iterator[None]:
-    """Turn the first of them into `Interrupted` for the current task; a second one ends the process at once.
+    """Turn the first stop signal into `Interrupted` for the current task; a second one ends the process at once.
 
-    Inside of another one it leaves everything to that. One that was heard before, and swallowed, counts.
+    Inside another `interruptible`, do nothing. A stop signal that came before and was swallowed counts too.
     """
     import asyncio
 

@@ -1,9 +1,9 @@
-"""The nouns that programs, runner, store and backends share.
+"""Defines the types that programs, runner, store and backends share.
 
-Programs are pure generators: they yield steps (a `Batch` of `Call`s; a `Pause`, `Review` or `Collect` for the
-human; a `Publish` of files to read; a `RunCheck` of the person's command) and receive `Reply`s. A `Reply` carries
-validated data and nothing else of what a model wrote, so that a program *cannot* think about it: it only sees what a
-reply format has checked.
+Programs are pure generators. They yield steps (such as a `Batch` of `Call`s; a `Pause`, `Review` or `Collect` for the
+human; a `Publish` of files to read; a `RunCheck` of the person's command) and receive the answers, such as `Reply`s.
+A `Reply` carries validated data and nothing else that a model wrote, so a program only sees what a reply format has
+checked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ INPUT, CONTEXT, DRAFT = "00-input", "00-context", "DRAFT"
 
 
 class ReplyFormat(Protocol):
-    """How a reply of one kind is written: how it is checked, and what shape a small model is held to."""
+    """The format of one kind of reply: how it is checked, and a grammar to which a small model is restricted."""
 
     @property
     def name(self) -> str:
@@ -35,11 +35,11 @@ class ReplyFormat(Protocol):
         ...
 
     def repair(self, text: str) -> tuple[str, tuple[str, ...]] | None:
-        """Last resort after every attempt: a text that passes, and what cdo had to add; or None."""
+        """Return a text that passes and what cdo had to add, or None; the last resort after every attempt failed."""
         ...
 
     def grammar(self) -> str:
-        """A GBNF grammar that every valid reply's shape obeys (for models that can be held to one)."""
+        """Return a GBNF grammar of valid replies, for models that can be restricted to one."""
         ...
 
 
@@ -55,13 +55,13 @@ class InvalidReply(Exception):
 class Call:
     """One question to one model.
 
-    `name` is unique in a run and the stem of the artifact ("t2-architect"); `kind` is what the call is
-    for ("agent", "synthesis", "final"); `template` names the content document that words it; `data` are
-    that document's variables (JSON only); `reads` names the artifacts it is shown, in this order;
-    `models` are the seats' model names, tried in this order when one fails for good. `file` is the artifact's
-    stem where it is not `name`; with `deferred` the shell writes that file when the outcome is known. With
-    `tools` the model may look into the repository first. Calls of one `thread` are one conversation for backends
-    that keep conversations. A call that `closes` may use what is held back of the caps so that a run can be ended.
+    `name` is unique in a run and the stem of the artifact ("t2-architect"). `kind` is what the call is for ("agent",
+    "synthesis", "final"). `template` names the content document with its prompt; `data` are that document's variables
+    (JSON only). `reads` names the artifacts that the model is shown, in this order. `models` are the seats' model
+    names, tried in this order when one fails for good. `file` is the artifact's stem if it is not `name`; with
+    `deferred`, the shell writes that file when the outcome is known. With `tools`, the model may look into the
+    repository first. Calls of one `thread` are one conversation for backends that keep conversations. A call that
+    `closes` may use the reserve of the caps that is kept for ending a run.
     """
 
     name: str
@@ -87,9 +87,9 @@ class Call:
 class Batch:
     """Calls that are made at the same time and do not see each other.
 
-    With fewer than `quorum` valid replies the run fails; above it, missing ones are replies without data. A `lenient`
-    batch goes on without a reply also where a model cannot give a valid one or a cap is reached: these count as
-    heard, with a reason of the kind "invalid", "refused" or "budget".
+    With fewer than `quorum` valid replies the run fails; otherwise a missing reply is a reply without data. A
+    `lenient` batch also goes on without a reply if a model cannot give a valid one or a cap is reached. Such a reply
+    counts towards the quorum and has a reason of the kind "invalid", "refused" or "budget".
     """
 
     calls: tuple[Call, ...]
@@ -99,7 +99,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Pause:
-    """A question to the human. Off a terminal `default` is taken and recorded as the answer."""
+    """A question to the human. Without a terminal, `default` is taken and recorded as the answer."""
 
     name: str
     question: str
@@ -109,9 +109,9 @@ class Pause:
 
 @dataclass(frozen=True)
 class Ask:
-    """A question that only the person can answer: off a terminal the run pauses until somebody has.
+    """A question that only the person can answer. Without a terminal, the run pauses until it is answered.
 
-    `name` tells it from others; the answer is one of `options`, or any other text.
+    `name` distinguishes it from other questions. The answer is one of `options`, or any other text.
     """
 
     name: str
@@ -121,12 +121,12 @@ class Ask:
 
 @dataclass(frozen=True)
 class CitationCheck:
-    """What checking one citation found: the citation as written, what it is worth, and why, as a phrase.
+    """The result of checking one citation: the citation as written, its verdict, and the reason as a phrase.
 
-    `verified`: the quoted words stand there. `exists`: the lines are there, but no words were quoted that could be
-    compared. Neither: the citation does not hold. `path` is the file that was meant where the citation names it
-    otherwise. `line` is where the words begin and `lines` are the numbered lines around that
-    place; both are empty where nothing was found.
+    `verified`: the quoted words were found. `exists`: the lines exist, but no words were quoted that could be
+    compared. Neither: the citation does not hold. `path` is the file that was meant, if the citation names it
+    differently. `line` is where the words begin, and `lines` are the numbered lines around that place; both are empty
+    if nothing was found.
     """
 
     citation: str
@@ -139,40 +139,40 @@ class CitationCheck:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing was found against the citation."""
+        """True if nothing was found against the citation."""
         return self.verified or self.exists
 
     def data(self) -> dict[str, Any]:
-        """As an artifact's head tells it: without what is not so, and without the lines."""
+        """Return the data for an artifact's front matter: without the lines, `exists` and `path` only if set."""
         found: dict[str, Any] = {"citation": self.citation, "verified": self.verified, "why": self.why}
         return found | ({"exists": True} if self.exists else {}) | ({"path": self.path} if self.path else {})
 
     def record(self) -> dict[str, Any]:
-        """As it is recorded, with the lines around the place."""
+        """Return the data that a session records: with the lines around the place."""
         return self.data() | ({"line": self.line, "lines": self.lines} if self.lines else {})
 
 
 @runtime_checkable
 class Quoting(Protocol):
-    """Data of a reply that rests on words from elsewhere: `quotes` are the words that code has to look up."""
+    """Data of a reply that is based on words from elsewhere: `quotes` are the words that code has to look up."""
 
     @property
     def quotes(self) -> tuple[str, ...]: ...
 
 
-CAPPED = "budget"  # the kind of a missing reply that a cap did not allow
+CAPPED = "budget"  # the kind of a missing reply whose call a cap did not allow
 
 
 @dataclass(frozen=True)
 class Missing:
-    """Why a call has no reply: the `kind` (a value of `Fault`, or `CAPPED`), and what was said in `text`."""
+    """The reason why a call has no reply: its `kind` (a value of `Fault`, or `CAPPED`), and the message in `text`."""
 
     kind: str
     text: str = ""
 
     @classmethod
     def read(cls, recorded: str) -> Missing:
-        """From the one line that a session records, as `str` makes it."""
+        """Parse the one line that a session records, as `str` writes it."""
         kind, _, text = recorded.partition(": ")
         return cls(kind, text)
 
@@ -185,11 +185,11 @@ NO_REASON = Missing("")
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back for one call: `data` is what the format validated, or None with the `reason`.
+    """The reply to one call: `data` is what the format validated, or None with the `reason`.
 
-    `added` lists what cdo itself had to add to make the reply complete (empty when nothing); `findings` what
-    became of each place of the repository that the reply cites; `model` who gave it, where that is on record;
-    `places` where each of the data's `quotes` stands (the words of `cdo.repository.quotes`), "" for nowhere.
+    `added` lists what cdo had to add to complete the reply (empty if nothing). `findings` are the checks of the
+    repository places that the reply cites. `model` is the model that replied, if that is on record. `places` says
+    where each of the data's `quotes` was found (in the words of `cdo.repository.quotes`), "" for nowhere.
     """
 
     call: str
@@ -206,7 +206,7 @@ class Reply:
 
 
 class Document(Protocol):
-    """How a document that a person may edit is read."""
+    """The format of a document that a person may edit."""
 
     def parse(self, text: str) -> Any:
         """Return the validated data of a document; raise `InvalidReply` with what is wrong, by line and column."""
@@ -215,11 +215,11 @@ class Document(Protocol):
 
 @dataclass(frozen=True)
 class Review:
-    """A document put before the person, who may change it before the run goes on.
+    """A document that a person may change before the run goes on.
 
-    `file` is its name in the session ("t2-plan.yaml"); `word` puts the proposal into words with the content
-    document `template`. What comes back is the validated data of the text as the person left it. Off a terminal
-    the run pauses until it is resumed.
+    `file` is its name in the session ("t2-plan.yaml"). `word` renders the proposal with the content document
+    `template`. The answer is the validated data of the text as the person left it. Without a terminal, the run pauses
+    until it is resumed.
     """
 
     file: str
@@ -232,8 +232,7 @@ class Review:
 class Publish:
     """Files for people to read, by name in the session: projections of what is decided, never read back.
 
-    Other files in `folder` are outdated: they and the files in `gone` move to superseded/
-    before the next model call.
+    Other files in `folder` are outdated: they and the files in `gone` move to superseded/ before the next model call.
     """
 
     files: Mapping[str, str]
@@ -243,12 +242,13 @@ class Publish:
 
 @dataclass(frozen=True)
 class Project:
-    """The state of a program as files for people: made when the run really goes on, so that a replay makes few.
+    """The state of a program as files for people. They are written when the run goes on live, so a replay writes few.
 
-    `render` takes `state` and the one that was shown last, None for none, and returns the files that may differ by
-    then: those that are written again, and those that are written where they are missing and never again. `told` is
-    what observers hear of the stage `name` that is over with this ("r2"): JSON. `untouched` tells by its text whether
-    a file that is written again is as it was written: one that a person edited makes room first, None for never.
+    `render` takes `state` and the state that was written last (None if none was). It returns two mappings of files:
+    those that are written again, and those that are written only if they are missing. `told` is the JSON that
+    observers get about the stage `name` ("r2") that ends with this state. `untouched` tells from a file's text
+    whether cdo wrote it that way: a file that a person edited is moved away before it is written again. With None, no
+    file is moved away.
     """
 
     state: Any
@@ -260,12 +260,12 @@ class Project:
 
 @dataclass(frozen=True)
 class Collect:
-    """What a person left in a folder of the session, taken once: `name` tells this collection from later ones.
+    """Files that a person left in a folder of the session, taken once; `name` distinguishes later collections.
 
-    Each file that `format` can read comes back as data, in order of its name; others are put into quarantine, and so
-    are those for which `refuse` gives a reason when they are found (not when they are read again from the record).
-    With `again` nothing is no answer: where nothing was left, the next process looks again, until the later
-    collection `before` is on record.
+    Each file that `format` can read is returned as data, in order of file name. Other files are quarantined. So are
+    files for which `refuse` gives a reason when they are found (not when they are read again from the record). With
+    `again`, an empty collection is not final: the next process looks again, until the later collection `before` is on
+    record.
     """
 
     name: str
@@ -278,10 +278,11 @@ class Collect:
 
 @dataclass(frozen=True)
 class Gather:
-    """What a person changed or added in the folders below `folder`, taken once under `name`.
+    """Files that a person changed or added in the folders below `folder`, taken once under `name`.
 
-    `known` are the files as they were published. Each other Markdown file that `format` can read comes back as (file,
-    data) and makes room for what was published; others are told of and left alone. `again` is that of `Collect`.
+    `known` are the files as they were published. Each other Markdown file that `format` can read is returned as
+    (file, data) and moved away, so that the published one can be written again. Others are reported and left alone.
+    `again` has the same meaning as in `Collect`.
     """
 
     name: str
@@ -293,7 +294,7 @@ class Gather:
 
 @dataclass(frozen=True)
 class Nest:
-    """A question to be deliberated in a session of its own, by a preset. `name` tells it from others."""
+    """A question to be deliberated in a session of its own, by a preset. `name` distinguishes it from others."""
 
     name: str
     question: str
@@ -303,7 +304,7 @@ class Nest:
 
 @dataclass(frozen=True)
 class Nested:
-    """What a nested session came to: its name, how it ended, the decision in a line, and its sections as Markdown."""
+    """The result of a nested session: its name, its status, the decision in a line, and its sections as Markdown."""
 
     session: str
     status: str
@@ -316,8 +317,8 @@ class Nested:
 class RunCheck:
     """The command that the person gave with `--check`, run in a copy of their work tree.
 
-    `patch` is a unified diff that is applied to the copy first, "" for the work tree as it is. `name` tells it from
-    others. What came of it is recorded, and never run again.
+    `patch` is a unified diff that is applied to the copy first, "" for the work tree as it is. `name` distinguishes
+    it from others. The result is recorded, and the command is not run again for it.
     """
 
     name: str
@@ -327,11 +328,12 @@ class RunCheck:
 
 @dataclass(frozen=True)
 class CheckRun:
-    """What came of running the person's command once.
+    """The result of running the person's command once.
 
     `code` is the exit code (128 plus the signal's number if a signal ended it), None if the command did not end
-    within `limit` seconds or was not run. `out` and `err` are the ends of what it printed. `sandbox` names what held
-    it ("" for nothing), `held` says what that keeps it from. `refused` says why the patch could not be applied.
+    within `limit` seconds or was not run. `out` and `err` are the ends of its stdout and stderr. `sandbox` names its
+    sandbox ("" for none); `held` says what the sandbox keeps it from. `refused` says why the patch could not be
+    applied.
     """
 
     command: str
@@ -346,7 +348,7 @@ class CheckRun:
 
     @property
     def outcome(self) -> str:
-        """How it ended, as a phrase."""
+        """The outcome as a phrase."""
         if self.refused:
             return f"not run: the patch does not apply ({self.refused})"
         if self.code is None:
@@ -355,13 +357,13 @@ class CheckRun:
 
     @property
     def text(self) -> str:
-        """Its record as text."""
+        """The outcome and the output as text."""
         parts = [f"stdout:\n{self.out}"] * bool(self.out.strip()) + [f"stderr:\n{self.err}"] * bool(self.err.strip())
         return "\n".join([self.outcome, *(part.rstrip() for part in parts)])
 
 
 Step: TypeAlias = Batch | Pause | Ask | Review | Publish | Project | Collect | Gather | Nest | RunCheck
-# By step: replies; an option; a text; the data of a document; None; the data of several; (file, data) pairs;
-# `Nested`, or None where a cap was reached; a `CheckRun`.
+# By step, in this order: replies; an option; a text; the data of a document; None (Publish, Project); the data of
+# several documents; (file, data) pairs; `Nested`, or None if a cap was reached; a `CheckRun`.
 Answer: TypeAlias = Any
 Program: TypeAlias = Generator[Step, Answer, T]

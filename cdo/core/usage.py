@@ -1,4 +1,4 @@
-"""What requests took, added up: calls, tokens, dollars, seconds. Pure."""
+"""Adds up what requests took: calls, tokens, dollars, seconds. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cdo.core.formatting import money
 
 @dataclass(frozen=True)
 class TotalUsage:
-    """How many requests, tokens in and out, dollars, requests of unknown price, and seconds waited."""
+    """The total of several requests: calls, tokens in and out, dollars, calls of unknown price, seconds waited."""
 
     calls: int = 0
     input_tokens: int = 0
@@ -23,14 +23,14 @@ class TotalUsage:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> TotalUsage:
-        """What one recorded exchange took; without usage it was not charged for."""
+        """Return the usage of one recorded exchange. An exchange without usage was not charged for."""
         usage = record.get("usage")
         used = Usage(usage["input_tokens"], usage["output_tokens"]) if usage else None
         return replace(cls.one(used, record.get("cost")), seconds=float(record.get("seconds", 0.0)))
 
     @classmethod
     def one(cls, usage: Usage | None, cost: float | None) -> TotalUsage:
-        """One request and what it took: no `usage` is nothing charged, no `cost` an unknown price."""
+        """Return the usage of one request. No `usage`: nothing was charged. No `cost`: the price is unknown."""
         if usage is None:
             return cls(1)
         return cls(1, usage.input_tokens, usage.output_tokens, cost or 0.0, int(cost is None))
@@ -56,7 +56,7 @@ class TotalUsage:
         )
 
     def record(self) -> dict[str, Any]:
-        """As a session records it: without the seconds, which differ each time."""
+        """Return the data that a session records: without the seconds, which differ each time."""
         return {key: value for key, value in asdict(self).items() if key != "seconds"}
 
     @property
@@ -71,7 +71,7 @@ class TotalUsage:
 
     @property
     def price(self) -> str:
-        """The cost in words, "" where nothing was charged for; what is not known of it is a question mark."""
+        """The cost as text; "" if nothing was charged. An unknown part is shown as a question mark."""
         if self.unpriced:
             return f"{money(self.cost)} + ?" if self.cost else money(None)
         return money(self.cost) if self.tokens or self.cost else ""
@@ -81,9 +81,9 @@ NOTHING = TotalUsage()
 
 
 def totals(records: Iterable[Mapping[str, Any]]) -> TotalUsage:
-    """What the recorded exchanges and nested sessions used.
+    """Return the usage of the recorded exchanges and nested sessions.
 
-    Exchanges that a fork took along (`from`) were paid for by another session.
+    Exchanges that a fork took over (`from`) do not count: another session paid for them.
     """
     found = NOTHING
     for record in records:

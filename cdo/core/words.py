@@ -1,13 +1,14 @@
-"""Words of English that say nothing about a subject. Pure.
+"""Lists English words that say nothing about a subject. Pure.
 
-The rankers of files, of skills and of past sessions leave them out. Each adds what says nothing in its own texts.
+The rankers of files, of skills and of past sessions ignore them. Each ranker adds words that say nothing in its own
+texts.
 """
 
 from __future__ import annotations
 
 
 def words(text: str) -> frozenset[str]:
-    """The words of a list that is written as text."""
+    """Return the words of a text that lists them."""
     return frozenset(text.split())
 
 

@@ -1,4 +1,4 @@
-"""The data blocks of replies: what their values may be, and how a model is told what is wrong with one. Pure."""
+"""Defines the data blocks of replies: which values are allowed, and how a model is told what is wrong. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MODEL = TypeVar("MODEL", bound=BaseModel)
 
 
 def role_problem(name: str) -> str | None:
-    """Say what is wrong with `name` as the name of a role, or None when it can be one."""
+    """Return what is wrong with `name` as the name of a role, or None if it can be one."""
     if not ROLE.fullmatch(name):
         return (
             f"`{strict_yaml.shown(name)}` cannot be a role: use a-z, 0-9 and -, a letter first, at most 32 characters"
@@ -45,7 +45,7 @@ def _role(value: str) -> str:
 
 
 def number(value: Any) -> Any:
-    """`value`, unless it is true or false: Python takes these for numbers."""
+    """Return `value`; raise ValueError for true and false, which Python takes for numbers."""
     if isinstance(value, bool):
         raise ValueError("must be a number, not true or false")
     return value
@@ -60,19 +60,19 @@ RoleName = Annotated[str, AfterValidator(_role)]
 
 
 class Block(Schema):
-    """A part of a reply: numbers may stand where texts are asked for, and spaces around a text do not count."""
+    """A part of a reply. Numbers are accepted as text, and white space around a text is removed."""
 
     model_config = ConfigDict(coerce_numbers_to_str=True, str_strip_whitespace=True)
 
 
 class Tolerant(Block):
-    """A mapping whose unknown keys are left out, not refused."""
+    """A mapping whose unknown keys are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
 
 def validate(model: type[MODEL], data: Any, what: str) -> MODEL:
-    """`data` as a block of kind `model`; raise `InvalidReply` with a sentence for each thing that is wrong.
+    """Return `data` as a block of kind `model`; raise `InvalidReply` with a sentence for each problem, at most 8.
 
     `what` names the data in these sentences.
     """
@@ -85,7 +85,7 @@ def validate(model: type[MODEL], data: Any, what: str) -> MODEL:
 
 
 def _sentence(item: Any, what: str, model: type[BaseModel]) -> str:
-    """Word one of pydantic's findings for the model that has to fix it."""
+    """Turn one of pydantic's errors into a sentence for the language model that has to fix it."""
     if not item["loc"]:
         return f"{what}: {worded(item)}."
     path = ".".join(strict_yaml.shown(str(part)) for part in item["loc"])
@@ -100,7 +100,7 @@ def _sentence(item: Any, what: str, model: type[BaseModel]) -> str:
 
 
 def worded(item: Any) -> str:
-    """What is wrong with a value by one of pydantic's findings, without Python's names for it."""
+    """Return the phrase for one of pydantic's errors, without Python's names of types."""
     plain = {"tuple_type": "must be a list", "string_type": "must be text", "string_too_short": "must not be empty"}
     if item["type"] in ("bool_type", "bool_parsing"):
         return "must be true or false"
@@ -111,7 +111,7 @@ def worded(item: Any) -> str:
 
 
 def keys_at(model: type[BaseModel], place: Iterable[object]) -> list[str]:
-    """The keys that a mapping at `place` (a path such as roles, 0) of `model` can have."""
+    """Return the keys that a mapping at `place` (a path such as roles, 0) of `model` can have."""
     for part in place:
         if isinstance(part, str) and part in model.model_fields:
             model = _block_in(model.model_fields[part].annotation) or model
@@ -119,7 +119,7 @@ def keys_at(model: type[BaseModel], place: Iterable[object]) -> list[str]:
 
 
 def _block_in(annotation: Any) -> type[BaseModel] | None:
-    """The block that a field holds, or holds a list or mapping of."""
+    """Return the block that a field holds, alone or in a list or mapping; None if it holds none."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((found for part in get_args(annotation) if (found := _block_in(part))), None)
@@ -131,7 +131,7 @@ def too_long(text: str) -> None:
 
 
 def twice(ids: Sequence[str], what: str) -> list[str]:
-    """The sentence that names what of `ids` comes more than once; [] where nothing does."""
+    """Return the sentence that names the duplicates in `ids`; [] if there are none."""
     twice = sorted({item for item in ids if ids.count(item) > 1})
     return [f"{what} {', '.join(twice)} is used twice."] if twice else []
 
@@ -141,9 +141,9 @@ _QUOTED = re.compile(r"[\"“`]<([a-z][\w ,:|'-]{2,200})>[\"”`]")
 
 
 def placeholders(data: Any, what: str) -> list[str]:
-    """A sentence for each text in `data` that is still a placeholder of the prompt's example, as in `<your answer>`.
+    """Return a sentence for each text that is still a placeholder of the example, as in `<your answer>`.
 
-    Also for one that stands between quotes; `"<div>"` and other code are none.
+    A placeholder in quotes counts too; `"<div>"` and other code do not.
     """
     end = "is a placeholder of the example: write your own text, or leave it out."
     return [
@@ -154,7 +154,7 @@ def placeholders(data: Any, what: str) -> list[str]:
 
 
 def texts(data: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Every text in nested mappings and lists, with the path of keys and places that leads to it."""
+    """Yield (path, text) for every text in nested mappings and lists."""
     if isinstance(data, str):
         yield path, data
     elif isinstance(data, Mapping | list | tuple):
@@ -163,7 +163,10 @@ def texts(data: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def load(block: str, above: int, what: str, max_bytes: int, max_depth: int = 6) -> Any:
-    """The YAML of a reply, where `above` lines stand before it: problems are told by the reply's lines."""
+    """Load the YAML of a reply; raise `InvalidReply` with line numbers of the reply.
+
+    `above` is the number of lines before `block`.
+    """
     try:
         return strict_yaml.load(block, max_bytes=max_bytes, max_depth=max_depth)
     except strict_yaml.YamlProblem as problem:

@@ -1,4 +1,4 @@
-"""FINAL.md as a model writes it: five sections from which no finding of the first rank may be missing. Pure."""
+"""Parses FINAL.md as a model writes it: five sections, which must contain every finding of the first rank. Pure."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _NOTHING = re.compile(r"(?i)(none|nothing)( (was )?(recorded|written here))?\.?"
 
 
 def final_section(text: str, name: str) -> str | None:
-    """The text under one of FINAL.md's headings (also under its other usual names), or None."""
+    """Return the text under one of FINAL.md's headings, also under its other usual names, or None."""
     found = sections(text)
     return next((found[key] for key in _FINAL_NAMES[name] if key in found), None)
 
 
 def add_to_section(text: str, name: str, added: str, *, first: bool = False) -> str:
-    """`text` with `added` as the last (or first) lines under one of FINAL.md's headings, which must be there.
+    """Return `text` with `added` as the last (or first) lines under one of FINAL.md's headings, which must exist.
 
-    A section that says that there is nothing says so no longer.
+    A note in this section that it holds nothing ("None.") is removed.
     """
     lines = text.split("\n")
     found = {key: (start, end) for start, end, key in reversed(headings(lines))}
@@ -57,11 +57,11 @@ class FinalData(Block):
 
 @dataclass(frozen=True)
 class FinalFormat:
-    """FINAL.md as the model writes it: five sections, with a mark where it uses what must not be left out.
+    """FINAL.md as the model writes it: five sections, with marks at the items that must not be left out.
 
     `findings` are (id, text) of the first rank: each must be marked somewhere, as in `[F3]`. `outside` are (id,
     title) of tensions that only a fact from outside can settle: each must be marked in an action item. `unmarked`
-    takes the marks off again for the reader.
+    removes the marks for the reader.
     """
 
     findings: tuple[tuple[str, str], ...] = ()
@@ -69,7 +69,7 @@ class FinalFormat:
     name: str = "final"
 
     def parse(self, text: str) -> FinalData:
-        """Return which sections are there; raise `InvalidReply` naming each thing left out."""
+        """Return the sections of FINAL.md; raise `InvalidReply` with a sentence for each omission."""
         too_long(text)
         body = front_matter(unwrap(text))[1]
         problems = [
@@ -99,7 +99,7 @@ class FinalFormat:
         return [item for item in self.outside if item[0] not in found]
 
     def repair(self, text: str) -> tuple[str, tuple[str, ...]] | None:
-        """Add, word for word from the record, what the model still leaves out."""
+        """Add what the model still leaves out, word for word from the record; None if that is not enough."""
         body = closed(front_matter(unwrap(text))[1])
         if not final_section(body, "Decision"):
             return None
@@ -123,7 +123,7 @@ class FinalFormat:
         return body, tuple(added)
 
     def grammar(self) -> str:
-        """The five sections, with every finding of the first rank and every outside question spelled out ahead."""
+        """Return a grammar of the five sections, with first-rank findings and outside questions as fixed text."""
         findings = [f"- {_plain(said)} [{ident}]\n" for ident, said in self.findings]
         asked = [f"- Find out: {_plain(title)} [{ident}]\n" for ident, title in self.outside]
         return gbnf.grammar(
@@ -144,12 +144,12 @@ _OWN = re.compile(r"[FT]\d{1,3}")
 
 
 def marks(text: str) -> set[str]:
-    """The ids that are marked in a text, as in `[F3]` or `[F3, T1]`."""
+    """Return the ids that are marked in a text, as in `[F3]` or `[F3, T1]`."""
     return {ident for match in _MARK.finditer(text) for ident in _marked(match)}
 
 
 def unmarked(text: str, others: Collection[str] = ()) -> str:
-    """`text` without its marks, for the reader: those of ids such as F3 and T1, and of `others`."""
+    """Return `text` without its marks, for the reader: those of ids such as F3 and T1, and of `others`."""
 
     def left(match: re.Match[str]) -> str:
         return "" if all(ident in others or _OWN.fullmatch(ident) for ident in _marked(match)) else match[0]
@@ -162,10 +162,10 @@ def _marked(match: re.Match[str]) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Text that can stand in a grammar's literal: one line of plain ASCII, at most 200 characters."""
+    """Return text for a grammar's literal: ASCII without quotes and backslashes, at most 200 characters."""
     return re.sub(r"[^ -~]|[\"\\]", " ", text)[:200]
 
 
 def _one_line(text: str) -> str:
-    """Recorded text as it stands in a list: it cannot begin a line, and so no heading or fence."""
+    """Return recorded text for a list item: on one line, so that it starts no heading and no fence."""
     return " ".join(text.split())

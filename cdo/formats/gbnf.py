@@ -1,4 +1,4 @@
-"""Small combinators that write GBNF, the grammar language that llama.cpp holds a model's reply to.
+"""Writes GBNF, the grammar language with which llama.cpp restricts a model's reply, from small combinators.
 
 Every function returns an expression (a piece of the right side of a rule) as a plain string; `grammar`
 joins named rules into a grammar. An expression may use a rule by writing its name. Nothing here knows
@@ -7,13 +7,13 @@ what a reply looks like: the reply formats do.
     grammar({"root": f'{literal("answer: ")} {quoted(5, 80)} "\\n" {items("point", 1, 3)}',
              "point": f'"- " {line(10, 120)} "\\n"'})
 
-Three rules come from experiments with a 135M model and are kept here, so that callers need not know them:
+Three rules come from experiments with a 135M model and are built in here, so that callers need not know them:
 
-- Every run of characters has a bound and starts with a capital, unless `start` says otherwise. Free to
-  choose, a small model opens a quote with debris such as `])){` or another language, and runs into the
+- Every run of characters has a bound and starts with a capital, unless `start` says otherwise. Without
+  this rule, a small model opens a quote with debris such as `])){` or another language, and runs into the
   token limit inside a repeating string. A model that quotes paths needs `start="[A-Za-z0-9./]"`.
 - A run that reaches its bound ends with an ellipsis (`line`, `quoted`) or its sentence (`text`). Asked to
-  end with its word instead, a small model glues words together to get round the missing space.
+  end with a whole word instead, a small model glues words together to get round the missing space.
 - Only ASCII without backtick is offered: no fence can open in the middle of prose, and a model that drifts
   into another language or emoji is pulled back.
 
@@ -21,7 +21,7 @@ Bounded repetition of characters is cheap (`[a-z]{0,1900}` costs no measurable t
 limits the product of *nested* repetitions written inside one rule to 2,000, so `repeat` and `items` only
 take something that is a single unit; name the inner repetition as a rule of its own.
 
-All functions raise ValueError for arguments that would make a grammar nobody can satisfy.
+All functions raise ValueError for arguments that would make a grammar that no reply can satisfy.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ _UNIT = re.compile(rf"{_RULE_NAME.pattern}|{_CLASS}|{_LITERAL}")
 _CAPITAL = "[A-Z]"
 _PLAIN = r"[ -_a-~]"  # printable ASCII without backtick
 _QUOTED = r"[ !#-\[\]-_a-~]"  # the same as _PLAIN without quote and backslash
-# What an expression made here may refer to; `grammar` adds those that are used.
+# Rules that expressions made here may use; `grammar` adds the used ones.
 _OWN_RULES = {"prose-unit": rf'{_PLAIN} | "\n" "\n"? {_CAPITAL}'}  # a character, or a break and a line's start
-_LONGEST = 2000  # how often llama.cpp repeats one unit at least; a unit of two parts half as often
-_CUT = "..."  # how a line ends that had to be cut
-_SENTENCE_TAIL = 80  # characters within which most sentences under way come to their end
+_LONGEST = 2000  # repetitions of one unit that llama.cpp accepts; half as many for a unit of two parts
+_CUT = "..."  # the end of a line that was cut
+_SENTENCE_TAIL = 80  # characters within which most sentences end
 
 
 def literal(text: str) -> str:
     """Exactly `text`, which may hold line breaks and any characters but NUL and half surrogate pairs.
 
     Keep it to ASCII for a small model: SmolLM2 has no token for some bytes of rare characters, and a reply
-    that is made to write one ends in HTTP 500.
+    that is forced to write one ends in HTTP 500.
     """
     if not text or "\0" in text:
         raise ValueError(f"a literal needs characters other than NUL: {text!r}")
@@ -89,14 +89,14 @@ def number01() -> str:
 
 
 def integer(low: int, high: int) -> str:
-    """A whole number from `low` to `high`, both included (at most 200 values)."""
+    """An integer from `low` to `high`, both included (at most 200 values)."""
     if not 0 <= low <= high or high - low >= 200:
         raise ValueError(f"no integer range: {low}..{high}")
     return choice(str(number) for number in range(low, high + 1))
 
 
 def line(low: int, high: int, start: str = _CAPITAL) -> str:
-    """One line of `low` to `high` characters without its line break; `start` is the class of its first."""
+    """One line of `low` to `high` characters without its line break; `start` is the class of its first character."""
     return _run(low, high, _PLAIN, start)
 
 
@@ -113,7 +113,7 @@ def text(low: int, high: int) -> str:
 
     A line break counts as one character together with the empty line it may bring and the capital after
     it, so the text is at most two characters longer per break. No break follows another directly, so
-    nothing but words can fill the text, and prose that reaches the bound ends with its sentence.
+    only words can fill the text, and prose that reaches the bound ends with its sentence.
     """
     _check(low, high)
     unit = "prose-unit"
@@ -168,7 +168,7 @@ def _check(low: int, high: int) -> None:
 
 
 def _run(low: int, high: int, character: str, start: str) -> str:
-    """`low` to `high` of `character`; a run that reaches the bound ends with an ellipsis."""
+    """Match `low` to `high` times `character`; a run that reaches the bound ends with an ellipsis."""
     _check(low, high)
     if high <= low + len(_CUT):  # too narrow to reserve room for the ellipsis
         return f"{start} {character}{{{low - 1},{high - 1}}}"

@@ -1,4 +1,4 @@
-"""Markdown as models write it: outer fences, front matter, code fences, headings and sections. Pure text work."""
+"""Parses Markdown as models write it: outer fences, front matter, code fences, headings and sections. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FRONT_MATTER = YAMLHandler(re.compile(r"^---[ \t]*$", re.MULTILINE))
 
 
 def unwrap(text: str) -> str:
-    """Take off what chat models put around a document: a byte order mark, blank lines, one outer fence."""
+    """Remove what chat models put around a document: a byte order mark, blank lines, one outer fence."""
     text = line_breaks(text).lstrip("\ufeff").strip()
     lines = text.split("\n")
     first = _FENCE.match(lines[0])
@@ -39,14 +39,14 @@ def unwrap(text: str) -> str:
 
 
 def line_breaks(text: str) -> str:
-    """`text` with one kind of line break."""
+    """Return `text` with LF as its only line break."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def split_front_matter(text: str) -> tuple[str | None, str]:
-    """Return (the YAML between the two `---` lines, the body); (None, text) where there is none.
+    """Return (the YAML between the two `---` lines, the body); (None, text) if there is none.
 
-    The YAML starts at the end of the first `---`, so that its lines count as those of `text`.
+    The YAML starts at the end of the first `---`, so that its line numbers are those of `text`.
     """
     if not _FRONT_MATTER.detect(text):
         return None, text
@@ -58,7 +58,7 @@ def split_front_matter(text: str) -> tuple[str | None, str]:
 
 
 def front_matter(text: str) -> tuple[dict[str, Any], str]:
-    """Return (the keys a reply starts with, its body); all is body where no mapping stands between two `---`."""
+    """Return (the mapping in the front matter, the body); ({}, text) if there is no such mapping."""
     block, body = split_front_matter(text)
     try:
         meta = strict_yaml.load(block or "", max_bytes=MAX_FRONT_MATTER)
@@ -73,7 +73,7 @@ _HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*)$")
 
 @dataclass(frozen=True)
 class Fence:
-    """Fenced code: its first line, the one after its last, its mark and language, and whether it is closed."""
+    """Fenced code: its first line, the line after its last, its mark and language, and whether it is closed."""
 
     start: int
     end: int
@@ -83,7 +83,7 @@ class Fence:
 
 
 def fences(lines: Sequence[str]) -> list[Fence]:
-    """The fenced code in `lines`; what is never closed runs to the end."""
+    """Return the fenced code in `lines`; a fence that is never closed runs to the end."""
     found: list[Fence] = []
     start, opened = 0, None
     for number, line in enumerate(lines):
@@ -107,7 +107,7 @@ def _language(mark: re.Match[str]) -> str:
 
 
 def fenced(text: str, languages: Sequence[str]) -> list[tuple[str, int]]:
-    """The closed code fences whose language is one of `languages`: (content, how many lines stand above it)."""
+    """Return the closed code fences in one of `languages`, as (content, number of lines above it)."""
     lines = text.split("\n")
     return [
         ("\n".join(lines[fence.start + 1 : fence.end - 1]), fence.start + 1)
@@ -117,15 +117,15 @@ def fenced(text: str, languages: Sequence[str]) -> list[tuple[str, int]]:
 
 
 def in_fence(text: str, language: str = "") -> str:
-    """`text` as fenced code; the fence is longer than any run of backticks in it."""
+    """Return `text` as fenced code. The fence is longer than any run of backticks in it."""
     mark = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
     return f"{mark}{language}\n{text}\n{mark}"
 
 
 def headings(lines: Sequence[str]) -> list[tuple[int, int, str]]:
-    """The headings outside fenced code: (number of the line, after which line its section ends, key).
+    """Return the headings outside fenced code as (line number, line number of its section's end, key).
 
-    A section reaches to the next heading of its own or a higher level: what stands under smaller ones is part of it.
+    A section ends before the next heading of its own or a higher level, so it includes its subsections.
     """
     code = {number for fence in fences(lines) for number in range(fence.start, fence.end)}
     marks = [
@@ -141,7 +141,7 @@ def headings(lines: Sequence[str]) -> list[tuple[int, int, str]]:
 
 
 def sections(text: str) -> dict[str, str]:
-    """Map each heading (its letters, lower case) to the text under it; fenced code is not searched."""
+    """Map each heading (its letters, lower case) to the text under it; headings in fenced code do not count."""
     return dict(_sections(text))
 
 
@@ -155,19 +155,19 @@ def _sections(text: str) -> Mapping[str, str]:
 
 
 def heading_key(heading: str) -> str:
-    """The form in which headings are compared: numbers, signs and blanks do not count."""
+    """Return the form in which headings are compared: their letters a-z in lower case."""
     return re.sub(r"[^a-z]+", "", heading.lower())
 
 
 def closed(text: str) -> str:
-    """`text` with its last code fence closed."""
+    """Return `text` with its last code fence closed."""
     last = fences(text.split("\n"))[-1:]
     return text if not last or last[0].closed else f"{text}\n{last[0].mark}"
 
 
-# -- what a viewer would act on ----------------------------------------------------------------------
+# -- active markup ---------------------------------------------------------------------------------
 
-# A link to a file beside this one may stay: it has no scheme, no host, and does not lead upwards.
+# A link to a file in this folder or below may stay: it has no scheme, no host, and does not lead upwards.
 _AFAR = r"(?:\((?![\w-](?:[\w/#-]|\.(?!\.))*\))|:)"
 _TAG = re.compile(r"(\\*)<(?=[A-Za-z/!?])")
 _LINK = re.compile(rf"\](\\*)(?={_AFAR})")
@@ -177,31 +177,31 @@ _SPELLED = re.compile(r"&amp;(?=(?:amp;)*#(?:60|40|58|96|126);)|&#(60|40|58|96|1
 
 
 def has_active_markup(text: str) -> bool:
-    """Whether there may be something in a Markdown text that a viewer would act on."""
+    """True if a Markdown text may hold an image, a remote link or HTML that a viewer would act on."""
     return _ACTS.search(text) is not None
 
 
 def neutralise(text: str) -> str:
-    """Markdown in which nothing is an image, a link to afar with a text of its own, or HTML, whoever renders it.
+    """Escape images, remote links with a text of their own, and HTML, so that no Markdown viewer acts on them.
 
-    Backslashes stand before what would begin one; code in it stays as it is, so that a viewer shows what was written.
-    An address that is written out stays one: it hides nothing.
+    A backslash is put before each. Code stays as it is, so that a viewer shows what was written. A plain address
+    stays one: it hides nothing.
     """
     return _changed(text, lambda prose: _LINK.sub(r"]\1\\", _TAG.sub(r"\1\1\\<", prose)))
 
 
 def restore(text: str) -> str:
-    """The Markdown of which `inert` made `text`."""
+    """Return the Markdown from which `neutralise` made `text`."""
     return _changed(text, lambda prose: _LINK.sub(_fewer, _TAG.sub(_half, prose)))
 
 
 def escape_keys(text: str) -> str:
-    """A text of front matter such that who takes that for Markdown finds neither of these in it, nor a fence."""
+    """Escape a text of front matter, so that a Markdown reader finds no active markup and no fence in it."""
     return _PLAIN.sub(lambda match: "&amp;" if match[0] == "&" else f"&#{ord(match[0])};", text)
 
 
 def unescape_keys(text: str) -> str:
-    """The text of which `spelled` made `text`."""
+    """Return the text from which `escape_keys` made `text`."""
     return _SPELLED.sub(lambda match: chr(int(match[1])) if match[1] else "&", text)
 
 
@@ -215,7 +215,7 @@ def _fewer(match: re.Match[str]) -> str:
 
 
 def _changed(text: str, change: Callable[[str], str]) -> str:
-    """`text` with its prose changed, and its code not: that is in the same places before a `change` and after it."""
+    """Apply `change` to the prose of `text`, not to its code. The code is in the same places before and after."""
     parts, end = [], 0
     for start, stop in _code(text):
         parts += [change(text[end:start]), text[start:stop]]
@@ -224,9 +224,9 @@ def _changed(text: str, change: Callable[[str], str]) -> str:
 
 
 def _code(text: str) -> Iterator[tuple[int, int]]:
-    """Where the code is that every reader of Markdown takes for code: fences, and spans where no table can be.
+    """Yield the (start, end) of what every Markdown reader takes for code: fences, and spans where no table can be.
 
-    A span that goes over lines is none for this: HTML at the beginning of a line would end it.
+    A span over several lines does not count: HTML at the start of a line would end it.
     """
     if "`" not in text and "~~~" not in text:
         return
@@ -241,7 +241,7 @@ def _code(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _spans(text: str) -> Iterator[tuple[int, int]]:
-    """The code spans of one paragraph: from one run of backticks to the next one that is as long."""
+    """Yield the one-line code spans of a paragraph: from a run of backticks to the next one of equal length."""
     runs: dict[int, list[int]] = {}
     for match in re.finditer("`+", text):
         runs.setdefault(len(match[0]), []).append(match.start())
@@ -260,7 +260,7 @@ def _spans(text: str) -> Iterator[tuple[int, int]]:
 
 @cache
 def _blocks() -> MarkdownIt:
-    """A parser of blocks alone, for which HTML and references are text: that is what `inert` makes of them."""
+    """Return a parser of blocks only. HTML and references are text for it, as `neutralise` makes them text."""
     from markdown_it import MarkdownIt
 
     return MarkdownIt("commonmark").disable(["html_block", "reference", "inline"])

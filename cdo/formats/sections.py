@@ -1,4 +1,4 @@
-"""What the final formats of special programs share: further sections, ids in prose, a grammar's rules. Pure."""
+"""Holds what the final formats of special programs share: more sections, ids in prose, grammar rules. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _LONGEST = 300
 
 
 def section(body: str, names: Collection[str]) -> str | None:
-    """The text under the first heading that goes by one of `names` (letters only, lower case), or None."""
+    """Return the text under the heading that is one of `names` (letters only, lower case), or None."""
     found = sections(body)
     return next((found[name] for name in names if name in found), None)
 
 
 def add_under(body: str, names: Collection[str], added: str) -> str:
-    """`body` with `added` at the end of a section, which must be there."""
+    """Return `body` with `added` at the end of a section, which must exist."""
     lines = body.split("\n")
     end = next(end for _, end, key in headings(lines) if key in names)
     above = "\n".join(lines[:end]).rstrip("\n")
@@ -27,7 +27,10 @@ def add_under(body: str, names: Collection[str], added: str) -> str:
 
 
 def lacking(inner: ReplyFormat, text: str, wanted: Mapping[str, Collection[str]]) -> tuple[str, list[str]]:
-    """The body of a report, and its problems: what `inner` finds, and each of `wanted` (title → names) missing."""
+    """Return the body of a report and its problems: those that `inner` finds, and each missing section.
+
+    `wanted` maps the titles of the required sections to the names that their headings may have.
+    """
     problems: list[str] = []
     try:
         inner.parse(text)
@@ -41,7 +44,7 @@ def lacking(inner: ReplyFormat, text: str, wanted: Mapping[str, Collection[str]]
 
 
 def completed(body: str, wanted: Mapping[str, Collection[str]]) -> tuple[str, list[str]]:
-    """`body` with a section for each of `wanted` (title → names), and which had to be added."""
+    """Add a section for each missing one of `wanted` (title → names); return the body and what was added."""
     added = []
     for title, names in wanted.items():
         if section(body, names) is None:
@@ -51,25 +54,25 @@ def completed(body: str, wanted: Mapping[str, Collection[str]]) -> tuple[str, li
 
 
 def speaks_of(place: str, ident: str) -> bool:
-    """Whether an id or name stands in `place` by itself: H1 is neither in H10 nor in H1-b, but in `H1.`."""
+    """True if an id occurs in `place` as a word of its own: H1 is in `H1.`, but not in H10 or H1-b."""
     return bool(re.search(rf"(?<![\w-]){re.escape(ident)}(?![\w-]|\.\d)", place, re.IGNORECASE))
 
 
 def as_list_item(text: str) -> str:
-    """Recorded text as it stands in a list: on one line, so that it begins neither heading nor fence."""
+    """Return recorded text for a list item: shortened, on one line, so that it starts no heading or fence."""
     return " ".join(text.split())[:_LONGEST]
 
 
 def folded(text: str) -> str:
-    """Text as it is compared with what is on record: case, white space and a last full stop do not count."""
+    """Return text in the form used for comparison: case, white space and a final full stop do not count."""
     return " ".join(text.casefold().split()).rstrip(".")
 
 
 def plain(text: str) -> str:
-    """`text` with a blank for all that is not printable ASCII, as a grammar's literal can hold it."""
+    """Replace everything but printable ASCII with blanks, for use in a grammar's literal."""
     return re.sub(r"[^ -~]", " ", text)
 
 
 def rules_of(grammar: str) -> dict[str, str]:
-    """The rules of a grammar by name, so that another one can be made from it."""
+    """Return the rules of a grammar by name, so that another grammar can be built from them."""
     return dict(rule.split(" ::= ", 1) for rule in grammar.splitlines())

@@ -1,9 +1,9 @@
-"""A strict subset of YAML, for blocks that models and people write.
+"""Loads and writes a strict subset of YAML, for blocks that models and people write.
 
 No aliases, anchors, tags, directives, duplicate or complex keys; bounded size and depth. Plain scalars are null,
 true and false, decimal integers, and decimals with a point; all else is text, so that `no`, `12:30` and the
-commit `12e4` stay what was written. Everything outside the subset is an error with its line and column. Built
-from the parser's events, so that no hostile document is ever constructed in memory first.
+commit `12e4` stay as written. Everything outside the subset is an error with its line and column. Values are
+built from the parser's events, so that no hostile document is ever constructed in memory first.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _LAYOUT: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 100}
 _INT = re.compile(r"[-+]?[0-9]{1,18}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]{1,3})?")
-# Text that some reader of YAML takes for a number: it is quoted when written.
+# Text that a reader of YAML may take for a number: it is quoted when written.
 _LIKE_A_NUMBER = re.compile(r"[-+]?(0[ox][0-9a-fA-F]+|\.?[0-9][0-9_.]*([eE][-+]?[0-9]+)?)")
-_ODD_BREAK = re.compile("[\r\x85\u2028\u2029]")  # line breaks that only quotes keep apart from \n
+_ODD_BREAK = re.compile("[\r\x85\u2028\u2029]")  # line breaks that only quoted text distinguishes from \n
 _NOT_TEXT = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -35,7 +35,7 @@ class YamlProblem(ValueError):
 
 
 def shown(text: str) -> str:
-    """What somebody wrote, as an error repeats it: short, and nothing that is not printed."""
+    """Return a text for an error message: shortened, with characters replaced that cannot be printed."""
     return "".join(char if char.isprintable() else "\ufffd" for char in text[:40])
 
 
@@ -71,7 +71,7 @@ def _build(text: str, max_depth: int) -> Json:
             raise YamlProblem("aliases (*name) are not allowed", line, column)
         if isinstance(event, yaml.NodeEvent) and event.anchor:
             raise YamlProblem("anchors (&name) are not allowed", line, column)
-        # libyaml does not tell of a lone `!` before a scalar: there the text has to.
+        # libyaml does not report a lone `!` before a scalar: look for it in the text.
         bare = isinstance(event, yaml.ScalarEvent) and text[mark.index : mark.index + 1] == "!"
         if bare or getattr(event, "tag", None):
             raise YamlProblem("tags (!name) are not allowed", line, column)
@@ -134,12 +134,12 @@ def dump(data: Any) -> str:
     if isinstance(data, dict):
         data = _TopLevel(data)
     text = str(yaml.dump(data, Dumper=_Dumper, **_LAYOUT))
-    # libyaml escapes what lies beyond U+FFFF, such as emoji; the slower dumper shows it.
+    # libyaml escapes characters beyond U+FFFF, such as emoji; the slower dumper writes them.
     return str(yaml.dump(data, Dumper=_PythonDumper, **_LAYOUT)) if "\\U000" in text else text
 
 
 class _TopLevel(dict[str, Any]):
-    """The top level of a file: always one key a line."""
+    """The top level of a file: always one key per line."""
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
@@ -153,7 +153,7 @@ class _PythonDumper(yaml.SafeDumper):
 
 
 def _short(values: Any) -> bool:
-    """Whether a list or mapping of these values reads better on one line."""
+    """True if a list or mapping of these values reads better on one line."""
     scalars = all(value is None or isinstance(value, (str, int, float, bool)) for value in values)
     return scalars and sum(len(str(value)) + 4 for value in values) <= 72 and not any("\n" in str(v) for v in values)
 
@@ -169,7 +169,7 @@ def _dict(dumper: Any, value: Any) -> Any:
 
 def _text(dumper: Any, value: str) -> Any:
     value = value.encode("utf-8", "replace").decode()  # a lone surrogate cannot be written
-    # What another reader (YAML 1.1) or this one could take for a number, bool or null is quoted.
+    # Text that this or another reader (YAML 1.1) could take for a number, bool or null is quoted.
     style = "|" if "\n" in value.strip() and not value.startswith((" ", "\n")) else None
     if _ODD_BREAK.search(value) or (style is None and _LIKE_A_NUMBER.fullmatch(value)):
         style = '"'

@@ -1,4 +1,4 @@
-"""Unified diffs as models write them: whether one is well formed, so that a person can apply it. Pure."""
+"""Checks whether a unified diff that a model wrote is well formed, so that a person can apply it. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_LINES = 2000
 
 
 def diff_problem(text: str) -> str:
-    """What keeps `text` from being a unified diff of files below one folder, with its line; "" when nothing does."""
+    """Return why `text` is no unified diff of files below one folder, and in which line; "" if it is one."""
     lines = text.lstrip("\n").split("\n")
     if len(lines) > MAX_LINES:
         return f"it has {len(lines)} lines, at most {MAX_LINES} are read"
@@ -22,7 +22,7 @@ def diff_problem(text: str) -> str:
 
 
 def _problems(lines: list[str]) -> Iterator[str]:
-    """Every problem, first to last; reading on after one makes little sense."""
+    """Yield the problems from first to last; stop at one after which the rest cannot be read."""
     at, files = 0, 0
     while at < len(lines):
         if _GIT.match(lines[at]) or not lines[at].strip():
@@ -50,7 +50,7 @@ def _problems(lines: list[str]) -> Iterator[str]:
 
 
 def _path(head: str) -> str:
-    """The path that a `---` or `+++` line names, without what git puts before it and diff behind it."""
+    """Return the path in a `---` or `+++` line, without git's prefix and diff's suffix."""
     path = head[4:].partition("\t")[0].strip()
     return path if path == "/dev/null" else re.sub(r"^[ab]/", "", path)
 
@@ -67,12 +67,12 @@ def _path_problem(path: str) -> str:
 
 
 def _end_of_hunk(lines: list[str], at: int, old: int, new: int) -> int | None:
-    """The line after a hunk of `old` lines before and `new` after the change; None when they do not add up."""
+    """Return the line after a hunk of `old` lines before and `new` after the change; None if the count is wrong."""
     while (old or new) and at < len(lines):
         sign = lines[at][:1]
         if sign not in ("", " ", "-", "+", "\\"):
             return None
-        # Editors cut the blank of an empty context line.
+        # Editors strip the blank of an empty context line.
         old -= sign in ("", " ", "-")
         new -= sign in ("", " ", "+")
         if old < 0 or new < 0:

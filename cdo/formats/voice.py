@@ -1,4 +1,4 @@
-"""How voices and synthesisers reply, and how that is checked (SPEC "Reply formats"). Pure: text in, data out.
+"""Parses and checks the replies of voices and synthesisers (SPEC "Reply formats"). Pure: text in, data out.
 
 Each format parses the text of one kind of reply into a frozen data block, or raises `InvalidReply` with
 sentences that are sent back to the model as they are. Programs see these blocks and nothing else.
@@ -42,13 +42,13 @@ def _or_empty(value: Any) -> Any:
 
 
 def _shortened(value: Any) -> Any:
-    """A position that is a paragraph is cut to what a line may hold: sending it back would cost a whole reply."""
+    """Shorten a position to the length of a line: asking the model again would cost a whole reply."""
     text = " ".join(value.split()) if isinstance(value, str) else value
     return f"{text[:599].rstrip()}…" if isinstance(text, str) and len(text) > 600 else text
 
 
 class Claim(Tolerant):
-    """One checkable statement of a voice, with what it rests on."""
+    """One checkable statement of a voice, with its evidence."""
 
     id: Id
     text: Text
@@ -56,9 +56,9 @@ class Claim(Tolerant):
 
 
 class Objection(Tolerant):
-    """What a voice holds against an answer; `severity` 1 (quibble) to 10 (must not be done).
+    """An objection of a voice to an answer; `severity` is 1 (quibble) to 10 (must not be done).
 
-    `against` names the claim, option or tension that the objection is aimed at; "" where the voice does not say.
+    `against` names the claim, option or tension that the objection is aimed at; "" if the voice does not say.
     """
 
     id: Id
@@ -83,7 +83,7 @@ class AgentData(Tolerant):
 
 
 class Note(Block):
-    """A message between turns as the lead or the human writes it: `to` names a teammate."""
+    """A message between turns, written by the lead or the human; `to` names a teammate."""
 
     to: RoleName
     text: Annotated[str, Field(min_length=1, max_length=2000)]
@@ -109,7 +109,7 @@ class TensionWish(Block):
     """A disagreement as the synthesiser reports it this turn.
 
     `outside` means that only a fact from outside the run can settle it. `settled_by` says what settled it, or for
-    `outside` who can.
+    `outside` who can settle it.
     """
 
     id: Id
@@ -119,10 +119,10 @@ class TensionWish(Block):
 
 
 class Ruling(Tolerant):
-    """What the synthesiser says of an objection on the ledger: what it is aimed at, and what became of it.
+    """The synthesiser's statement on an objection of the ledger: what it is aimed at, and its state.
 
-    `leading` is false where it is aimed at something else than the leading answer, and None where it is not said;
-    `why` gives the answer to it.
+    `leading` is false if the objection is aimed at something else than the leading answer, and None if that is not
+    stated. `why` is the answer to the objection.
     """
 
     id: Id
@@ -139,11 +139,11 @@ class Camp(Block):
 
 
 class Directive(Block):
-    """The fenced YAML block of a synthesis: what the next turn should be, and how sure it is.
+    """The fenced YAML block of a synthesis: the plan of the next turn, and how sure the synthesiser is.
 
-    `decides` says what in the decision the focus would change, `settle_with` what at hand could settle it;
-    `alternative` is the best answer that is not the leading one. `answer_changed` tells whether the leading answer
-    differs in substance from that of the turn before. `agreement` is computed from `camps`; a stated one is ignored.
+    `decides` says what in the decision the focus would change. `settle_with` says what at hand could settle the
+    focus. `alternative` is the best answer that is not the leading one. `answer_changed`: the leading answer differs
+    in substance from that of the turn before. `agreement` is computed from `camps`; a stated one is ignored.
     """
 
     width: Annotated[int, BeforeValidator(number), Field(ge=1, le=256)]
@@ -166,13 +166,13 @@ class Directive(Block):
     objections: Annotated[tuple[Ruling, ...], BeforeValidator(as_list), Field(max_length=128)] = ()
 
 
-REQUIRED = ("camps", "tensions", "gaps")  # an empty list is an answer, a missing key is none
+REQUIRED = ("camps", "tensions", "gaps")  # an empty list is an answer, a missing key is not
 
 
 def grouped(camps: Sequence[Camp], answers: Mapping[str, str]) -> tuple[Camp, ...]:
-    """The camps of the voices in `answers`, the largest first. Each voice counts once.
+    """Return the camps of the voices in `answers`, the largest first. Each voice counts once.
 
-    A voice that no camp names is a camp of its own, with its answer.
+    A voice that no camp names becomes a camp of its own, with its answer.
     """
     left, found = dict(answers), list[Camp]()
     for camp in camps:
@@ -183,13 +183,13 @@ def grouped(camps: Sequence[Camp], answers: Mapping[str, str]) -> tuple[Camp, ..
 
 
 def leading(camps: Sequence[Camp]) -> str:
-    """The answer of the first of `camps`, the largest first; "" where it is no larger than the second, or none is."""
+    """Return the answer of the largest camp, where `camps` has it first; "" for a tie or no camps."""
     sizes = [len(camp.voices) for camp in camps]
     return camps[0].position if sizes and (len(sizes) == 1 or sizes[0] > sizes[1]) else ""
 
 
 def agreement(camps: Sequence[Camp], voices: Sequence[str]) -> float | None:
-    """The share of `voices` in the largest camp; None where fewer than two voices spoke."""
+    """Return the share of `voices` in the largest camp; None for fewer than two voices."""
     if len(voices) < 2:
         return None
     return len(grouped(camps, {name: name for name in voices})[0].voices) / len(voices)
@@ -202,13 +202,13 @@ _PLACEHOLDER = re.compile(r"<[a-z][^<>]{3,200}>")
 
 
 def placeholders(data: Block) -> list[str]:
-    """A sentence for each value that is a placeholder of the prompt, such as `<your answer, one line>`."""
+    """Return a sentence for each value that is a placeholder of the prompt, as in `<your answer, one line>`."""
     found = dict.fromkeys(text for _, text in texts(data.model_dump()) if _PLACEHOLDER.fullmatch(text.strip()))
     return [f"`{text[:80]}` is a placeholder of the format: put your own value there." for text in found]
 
 
 def head(model: type[BLOCK], text: str) -> BLOCK:
-    """The front matter that a reply must begin with, as a block of kind `model`; raise `InvalidReply`."""
+    """Parse the front matter that a reply must begin with as a `model`; raise `InvalidReply`."""
     too_long(text)
     block, _ = split_front_matter(unwrap(text))
     if block is None:
@@ -235,11 +235,11 @@ class AgentFormat:
         return data
 
     def repair(self, text: str) -> tuple[str, tuple[str, ...]] | None:
-        """Nothing: a voice whose reply cannot be read is a missing voice."""
+        """Return None: a voice whose reply cannot be read is a missing voice."""
         return None
 
     def grammar(self) -> str:
-        """Front matter with one position, two claims and at most one objection, then short prose."""
+        """Return a grammar of front matter with one position, up to two claims and one objection, then prose."""
         claim = '"  - id: c{0}\\n    text: " quoted "\\n    evidence: [" quoted "]\\n"'
         return gbnf.grammar(
             {
@@ -268,8 +268,8 @@ SYNTHESIS_SECTIONS = (
 class SynthesisFormat:
     """The synthesis: six sections, the last with exactly one fenced `yaml` block (`Directive`).
 
-    `width` is the band the grammar holds a small model to; `roles` are names it may pick from; `voices` are those
-    of the turn, from whose camps the agreement is computed.
+    `width` is the range of voices that the grammar allows a small model; `roles` are the names that it allows.
+    `voices` are the voices of the turn; the agreement is computed over them.
     """
 
     width: tuple[int, int] = (1, 9)
@@ -299,7 +299,7 @@ class SynthesisFormat:
             )
         keys = load(*blocks[0], "The directive", MAX_DIRECTIVE)
         if isinstance(keys, dict):
-            keys = {key: value for key, value in keys.items() if key != "agreement"}  # code counts it
+            keys = {key: value for key, value in keys.items() if key != "agreement"}  # code computes it
         directive = validate(Directive, keys, "The directive")
         voices = self.voices or tuple(name for camp in directive.camps for name in camp.voices)
         directive = directive.model_copy(update={"agreement": agreement(directive.camps, voices)})
@@ -322,7 +322,7 @@ class SynthesisFormat:
         return [name for name in SYNTHESIS_SECTIONS if heading_key(name) not in have]
 
     def repair(self, text: str) -> tuple[str, tuple[str, ...]] | None:
-        """Put in the headings that are missing, where the directive itself is sound."""
+        """Add the missing headings if that makes the synthesis valid, else return None."""
         text = closed(unwrap(text))
         absent = self._absent(text)
         repaired = "\n\n".join([text, *(f"## {name}\n\n(Left out by the synthesiser.)" for name in absent)])
@@ -333,10 +333,10 @@ class SynthesisFormat:
         return repaired, tuple(f"section {name}" for name in absent)
 
     def grammar(self) -> str:
-        """Every section with one or two short lines, and a directive within the band."""
+        """Return a grammar: every section with one or two short lines, and a directive within `width`."""
         low, high = self.width
         heads = " ".join(f'"## {name}\\n\\n" points' for name in SYNTHESIS_SECTIONS[:-1])
-        # Each place picks from names of its own, so that no role comes twice.
+        # Each place picks from its own names, so that no role appears twice.
         places = min(max(low, 1), high, 3, len(self.roles))
         picks = ' ", " '.join(f"role-{number}" for number in range(places))
         return gbnf.grammar(
@@ -360,7 +360,7 @@ class SynthesisFormat:
         )
 
     def _camps(self) -> str:
-        """All voices in one camp, or one camp for each: no grammar can hold a model to a partition."""
+        """Return the rule for camps: one of all voices, or one for each. A grammar cannot express a partition."""
         if not self.voices:
             return '""'
 

@@ -1,4 +1,4 @@
-"""Looking back on runs: a session as data, comparisons, search, costs, precedents.
+"""Looks back on runs: a session as data, comparisons, search, costs, precedents.
 
 It only reads. It imports programs, cabal, session and what they import.
 """

@@ -1,7 +1,7 @@
-"""What a run was worth: what one voice or a vote of the blind first turn says, and what later turns changed. Pure.
+"""Compares a run with what its blind first turn gives alone: one voice's answer, or a vote. Pure.
 
 Turn 1 is blind, so its answers are what a single call and a vote would have given, at no further cost. Code counts
-and sets side by side; it never judges whether two answers mean the same.
+the answers and sets them side by side. It never judges whether two answers mean the same.
 """
 
 from __future__ import annotations
@@ -24,13 +24,17 @@ _LINE = 240
 class Baseline:
     """What turn 1 gives alone, and what the turns after it changed.
 
-    `single` is the first of the plan's roles that was heard in turn 1; `camps` who answers what there, the largest
-    first, `grouped` by its synthesis or else by equal words; `led` the camps of the last turn. `first` is what the
-    single voice took, `blind` everything asked of voices in turn 1, `grouping` its synthesis, `later` what came after
-    the voices of turn 1, `total` the whole and `shared` the part of it that a fork took over. `confidence` and
-    `agreement` are those of the syntheses of the first and the last turn; `settled` and `opened` the tensions that
-    later turns settled and brought up; `evidence` the citations that code verified in later turns only; `votes` how
-    recorded votes ended. `turns` were held.
+    `turns` counts the turns held. `single` is the reply of turn 1 whose role comes first in the plan. `camps` are the
+    answers of turn 1, largest camp first: grouped by its synthesis if `grouped`, else by equal words. `led` are the
+    camps of the last turn.
+
+    Usage: `first` is that of the single voice, `blind` of all calls to voices in turn 1, `grouping` of the synthesis
+    of turn 1, `later` of everything after the voices of turn 1, `total` of the whole run, and `shared` of the part
+    that a fork took over.
+
+    `confidence` and `agreement` come from the syntheses of the first and the last turn. `settled` and `opened` are
+    the tensions that later turns settled and raised, `moves` the changes of position, `evidence` the citations that
+    code verified in later turns only, and `votes` the results of recorded votes.
     """
 
     turns: int
@@ -54,7 +58,7 @@ class Baseline:
 
     @property
     def vote(self) -> str:
-        """How the plain vote of turn 1 ends, in words."""
+        """The result of the plain vote of turn 1, as text."""
         lead, every = len(self.camps[0].voices), sum(len(camp.voices) for camp in self.camps)
         tied = [camp for camp in self.camps if len(camp.voices) == lead]
         share = f"{lead} of {pluralise(every, 'voice')}"
@@ -66,13 +70,13 @@ class Baseline:
 
     @property
     def counting(self) -> str:
-        """By whose word two answers count as one."""
+        """A sentence on how equal answers were found."""
         if self.grouped:
             return "The synthesis of turn 1 grouped the voices by their answers; code counted them."
         return "Only answers in the same words were counted as one. Others may mean the same."
 
     def markdown(self) -> str:
-        """The section of FINAL.md, without its heading."""
+        """Return the section of FINAL.md, without its heading."""
         sure = f" ({self.single.confidence:.2f})" if self.single.confidence is not None else ""
         one = _said(self.single.position)
         vote = price(self.blind + self.grouping if self.grouped else self.blind)
@@ -125,10 +129,10 @@ class Baseline:
 
 
 def measure(history: History, votes: Sequence[str] = ()) -> Baseline | None:
-    """What a session was worth so far; None where no answer of turn 1 can be read.
+    """Measure what a session was worth so far; return None if no answer of turn 1 can be read.
 
-    Not for plans whose first turn is a phase (`modes.phased`): it does not answer the question. `votes` tells how
-    recorded votes ended where there is no FINAL.md yet.
+    Not for plans whose first turn is a phase (`modes.phased`): that turn does not answer the question. `votes` are
+    the results of recorded votes; they are used while there is no FINAL.md.
     """
     heard = [held for held in history.turns if any(said.position for said in held.voices)]
     if not heard or heard[0].number != 1:
@@ -167,14 +171,14 @@ def measure(history: History, votes: Sequence[str] = ()) -> Baseline | None:
 
 
 def price(spent: TotalUsage) -> str:
-    """What was spent in words; nothing is $0."""
+    """Return the cost as text. No cost is $0."""
     if spent.unpriced and not spent.cost:
         return "price unknown"
     return spent.price or money(0.0)
 
 
 def taken(spent: TotalUsage) -> str:
-    """What was spent as it stands in a sentence, such as "$0.05 (13 calls)" or "13 calls, price unknown"."""
+    """Return the usage for use in a sentence, such as "$0.05 (13 calls)" or "13 calls, price unknown"."""
     calls = pluralise(spent.calls, "call")
     if spent.unpriced and spent.cost:
         return f"{calls}, {money(spent.cost)} for those whose price is known"
@@ -182,7 +186,7 @@ def taken(spent: TotalUsage) -> str:
 
 
 def _equal(voices: Sequence[VoiceReply]) -> tuple[Camp, ...]:
-    """Voices that answer in the same words."""
+    """Group the voices that answer in the same words, largest group first."""
     found: dict[str, list[VoiceReply]] = {}
     for said in voices:
         found.setdefault(folded(said.position), []).append(said)
@@ -203,7 +207,7 @@ def _camp(camps: Sequence[Camp]) -> str:
 
 
 def _said(text: str) -> str:
-    """What was said, as it stands in a sentence."""
+    """Return a statement for use in a sentence: on one line, shortened, without its final full stop."""
     return one_line(text, _LINE).rstrip(".")
 
 
@@ -232,5 +236,5 @@ def _some(lines: list[str]) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    """Text as it stands in a Markdown table."""
+    """Escape `text` for a cell of a Markdown table."""
     return text.replace("\\", "\\\\").replace("|", "\\|")

@@ -1,7 +1,7 @@
-"""Two sessions, or two turns, side by side: what each came to and where they differ. Pure.
+"""Compares two sessions, or two turns: what each came to and where they differ. Pure.
 
-A `View` is a session as it stands at its end or after a turn; `compare` makes of two of them a `Comparison`, of which
-`json` makes data and `side_by_side` a drawing. Nothing is judged: texts differ when their words do.
+A `SessionSnapshot` is a session at its end or after a turn. `compare` makes a `Comparison` of two of them. `json`
+turns it into data, `comparison_text.lines` draws it. Nothing is judged: texts differ if their words do.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """One thing on both sides, in words; `name` is "" where it is the `part` as a whole.
+    """One property of both sides, as text. `name` is "" if the row stands for the `part` as a whole.
 
-    `same` is None where it cannot be told, such as of two unknown prices. "" is what a side does not have.
+    `same` is None if it cannot be determined, such as for two unknown prices. "" stands for a missing value.
     """
 
     part: str
@@ -36,7 +36,7 @@ class ComparisonRow:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two views, the rows on which they meet, and what a common past they have, as a sentence ("" for none)."""
+    """Two snapshots, the rows that compare them, and a sentence on their common past ("" if there is none)."""
 
     a: SessionSnapshot
     b: SessionSnapshot
@@ -45,7 +45,7 @@ class Comparison:
 
     @property
     def same(self) -> bool:
-        """Whether no row is known to differ."""
+        """True if no row is known to differ."""
         return all(row.same is not False for row in self.rows)
 
 
@@ -53,7 +53,7 @@ class Comparison:
 
 
 def outcomes(a: SessionSnapshot, b: SessionSnapshot) -> Comparison:
-    """Two missions side by side: how they ended, what became of their products, and what was decided."""
+    """Compare two missions: how they ended, what became of their products, and what was decided."""
     rows = list(_frame(a, b))
     rows.append(_row("products", *(f"{_accepted(side)} accepted" for side in (a, b))))
     for left, right in _paired(a.products, b.products, lambda item: folded(item[0])):
@@ -65,7 +65,7 @@ def outcomes(a: SessionSnapshot, b: SessionSnapshot) -> Comparison:
 
 
 def _accepted(side: SessionSnapshot) -> str:
-    """How many products are accepted, of those that have to be."""
+    """Return how many products are accepted, out of those that need acceptance."""
     live = [stands for _, stands in side.products if not stands.startswith(OWN)]
     return f"{sum(stands.startswith('accepted') for stands in live)} of {len(live)}"
 
@@ -74,7 +74,7 @@ def _accepted(side: SessionSnapshot) -> str:
 
 
 def compare(a: SessionSnapshot, b: SessionSnapshot, *, one: bool = False) -> Comparison:
-    """Two views side by side. `one`: both are of one session, whose question and plan cannot differ."""
+    """Compare two snapshots. With `one`, both are of one session, whose question and plan cannot differ."""
     rows = [] if one else list(_frame(a, b))
     for part in (_answer, _sureness, _seats, _tensions, _gaps, _dissent, _taken):
         rows += part(a, b)
@@ -82,7 +82,7 @@ def compare(a: SessionSnapshot, b: SessionSnapshot, *, one: bool = False) -> Com
 
 
 def _past(a: SessionSnapshot, b: SessionSnapshot) -> str:
-    """What two sessions share, as a sentence."""
+    """Return a sentence on the common past of two sessions; "" if they have none."""
     for child, parent, words in ((b, a, "B is a fork of A"), (a, b, "A is a fork of B")):
         if child.forked and (child.forked.session, child.forked.created) == (parent.session, parent.created):
             return f"{words} {_after(child.forked.turn)}."
@@ -100,7 +100,7 @@ def _row(part: str, a: str, b: str, *, name: str = "") -> ComparisonRow:
 
 
 def _frame(a: SessionSnapshot, b: SessionSnapshot) -> Iterator[ComparisonRow]:
-    """What the two set out with and how they ended."""
+    """Yield the rows on question, preset, models and status."""
     if folded(a.problem) != folded(b.problem):
         yield _row("question", a.problem, b.problem)
     yield _row("preset", a.preset, b.preset)
@@ -109,7 +109,11 @@ def _frame(a: SessionSnapshot, b: SessionSnapshot) -> Iterator[ComparisonRow]:
 
 
 def _answer(a: SessionSnapshot, b: SessionSnapshot) -> Iterator[ComparisonRow]:
-    """Decisions where both have one; else what the syntheses agree on stands for a decision that is not there."""
+    """Yield the rows on the answers: the decisions if both sides have one.
+
+    If only one side has a decision, the common ground stands in for the other. If neither has, compare common ground
+    and focus.
+    """
     if a.decision and b.decision:
         yield _row("decision", a.decision, b.decision)
     elif a.decision or b.decision:
@@ -129,14 +133,14 @@ def _sureness(a: SessionSnapshot, b: SessionSnapshot) -> Iterator[ComparisonRow]
 
 
 def _measured(part: str, a: float | None, b: float | None, more_a: str = "", more_b: str = "") -> ComparisonRow:
-    """Two shares, and by how much the second is another."""
+    """Return the row of two shares, with the difference on the second side."""
     words = ["" if value is None else f"{value:.2f}" for value in (a, b)]
     same = (words[0], more_a) == (words[1], more_b)
     return ComparisonRow(part, "", words[0] + more_a, words[1] + _change(a, b) + more_b, same)
 
 
 def _change(a: float | None, b: float | None) -> str:
-    """By how much a share changed, with its sign; "" where it did not or there is nothing to compare."""
+    """Return the signed difference of two shares; "" if they are equal or one is missing."""
     change = 0.0 if a is None or b is None else round(round(b, 2) - round(a, 2), 2)
     return f" ({change:+.2f})" if change else ""
 
@@ -153,7 +157,7 @@ def _seats(a: SessionSnapshot, b: SessionSnapshot) -> Iterator[ComparisonRow]:
 
 
 def _both(a: FinalPosition, b: FinalPosition, last: Sequence[int]) -> ComparisonRow:
-    """One voice on both sides."""
+    """Return the row of a voice that is on both sides."""
     models = a.model != b.model
     words = [_spoken(voice, turn, model=models) for voice, turn in zip((a, b), last, strict=True)]
     alike = folded(a.position) == folded(b.position) and (a.role, a.missing) == (b.role, b.missing)
@@ -169,7 +173,7 @@ def _name(left: FinalPosition | None, right: FinalPosition | None) -> str:
 
 
 def _spoken(voice: FinalPosition | None, last: int, *, model: bool = False) -> str:
-    """What a voice said; when, where that is not turn `last`, and by which `model` where that matters."""
+    """Return a voice's reply as text, with its turn if that is not `last`, and with its model if `model` is true."""
     if voice is None:
         return ""
     sure = "" if voice.confidence is None else f"{voice.confidence:.2f}"
@@ -185,7 +189,7 @@ def _spoken(voice: FinalPosition | None, last: int, *, model: bool = False) -> s
 
 
 def _tensions(a: SessionSnapshot, b: SessionSnapshot) -> Iterator[ComparisonRow]:
-    """Tensions are one where id and title are, else where the title is, else where the id is."""
+    """Yield the rows on tensions, paired by id and title, else by title, else by id."""
     keys: tuple[Callable[[Tension], Any], ...] = (
         lambda item: (item.id, folded(item.title)),
         lambda item: folded(item.title),
@@ -220,7 +224,7 @@ def _listed(part: str, a: Sequence[str], b: Sequence[str]) -> Iterator[Compariso
 
 
 def _dissent(a: SessionSnapshot, b: SessionSnapshot) -> Iterator[ComparisonRow]:
-    """Minority reports where both have them, else the objections of the last turn; and how motions fared."""
+    """Yield the minority reports if both sides have them, else the objections of the last turn; then the votes."""
     if a.minority is not None and b.minority is not None:
         yield from _listed("minority reports", a.minority, b.minority)
     else:
@@ -239,7 +243,7 @@ def _dissent(a: SessionSnapshot, b: SessionSnapshot) -> Iterator[ComparisonRow]:
 
 
 def _taken(a: SessionSnapshot, b: SessionSnapshot) -> Iterator[ComparisonRow]:
-    """What of the citations holds, and what was spent."""
+    """Yield the rows on citations, requests, tokens and cost."""
     yield _row("citations", *(_cited(side) for side in (a, b)))
     yield _amount("requests", a.spent.calls, b.spent.calls, a.shared.calls, b.shared.calls)
     yield _amount("tokens", a.spent.tokens, b.spent.tokens, a.shared.tokens, b.shared.tokens)
@@ -264,7 +268,7 @@ def _amount(part: str, a: int, b: int, shared_a: int, shared_b: int) -> Comparis
 
 
 def _paid(side: SessionSnapshot) -> str:
-    """Dollars; of what is not known, what it takes at the least."""
+    """Return the cost in dollars; if part of it is unknown, the known part as a minimum."""
     known = side.spent.known_cost
     words = money(known) if known is not None or not side.spent.cost else f"at least {money(side.spent.cost)}"
     before = side.shared.known_cost if side.shared.calls else 0
@@ -272,9 +276,9 @@ def _paid(side: SessionSnapshot) -> str:
 
 
 def _paired(a: Iterable[_T], b: Iterable[_T], *keys: Callable[[_T], Any]) -> list[tuple[_T | None, _T | None]]:
-    """Both sides' things, each with its like on the other side by the first key that finds one, else None.
+    """Pair each item with an equal one of the other side, by the first key that finds one, else with None.
 
-    What is on the left comes first, in its order, then what is only on the right.
+    Items of the left side come first, in their order, then the items that are only on the right side.
     """
     left, right = list(a), list(b)
     found: dict[int, int] = {}
@@ -294,7 +298,7 @@ def _paired(a: Iterable[_T], b: Iterable[_T], *keys: Callable[[_T], Any]) -> lis
 
 
 def json(found: Comparison, *, changed: bool = False) -> dict[str, Any]:
-    """The comparison as data: both views, and the rows that were asked for."""
+    """Return the comparison as data: both snapshots, and the rows; with `changed`, only the rows that differ."""
     sides = {name: _data(side) for name, side in (("a", found.a), ("b", found.b))}
     rows = [asdict(row) for row in found.rows if not changed or row.same is False]
     return {"same": found.same, "past": found.past, **sides, "rows": rows}

@@ -1,4 +1,4 @@
-"""A comparison drawn for a terminal: two columns, or one side below the other where there is no room. Pure."""
+"""Draws a comparison for a terminal: in two columns, or one side below the other if it is narrow. Pure."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from cdo.core.formatting import one_line, shorten_middle
 from cdo.history.comparison import Comparison, ComparisonRow
 from cdo.history.snapshot import SessionSnapshot
 
-NARROW, WIDE = 40, 160  # fewer or more columns than this are never drawn for
-STACKED = 70  # a terminal with fewer columns has one side below the other
-WORDS = 4000  # characters of a text that are shown
-LABEL = 16  # columns that say what a row is about, at the least
+NARROW, WIDE = 40, 160  # limits of the width that is drawn for, in columns
+STACKED = 70  # with fewer columns, one side is drawn below the other
+WORDS = 4000  # characters shown of one text
+LABEL = 16  # fewest columns of a row's label
 Tone: TypeAlias = Literal["head", "changed", "same"]
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line for a terminal: what it is about, with `≠` where the sides differ, then what they say; and its tone."""
+    """A line for a terminal: its label with `≠` where the sides differ, its content (`said`), and its tone."""
 
     what: str
     said: str
@@ -32,9 +32,9 @@ class Line:
 
 
 def lines(found: Comparison, width: int, *, changed: bool = False) -> list[Line]:
-    """The comparison for a terminal of `width` columns; only rows that differ where `changed`."""
+    """Return the comparison for a terminal of `width` columns; with `changed`, only the rows that differ."""
     room = min(max(NARROW, width), WIDE) - 1  # a sign in the last column makes some terminals wrap
-    # The head of a part stands above what differs in it, also where it is the same itself.
+    # The first row of a part is shown above its rows that differ, even if it is the same on both sides.
     apart = {row.part for row in found.rows if row.same is False}
     shown = (row for row in found.rows if row.same is False or (not row.name and row.part in apart))
     rows = list(shown if changed else found.rows)
@@ -46,7 +46,7 @@ def lines(found: Comparison, width: int, *, changed: bool = False) -> list[Line]
 
 
 def _heads(a: SessionSnapshot, b: SessionSnapshot) -> tuple[str, str]:
-    """How the sides are called; two sessions of one name by their places."""
+    """Return the names of the two sides. Two sessions of the same name are shown by their paths."""
     apart = a.session == b.session and a.place != b.place
     names = [
         f"{side.place}{'' if side.turn is None else f':{side.turn}'}" if apart else side.label for side in (a, b)
@@ -61,7 +61,7 @@ def _label(row: ComparisonRow, width: int) -> str:
 
 
 def _cells(row: ComparisonRow) -> tuple[str, str]:
-    """What each side says; the right one shorter where it is the same, and a sign where there is nothing."""
+    """Return the text of each side: "=" on the right if both are the same, and "—" for a side without a value."""
     if row.same and row.a:
         return row.a, "="
     blank = "— only in {}" if row.name else "—"
@@ -69,7 +69,7 @@ def _cells(row: ComparisonRow) -> tuple[str, str]:
 
 
 def _beside(rows: Sequence[ComparisonRow], heads: tuple[str, str], room: int) -> list[Line]:
-    """The two sides in columns."""
+    """Draw the two sides in columns."""
     asked = max((len(one_line(row.name)) + 2 if row.name else len(row.part) for row in rows), default=0)
     what = min(max(LABEL, asked), max(LABEL + 2, room // 5))
     side = (room - what - 6) // 2
@@ -83,7 +83,7 @@ def _beside(rows: Sequence[ComparisonRow], heads: tuple[str, str], room: int) ->
 
 
 def _stacked(rows: Sequence[ComparisonRow], heads: tuple[str, str], room: int) -> list[Line]:
-    """One side below the other."""
+    """Draw one side below the other."""
     drawn = [Line("", line, "head") for head in heads for line in wrapped(head, room)]
     for label, cells, tone in _drawn(rows, ("", ""), room - 4):
         if not label:
@@ -103,14 +103,14 @@ def _stacked(rows: Sequence[ComparisonRow], heads: tuple[str, str], room: int) -
 def _drawn(
     rows: Sequence[ComparisonRow], heads: tuple[str, str], width: int
 ) -> Iterator[tuple[str, tuple[str, str], Tone]]:
-    """What stands in each row of the drawing: label, both sides, tone."""
+    """Yield the label, the text of both sides and the tone of each row to draw."""
     yield "", heads, "head"
     for row in rows:
         yield _label(row, width), _cells(row), "changed" if row.same is False else "same"
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """`text` on lines of at most `width` columns, which signs of double width take two of; controls made visible."""
+    """Wrap `text` to lines of `width` columns. Wide characters count as two; control characters are made visible."""
     from rich.cells import cell_len, chop_cells
 
     found, row = [], ""

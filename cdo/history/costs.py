@@ -1,7 +1,7 @@
-"""What runs cost, summed by session, model, role, kind, turn, day or preset.
+"""Sums what runs cost by session, model, role, kind, turn, day or preset.
 
-Every recorded exchange counts once: answers that were superseded and attempts that failed were paid as well; what a
-fork took over counts where it was paid.
+Every recorded exchange counts once. Superseded answers and failed attempts count too, because they were paid for. An
+exchange that a fork took over counts in the session that paid for it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cdo.history.run_index import IndexEntry, Paid
 
 @dataclass(frozen=True)
 class Sum:
-    """What was spent under a `key`; `shared` counts the exchanges that a fork took over from where they are paid."""
+    """The usage under one `key`. `shared` counts exchanges that a fork took over and another session paid for."""
 
     key: str = ""
     spent: TotalUsage = field(default_factory=TotalUsage)
@@ -28,20 +28,20 @@ class Sum:
 
     @property
     def price(self) -> str:
-        """The cost in words; a price that is not known is never shown as zero."""
+        """The cost as text; an unknown price is never shown as zero."""
         return self.spent.price
 
     def data(self) -> dict[str, Any]:
-        """The same for JSON: `cost` is None while a price is unknown, `priced` what is known of it."""
+        """Return the sum for JSON. `cost` is None while a price is unknown; `priced` is the known part."""
         spent = self.spent
         sums = {"calls": spent.calls, "tokens": spent.tokens, "cost": spent.known_cost}
         return {**sums, "priced": round(spent.cost, 9), "unpriced": spent.unpriced, "shared": self.shared}
 
 
 def summed(entries: Sequence[IndexEntry], by: str) -> list[Sum]:
-    """The sums by session, preset, model, role, kind, turn or day.
+    """Return the sums by session, preset, model, role, kind, turn or day.
 
-    Sessions are in their order, turns and days in theirs, the others the dearest first.
+    Sessions keep their order. Turns and days are sorted in ascending order, the others by cost, highest first.
     """
     found = (
         {str(entry.row["session"]): Sum(str(entry.row["session"])) for entry in entries} if by == "session" else {}
@@ -77,7 +77,7 @@ def _key(entry: IndexEntry, paid: Paid, by: str) -> str:
 
 
 def _day(started: str) -> str:
-    """The day as the calendar of this machine has it; "" where the time cannot be read."""
+    """Return the local date of a time stamp in ISO format; "" if the time cannot be parsed."""
     try:
         return datetime.fromisoformat(started).astimezone().date().isoformat()
     except (ValueError, OverflowError, OSError):

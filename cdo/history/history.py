@@ -1,7 +1,8 @@
-"""What happened in a session, as data: who said what, how tensions lived, who moved and on what evidence. Pure.
+"""Reconstructs a session as data: replies, tensions, changes of position and their evidence. Pure.
 
-The record tells it, not the journal; what a person edited counts as it stands now. Nothing here judges a text: a
-position changed when its words did, evidence is new when code found a place that nobody had cited before.
+The source is the session's records and files, not the journal. A file that a person edited counts as it is now.
+Nothing here judges a text: a position changed if its words did, and evidence is new if code verified a citation that
+no earlier answer contained.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ SYNTHESIS = "synthesis"
 
 @dataclass(frozen=True)
 class VoiceReply:
-    """What one voice said in a turn. `artifact` is the stem of its file; `findings` what its citations are worth.
+    """The reply of one voice in one turn.
 
-    `broken` says why the file cannot be read; everything it would tell is empty then. `edited`: a person changed it.
+    `artifact` is the stem of its file; `findings` are the checks of its citations. `broken` says why the file cannot
+    be read; the fields that would be read from it are then empty. `edited`: a person changed the file.
     """
 
     voice: str
@@ -58,16 +60,16 @@ class VoiceReply:
 
     @property
     def verified(self) -> tuple[str, ...]:
-        """The citations whose words stand there."""
+        """The citations whose quoted words were found."""
         return tuple(finding.citation for finding in self.findings if finding.verified)
 
 
 @dataclass(frozen=True)
 class TurnRecord:
-    """One turn: its voices by name, who was missing (voice, reason), and its synthesis, None where there is none yet.
+    """One turn: its voices in order of name, the missing ones as (voice, reason), and its synthesis, if any.
 
-    `ledger` is every tension as it stood after the turn, `gaps` those that were new, `spent` covers voices and
-    synthesis; `edited` tells that a person changed the synthesis.
+    `ledger` holds every tension as it stood after the turn; `gaps` are the new gaps. `spent` covers voices and
+    synthesis. `edited`: a person changed the synthesis.
     """
 
     number: int
@@ -83,9 +85,10 @@ class TurnRecord:
 
     @property
     def camps(self) -> tuple[Camp, ...]:
-        """Who gives which answer, as the synthesis grouped the voices, the largest camp first; () where it did not.
+        """The voices grouped by answer, as the synthesis grouped them, largest camp first; () if it did not.
 
-        Each voice counts once and only if it was heard; one that was left out is a camp of its own.
+        Each voice counts once, and only if its answer is known. A voice that the synthesis left out is a camp of its
+        own.
         """
         answers = {said.voice: said.position for said in self.voices if said.position}
         camps = self.directive.camps if self.directive else ()
@@ -93,18 +96,18 @@ class TurnRecord:
         return grouped(camps, answers) if told else ()
 
     def camp_of(self, voice: str) -> str:
-        """The words of the camp that a voice is in, as they are compared; "" where voices were not grouped."""
+        """Return the answer of the camp that a voice is in, folded for comparison; "" if voices were not grouped."""
         return next((folded(camp.position) for camp in self.camps if voice in camp.voices), "")
 
     @property
     def leading(self) -> str:
-        """The words of the camp that is larger than every other; "" where there is none."""
+        """The answer of the camp that is larger than every other, folded for comparison; "" if there is none."""
         return folded(leading(self.camps))
 
 
 @dataclass(frozen=True)
 class TensionHistory:
-    """A tension from birth to end: its status after each turn from `since` on, as (turn, status)."""
+    """A tension over the whole run: its status after each turn from `since` on, as (turn, status)."""
 
     id: str
     title: str
@@ -113,7 +116,7 @@ class TensionHistory:
 
     @property
     def status(self) -> str:
-        """How it stands at the end."""
+        """Its last status."""
         return self.steps[-1][1]
 
     @property
@@ -131,12 +134,13 @@ class TensionHistory:
 
 @dataclass(frozen=True)
 class PositionChange:
-    """A voice that changed its position between two turns it sat in.
+    """A change of a voice's position between two turns in which it replied.
 
-    `because` is what it says itself; `evidence` the places that code verified in its new answer and that no answer of
-    an earlier turn had cited. Without evidence the move rests on its word alone. `reworded`: the syntheses have it in
-    a camp of the same words before and after; `joined`: in the camp that led when it spoke before, and it was in
-    another one. Both need camps that kept their words.
+    `because` is the reason that the voice states. `evidence` are the citations that code verified in its new answer
+    and that no answer of an earlier turn contained. Without evidence, only the voice's own words support the change.
+    `reworded`: the syntheses put the voice into a camp of the same words before and after. `joined`: the voice came
+    from another camp into the one that led in the turn of its previous answer. Both need camps whose words did not
+    change.
     """
 
     voice: str
@@ -151,7 +155,7 @@ class PositionChange:
 
 @dataclass(frozen=True)
 class Final:
-    """FINAL.md: its `sections` by name in order, and what its head says. `edited`: a person changed it."""
+    """FINAL.md: its `sections` by title in order, and the data of its front matter. `edited`: a person changed it."""
 
     status: str
     why: str
@@ -172,10 +176,11 @@ class Final:
 
 @dataclass(frozen=True)
 class History:
-    """A session from its question to where it is now. `spent` is its own; `shared` what a fork took over, by calls.
+    """A session from its question to its current state.
 
-    `calls` is what each call took over all its attempts, by its name, and `by_model` the same by who was asked;
-    `final` is None while there is no FINAL.md.
+    `spent` is the usage of the session itself, `shared` the usage that a fork took over. `calls` is the usage of each
+    call over all its attempts, by call name; `by_model` is the same by model. `final` is None while there is no
+    FINAL.md.
     """
 
     session: str
@@ -190,12 +195,12 @@ class History:
 
     @property
     def status(self) -> str:
-        """How it ended, or "unfinished"."""
+        """The status in FINAL.md, or "unfinished" if there is no FINAL.md."""
         return (self.final.status or "finished") if self.final else "unfinished"
 
     @cached_property
     def tensions(self) -> tuple[TensionHistory, ...]:
-        """Every tension from birth to end, in order of birth."""
+        """Every tension over the whole run, in order of first appearance."""
         steps: dict[str, list[tuple[int, str]]] = {}
         last: dict[str, Tension] = {}
         for turn in self.turns:
@@ -208,7 +213,7 @@ class History:
 
     @cached_property
     def moves(self) -> tuple[PositionChange, ...]:
-        """Who changed position, in order of turns."""
+        """Every change of a position, in order of turns."""
         found, latest, cited = [], dict[str, VoiceReply](), set[str]()
         held = {turn.number: turn for turn in self.turns}
         for turn in self.turns:
@@ -232,18 +237,21 @@ class History:
 
     @property
     def confidences(self) -> tuple[tuple[int, float], ...]:
-        """What each synthesis stated, as (turn, confidence)."""
+        """The confidence that each synthesis stated, as (turn, confidence)."""
         return tuple((turn.number, turn.directive.confidence) for turn in self.turns if turn.directive)
 
     @property
     def agreements(self) -> tuple[tuple[int, float], ...]:
-        """The agreement each synthesis saw, as (turn, share), where it told one."""
+        """The agreement of each synthesis that has one, as (turn, share)."""
         pairs = [(turn.number, turn.directive.agreement) for turn in self.turns if turn.directive]
         return tuple((turn, share) for turn, share in pairs if share is not None)
 
 
 def read(archive: SessionReader) -> History:
-    """The history of a session; raises `SessionError` where its plan, its records or FINAL.md's head are damaged."""
+    """Read the history of a session.
+
+    Raises `SessionError` if its plan, its records or the front matter of FINAL.md are damaged.
+    """
     frozen = read_frozen(archive.text("session.yaml"), Path(archive.place))
     records = archive.records()
     own, shared = spent_by(records)
@@ -263,7 +271,7 @@ def read(archive: SessionReader) -> History:
 
 
 def spent_by(records: Iterable[Mapping[str, Any]]) -> tuple[dict[str, TotalUsage], dict[str, TotalUsage]]:
-    """What each call took: in this session, and in the one it was forked from (records that say `from`)."""
+    """Return the usage of each call: paid by this session, and paid by the session it was forked from (`from`)."""
     own: dict[str, TotalUsage] = {}
     shared: dict[str, TotalUsage] = {}
     for record in records:
@@ -306,7 +314,7 @@ def _turns(
         heard = tuple(said for said in voices.get(number, []) if said.role)
         directive, edited = _directive(archive, f"t{number}-{SYNTHESIS}")
         if directive:
-            if "camps" in directive.model_fields_set:  # older sessions have what the synthesiser stated
+            if "camps" in directive.model_fields_set:  # older sessions keep the agreement that the synthesiser stated
                 shared = agreement(directive.camps, [said.voice for said in heard if said.position])
                 directive = directive.model_copy(update={"agreement": shared})
             ledger = _after(ledger, number, directive, heard)
@@ -330,7 +338,7 @@ def _turns(
 
 
 def _after(record: Record, number: int, directive: Directive, heard: Sequence[VoiceReply]) -> Record:
-    """The record with the turn `number`; a turn before it may have left no directive, and counts all the same."""
+    """Return `record` with turn `number` added. New tensions get this number, also if a turn left no directive."""
     known = {tension.id for tension in record.ledger}
     raised = [item for said in heard for item in dissents(said.voice, number, said.objections)]
     positions = [
@@ -349,7 +357,7 @@ def _said(
     checked: Mapping[str, tuple[CitationCheck, ...]],
     spent: Mapping[str, TotalUsage],
 ) -> VoiceReply:
-    """A voice's file; one of another kind has no role."""
+    """Read the file of a voice. A file of another kind gives a reply without a role."""
     match = cast("re.Match[str]", _VOICE.fullmatch(stem))
     turn, voice = int(match[1]), match[2]
     try:
@@ -387,9 +395,9 @@ def _said(
 
 
 def _directive(archive: SessionReader, stem: str) -> tuple[Directive | None, bool]:
-    """The directive of a synthesis, without what special programs add to it; None where there is none to read.
+    """Read the directive of a synthesis, without the keys that special programs add.
 
-    And whether a person edited it.
+    Return (directive, whether a person edited it). The directive is None if there is none that can be read.
     """
     try:
         artifact = archive.artifact(stem)
@@ -434,7 +442,7 @@ def _final(archive: SessionReader) -> Final | None:
 
 
 def _sections(body: str) -> dict[str, str]:
-    """The second-level sections of FINAL.md by their titles, in order."""
+    """Return the second-level sections of FINAL.md by their titles, in order."""
     from cdo.formats.markdown import headings
 
     lines = body.split("\n")
@@ -446,7 +454,7 @@ def _sections(body: str) -> dict[str, str]:
 
 
 def _number(value: Any) -> float | None:
-    """A number that a head holds; a person may have written anything there."""
+    """Return a front matter value as a float; None if it is no finite number, as a person may write anything."""
     known = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     return float(value) if known else None
 

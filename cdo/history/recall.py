@@ -1,6 +1,6 @@
-"""What earlier runs decided on similar questions, as text for the context of a new run.
+"""Renders the decisions of earlier runs on similar questions as context for a new run.
 
-It was written by models, and for another day: it is cut, fenced and labelled so that no voice can take it for an
+Models wrote this text, and for another day. It is shortened, fenced and labelled, so that no voice takes it for an
 instruction or for evidence about the present.
 """
 
@@ -22,14 +22,14 @@ from cdo.repository.context import code_span, estimate_tokens, fenced
 from cdo.session.reader import SessionFolder
 
 TEMPLATE = "templates/recall"
-_LEAST = 40  # tokens; less of a decision says too little
-_CUT = 8  # tokens of the line that says that something was cut
-_MINORITY = 5  # minority reports that are named
+_LEAST = 40  # tokens; a shorter excerpt of a decision is not useful
+_CUT = 8  # tokens of the line that marks a cut
+_MINORITY = 5  # most minority reports that are quoted
 
 
 @dataclass(frozen=True)
 class Precedents:
-    """What was recalled, as text, and the sessions it is of, best first; both empty where nothing was."""
+    """The recalled text and the names of its sessions, best match first. Both are empty if nothing was recalled."""
 
     text: str = ""
     names: tuple[str, ...] = ()
@@ -37,14 +37,14 @@ class Precedents:
 
 @dataclass(frozen=True)
 class _Precedent:
-    """What a run asked and decided, and its minority reports in short."""
+    """The question and the decision of one run, with its minority reports in short."""
 
     problem: str
     decision: str
     dissent: str
 
     def within(self, tokens: int) -> str:
-        """All of it in at most about `tokens`: the decision is cut first, and never below half of them."""
+        """Return the text in about `tokens` at most. The decision is cut first, but gets at least half of them."""
         before, after = f"Question: {self.problem}\n\nDecision: ", f"\n\n{self.dissent}" if self.dissent else ""
         room = max(tokens // 2, tokens - estimate_tokens(before + after) - _CUT)
         decision = _cut(self.decision, room)
@@ -54,10 +54,10 @@ class _Precedent:
 def recalled(
     problem: str, out: Path, library: Library, most: int, budget_tokens: int, leave_out: Collection[str] = ()
 ) -> Precedents:
-    """The decisions of at most `most` finished runs in `out` that match a problem best.
+    """Return the decisions of at most `most` finished runs in `out` that best match a problem.
 
-    A run and its forks are one precedent: the best of them counts. At most `budget_tokens` estimated tokens; sessions
-    named in `leave_out` are not looked at. Raises `ContentError` where the template is wrong.
+    A run and its forks count as one precedent: the best match among them. The text has at most `budget_tokens`
+    estimated tokens. Sessions named in `leave_out` are skipped. Raises `ContentError` if the template is wrong.
     """
     words = content_words(problem)
     if len(words) < 2 or most < 1:
@@ -78,7 +78,7 @@ def recalled(
 def _precedents(
     rows: Sequence[Mapping[str, Any]], leave_out: Collection[str]
 ) -> list[tuple[Mapping[str, Any], _Precedent]]:
-    """The finished runs among `rows`, of each family of forks the first, with what they tell."""
+    """Return the finished runs among `rows` with their precedents, only the first run of each family of forks."""
     found, families, seen = [], family(rows), set[str]()
     for row in rows:
         name = families[row["session"]]
@@ -95,7 +95,7 @@ def _rendered(told: list[tuple[Mapping[str, Any], str]], library: Library) -> st
 
 
 def _labelled(row: Mapping[str, Any], text: str) -> dict[str, str]:
-    """What the template says of a run; nothing of it can pass for more than it is."""
+    """Return the template's values for one run. Recorded text is put into code spans or fences."""
     begun, sure = created(row), row.get("confidence")
     number = isinstance(sure, (int, float)) and not isinstance(sure, bool)
     return {
@@ -109,9 +109,9 @@ def _labelled(row: Mapping[str, Any], text: str) -> dict[str, str]:
 
 
 def _told(row: Mapping[str, Any]) -> _Precedent | None:
-    """Question, decision and minority reports of a run; None where its FINAL.md cannot be read any more.
+    """Return question, decision and minority reports of a run; None if its FINAL.md cannot be read.
 
-    Of a mission the decision is its result, with the outcomes that were accepted.
+    For a mission, the decision is its result and the outcomes that were accepted.
     """
     try:
         final = SessionFolder(Path(row["path"])).artifact("FINAL")
@@ -127,14 +127,14 @@ def _told(row: Mapping[str, Any]) -> _Precedent | None:
 
 
 def _first_lines(section: str) -> list[str]:
-    """The first line of each minority report; [] where there is none."""
+    """Return the shortened first line of each minority report; [] if there is none."""
     lines = [text for text in section.split("\n") if text.startswith(("- ", "* ", "1", "2", "3", "4", "5"))]
     lines = lines or [text for text in section.strip().split("\n")[:1] if text and not text.startswith("None")]
     return [line(text, 200) for text in lines[:_MINORITY]]
 
 
 def _cut(text: str, tokens: int) -> str:
-    """The beginning of a text, at most `tokens` of it, at a word's end."""
+    """Return the start of a text, at most about `tokens` long. Cut it at a blank if possible, and mark the cut."""
     data = text.encode()
     if len(data) <= tokens * 4:
         return text

@@ -1,7 +1,7 @@
-"""The library of past runs: what there is to know of every session in a folder.
+"""Indexes past runs: reads the key data of every session in a folder and caches them in SQLite.
 
-The files are the truth. An SQLite file in the user's cache remembers what was read of them, so that only sessions
-that changed are read again; where it cannot be used (locked, damaged, not writable) the same is done in memory.
+The session files are authoritative. The cache lies in the user's cache folder, so that only changed sessions are read
+again. If it cannot be used (locked, damaged, not writable), the index is built in memory.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from cdo.session.reader import SessionReader
 
 VERSION = 3
-_PATIENCE = 1.0  # seconds that another process is waited for
-_SETTLED = 2.0  # seconds; what changed more recently may change again within one tick of the file system's clock
+_PATIENCE = 1.0  # seconds to wait for another process's lock
+_SETTLED = 2.0  # seconds; a file changed more recently may change again within one tick of the file system's clock
 _DAMAGED = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-_TAIL = 2**15  # bytes of a journal in which its last event stands
-_AFTERWARDS = ("content", "note")  # events that tell nothing of how a run stands
+_TAIL = 2**15  # bytes at the end of a journal that hold its last event
+_AFTERWARDS = ("content", "note")  # events that say nothing about the state of a run
 _WATCHED = ("", "session.yaml", "00-input.md", "FINAL.md", "calls")
 _OF_ROUND = re.compile(r"r([0-9]{1,6})-([a-z]+)(?:-(operative-[0-9]+))?(?:-.*)?")
 _AGENTS = {"bootstrap": CHAIR, "plan": CHAIR, "inspect": WATCHDOG, "present": ENVOY}
@@ -51,10 +51,10 @@ Found = TypeVar("Found")
 
 
 class Paid(NamedTuple):
-    """One recorded exchange, as costs are summed. `cost` is in dollars; `unpriced` is 1 where its price is unknown.
+    """One recorded exchange as costs are summed. `cost` is in dollars; `unpriced` is 1 if its price is unknown.
 
-    `turn` is None outside of turns; a mission's are its rounds, and its roles are its agents. `shared` tells that a
-    fork took it over from the session that paid for it.
+    `turn` is None outside of turns. The turns of a mission are its rounds, and its roles are its agents. `shared`: a
+    fork took the exchange over from the session that paid for it.
     """
 
     call: str
@@ -71,26 +71,26 @@ class Paid(NamedTuple):
 
 @dataclass(frozen=True)
 class IndexEntry:
-    """What is known of one session: its row as `rows` gives it, and what it paid for."""
+    """The data of one session: its row as `rows` returns it, and its recorded exchanges."""
 
     row: dict[str, Any]
     paid: tuple[Paid, ...] = ()
 
 
-# A row, and what was paid where it was just read; None where the index has it.
+# A row, and its exchanges if they were just read; None if the index holds them.
 _Fresh = tuple[dict[str, Any], tuple[Paid, ...] | None]
 
 
-# -- what there is ---------------------------------------------------------------------------------
+# -- sessions --------------------------------------------------------------------------------------
 
 
 def rows(out: Path) -> list[dict[str, Any]]:
-    """All sessions of a folder, newest first; a damaged one says so under `status`, and why under `problem`."""
+    """Return the rows of all sessions in a folder, newest first; a damaged one has its error under `problem`."""
     return indexed(out, lambda db: [row for row, _ in refreshed(db, out).values()])
 
 
 def entries(out: Path) -> list[IndexEntry]:
-    """The same with what each session paid for."""
+    """Return the entries of all sessions in a folder: their rows with their recorded exchanges."""
 
     def read(db: sqlite3.Connection) -> list[IndexEntry]:
         found = refreshed(db, out)
@@ -104,12 +104,12 @@ def entries(out: Path) -> list[IndexEntry]:
 
 
 def entry(path: Path) -> IndexEntry:
-    """What there is to know of one session, read from its files; a damaged one as `rows` has it."""
+    """Read the entry of one session from its files; a damaged session gets a row as in `rows`."""
     return _placed(_safely(path), path)
 
 
 def look(archive: SessionReader) -> IndexEntry:
-    """The same of a session wherever it is kept; raise `SessionError` when it is damaged."""
+    """Read the entry of a session wherever it is kept; raise `SessionError` if it is damaged."""
     from cdo.session.reader import SessionFolder
 
     found = _checked(archive)
@@ -166,7 +166,7 @@ def _read(archive: SessionReader) -> IndexEntry:
 
 
 def decided(body: str) -> str:
-    """What the body of a FINAL.md says was decided; of a mission what came of it, and the outcomes it accepted."""
+    """Return the decision in the body of a FINAL.md; for a mission, its result and the outcomes it accepted."""
     from cdo.formats.final_answer import final_section
     from cdo.formats.markdown import sections
 
@@ -177,7 +177,7 @@ def decided(body: str) -> str:
 
 
 def _nested(record: dict[str, Any]) -> dict[str, Any]:
-    """A deliberation of a mission: its session, which paid for it, and what that took."""
+    """Return the data of a mission's deliberation: its session, which paid for it, its calls and its cost."""
     used = record["used"]
     return {
         "session": str(record["result"]["session"]),
@@ -206,7 +206,7 @@ def _flat(text: str | None) -> str:
 
 
 def _placed(found: IndexEntry, path: Path) -> IndexEntry:
-    """An entry with the session's name and path, and whether it runs now or waits for a person."""
+    """Add the session's name and path to an entry, and whether it runs now or waits for a person."""
     row = {"session": path.name.removeprefix(PREFIX), "path": str(path), **found.row}
     if row["status"] == "unfinished":
         row["status"] = "running" if locked(path) else "paused" if _paused(path) else "unfinished"
@@ -214,7 +214,7 @@ def _placed(found: IndexEntry, path: Path) -> IndexEntry:
 
 
 def _paused(path: Path) -> bool:
-    """Whether the last thing that a session's journal tells is that it waits for a person."""
+    """True if the last event on the state of a run in its journal is that it waits for a person."""
     try:
         with (
             released(open_directory(path)) as folder,
@@ -226,7 +226,7 @@ def _paused(path: Path) -> bool:
             if event["event"] not in _AFTERWARDS:
                 return bool(event["event"] == "stopped" and event.get("status") == "NeedsHuman")
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return False  # it only informs, and may hold anything
+        return False  # the journal is only informative, and may hold anything
     return False
 
 
@@ -234,7 +234,7 @@ def _paused(path: Path) -> bool:
 
 
 def cache_folder() -> Path:
-    """Where cdo keeps what it can make again (`CDO_CACHE_DIR` moves it)."""
+    """Return the folder for data that cdo can generate again (`CDO_CACHE_DIR` overrides it)."""
     if custom := os.environ.get("CDO_CACHE_DIR"):
         return Path(custom).expanduser()
     import platformdirs
@@ -243,13 +243,13 @@ def cache_folder() -> Path:
 
 
 def index_file(out: Path) -> Path:
-    """The index of a folder of sessions."""
+    """Return the path of the index of a folder of sessions."""
     place = os.fsencode(os.path.realpath(out))
     return cache_folder() / f"library-{sha256(place).hexdigest()[:16]}.sqlite"
 
 
 def indexed(out: Path, work: Callable[[sqlite3.Connection], Found]) -> Found:
-    """What `work` finds with the index; with one in memory where the file cannot be used."""
+    """Return the result of `work` on the index, or on one in memory if the file cannot be used."""
     if not out.is_dir():
         with closing(_prepared(sqlite3.connect(":memory:", isolation_level=None))) as db:
             return work(db)
@@ -267,7 +267,7 @@ def indexed(out: Path, work: Callable[[sqlite3.Connection], Found]) -> Found:
 
 
 def _connected(file: Path) -> sqlite3.Connection:
-    """The index in a file that only its owner may read; raises `OSError` and `sqlite3.Error`."""
+    """Open the index in a file that only its owner may read; raise `OSError` or `sqlite3.Error`."""
     if not file.exists():
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
@@ -275,7 +275,7 @@ def _connected(file: Path) -> sqlite3.Connection:
 
 
 def _prepared(db: sqlite3.Connection) -> sqlite3.Connection:
-    """A connection whose table is there; raises `sqlite3.Error`, also for an index of another version."""
+    """Create the table if it is missing; raise `sqlite3.Error`, also for an index of another version."""
     try:
         (version,) = db.execute("PRAGMA user_version").fetchone()
         if version == 0:
@@ -293,7 +293,7 @@ def _prepared(db: sqlite3.Connection) -> sqlite3.Connection:
 
 @contextlib.contextmanager
 def writing(db: sqlite3.Connection) -> Iterator[None]:
-    """All of it or nothing."""
+    """Run the block as one transaction: commit at its end, roll back on any error."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -305,9 +305,9 @@ def writing(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def refreshed(db: sqlite3.Connection, out: Path, *, save: bool = False) -> dict[str, _Fresh]:
-    """Every session as its files have it now, newest first, by its name in the index.
+    """Return every session as its files are now, newest first, by its name in the index; update the index.
 
-    With `save` an index that cannot be written to is an error, else it does not matter.
+    With `save`, an index that cannot be written raises an error; without it, that is ignored.
     """
     known = {name: (sign, row) for name, sign, row in db.execute("SELECT name, signature, row FROM sessions")}
     found: dict[str, _Fresh] = {}
@@ -320,7 +320,7 @@ def refreshed(db: sqlite3.Connection, out: Path, *, save: bool = False) -> dict[
             found[name] = _placed(IndexEntry(json.loads(known[name][1])), path).row, None
             continue
         read = _safely(path)
-        kept = "" if read.row["status"] == "damaged" else sign  # a repaired file may have kept its folder's time
+        kept = "" if read.row["status"] == "damaged" else sign  # a repair may leave the folder's time unchanged
         fresh.append((name, kept, json.dumps(read.row), json.dumps(read.paid)))
         found[name] = _placed(read, path).row, read.paid
     gone = known.keys() - found.keys()
@@ -340,7 +340,7 @@ def _save(db: sqlite3.Connection, fresh: Sequence[tuple[str, str, str, str]], go
 
 
 def _signature(path: Path, now: float) -> str:
-    """What of a session's files differs once they changed; "" where they changed so recently that it may not."""
+    """Return a signature of a session's files that changes with them; "" if they changed too recently to rely on."""
     found: list[tuple[int, ...]] = []
     for name in _WATCHED:
         try:

@@ -1,6 +1,6 @@
-"""Full-text search through past runs: what they asked, decided and argued, best first.
+"""Searches the full text of past runs: what they asked, decided and argued, best match first.
 
-The texts stand beside the rows of the `run_index` (SQLite FTS5) and are made anew with them.
+The texts are stored beside the rows of the `run_index` (SQLite FTS5) and are rebuilt with them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from cdo.session.atomic_files import encodable
 from cdo.session.reader import SessionReader
 
 COLUMNS = ("decision", "sections", "tensions", "positions", "problem")
-MARKS = "\x01", "\x02"  # around the words of a passage that match
+MARKS = "\x01", "\x02"  # around the matching words of a passage
 _WEIGHTS = (8.0, 2.0, 2.0, 1.0, 6.0)
 _BREAK = "\x1e"  # between the sections of a session
 _SIGNS = str.maketrans(dict.fromkeys((*MARKS, _BREAK)))
-# What cdo itself writes into a section: it would match in every session alike.
+# Lines that cdo itself writes into a section: they would match in every session.
 _FORM = re.compile(rf"(?m)^(?:\*\*[01]\.\d\d \(.*[,;] uncalibrated\)\*\*|On record: .*|{SUMMARY})$")
-# Sections of a mission's FINAL.md that say again what its decision, its deliverables and its rounds say.
+# Sections of a mission's FINAL.md that repeat its decision, its deliverables and its rounds.
 _SAID_AGAIN = ("result", "decisions", "deliverables", "course")
 _TEXTS = f"""
 CREATE VIRTUAL TABLE IF NOT EXISTS texts USING fts5(
@@ -39,9 +39,9 @@ _MATCHING = "SELECT rowid FROM texts WHERE texts MATCH ?"
 
 @dataclass(frozen=True)
 class Hit:
-    """A session that a search found: `passage` of what is called `where`, with `MARKS` around what matches.
+    """A session that a search found: a `passage` of the part `where`, with `MARKS` around the matching words.
 
-    `where` is one of `COLUMNS`, or in place of `sections` the heading of the section in small letters.
+    `where` is one of `COLUMNS`; in place of `sections` it is the heading of the section in lower case.
     """
 
     row: dict[str, Any]
@@ -50,7 +50,7 @@ class Hit:
 
 
 def search(out: Path, match: str, most: int | None = None) -> list[Hit]:
-    """The sessions that an expression of `queries.match` finds, best first, at most `most`."""
+    """Return the sessions that match an expression of `search_query.match`, best first, at most `most`."""
     if not match:
         return []
     passages = ", ".join(f"snippet(texts, {at}, ?, ?, '…', 24)" for at in range(len(COLUMNS)))
@@ -66,7 +66,7 @@ def search(out: Path, match: str, most: int | None = None) -> list[Hit]:
 
 
 def _ranked(db: sqlite3.Connection, match: str, there: Mapping[int, Any]) -> list[int]:
-    """The keys of what matches, best first; of those as good the newest."""
+    """Return the keys of the matching sessions, best first; sessions of equal rank are sorted newest first."""
     weights = ", ".join(map(str, _WEIGHTS))
     found = db.execute(f"SELECT bm25(texts, {weights}), rowid FROM texts WHERE texts MATCH ?", [match])
     places = {key: place for place, key in enumerate(there)}
@@ -74,7 +74,7 @@ def _ranked(db: sqlite3.Connection, match: str, there: Mapping[int, Any]) -> lis
 
 
 def _hit(row: dict[str, Any], passages: Sequence[str]) -> Hit:
-    """The hit with the passage in which most matches; the first text of `COLUMNS` where several have as many."""
+    """Return the hit with the passage that has most matches; for equal counts, the first of `COLUMNS`."""
     *passages, sections, headings = passages
     where, passage = max(zip(COLUMNS, passages, strict=True), key=lambda item: item[1].count(MARKS[0]))
     if where == "sections":
@@ -83,7 +83,7 @@ def _hit(row: dict[str, Any], passages: Sequence[str]) -> Hit:
 
 
 def _placed_in(sections: str, headings: Sequence[str], passage: str) -> tuple[str, str]:
-    """The heading under which most of a passage of `sections` matches, and what of it stands there."""
+    """Return the heading of the section in which `passage` has most matches, and the passage's part in it."""
     parts = passage.split(_BREAK)
     best = max(range(len(parts)), key=lambda at: parts[at].count(MARKS[0]))
     bare = passage.translate({ord(mark): None for mark in MARKS}).removeprefix("…").removesuffix("…")
@@ -92,7 +92,7 @@ def _placed_in(sections: str, headings: Sequence[str], passage: str) -> tuple[st
 
 
 def related(out: Path, words: Sequence[str], common: int) -> list[dict[str, Any]]:
-    """The sessions in whose problem or decision at least `common` of the words stand, best first."""
+    """Return the sessions whose problem or decision contains at least `common` of the words, best first."""
     if not words:
         return []
     inside = "{problem decision} :"
@@ -108,9 +108,9 @@ def related(out: Path, words: Sequence[str], common: int) -> list[dict[str, Any]
 
 
 def _searchable(db: sqlite3.Connection, out: Path) -> dict[int, dict[str, Any]]:
-    """The rows that can be read by their keys in `texts`, newest first, after what was missing there was added.
+    """Index the texts that are missing; return the readable rows by their keys in `texts`, newest first.
 
-    Raises `sqlite3.Error` where the index cannot be written to.
+    Raises `sqlite3.Error` if the index cannot be written, and `ConfigError` if SQLite has no full-text search.
     """
     found = {key: row for key, (row, _) in refreshed(db, out, save=True).items()}
     try:
@@ -139,7 +139,7 @@ def _searchable(db: sqlite3.Connection, out: Path) -> dict[int, dict[str, Any]]:
 
 
 def _texts(row: dict[str, Any]) -> tuple[str, ...]:
-    """What can be searched of a session, by `COLUMNS`, and the headings of its sections."""
+    """Return the searchable texts of a session in the order of `COLUMNS`, then the headings of its sections."""
     from cdo.history import history
     from cdo.session.reader import SessionFolder
 
@@ -158,19 +158,19 @@ def _texts(row: dict[str, Any]) -> tuple[str, ...]:
             sections["objections"] = "\n".join(against)
         positions = "\n".join(dict.fromkeys(said.position for said in heard))
     except (CdoError, KeyError, TypeError, ValueError, AttributeError):
-        positions = ""  # a file that no reader of lists needs is damaged
+        positions = ""  # a file is damaged that the list of sessions does not need
     told = [str(row.get("decision") or ""), _BREAK.join(sections.values()), tensions, positions, row["problem"]]
     return tuple(map(encodable, [*told, _BREAK.join(sections)]))
 
 
 def _delivered(archive: SessionReader) -> dict[str, str]:
-    """What a mission delivered, by file."""
+    """Return the deliverables of a mission by file."""
     files = (file for file in archive.files() if file.startswith("deliverables/") and file.endswith(".md"))
     return {file: (archive.text(file) or "").translate(_SIGNS).strip() for file in files}
 
 
 def _argued(sections: Mapping[str, str]) -> dict[str, str]:
-    """What was written under the headings of FINAL.md, by them: neither the decision nor what cdo writes itself."""
+    """Return the sections of FINAL.md by heading, without the decision and without those that cdo writes itself."""
     from cdo.history import baseline
     from cdo.programs.deliberation import final_record
 

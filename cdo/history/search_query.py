@@ -1,7 +1,7 @@
-"""What a person looks for in a library of runs: filters, dates and search words. Pure.
+"""Parses filters, dates and search words for the list of past runs. Pure.
 
-A search is words: what SQLite's search would take for syntax is taken literally. `"two words"` is a phrase,
-`-word` must not stand there, `word*` is any word that begins so.
+A search consists of words. What SQLite's search would take for syntax is taken literally. `"two words"` is a phrase,
+`-word` excludes a word, `word*` is any word that begins so.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from cdo.core.errors import UsageError
 from cdo.core.words import FUNCTION_WORDS
 
-LIVE = ("running", "paused", "unfinished", "damaged")  # what a session without a readable FINAL.md is
+LIVE = ("running", "paused", "unfinished", "damaged")  # statuses of sessions without a readable FINAL.md
 _AGO = re.compile(r"([0-9]{1,4})([hdw])")
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 _PART = re.compile(r'(?P<out>-?)"(?P<phrase>[^"]*)"?(?P<more>\*?)|(?P<word>[^\s"]+)')
@@ -24,11 +24,11 @@ _STOP = FUNCTION_WORDS | {"like", "make", "need"}
 
 @dataclass(frozen=True)
 class RunFilter:
-    """Which sessions: `kind` is a preset, mode or domain, `status` one that rows have.
+    """Which sessions to list: `kind` is a preset, mode or domain, `status` a status of rows.
 
-    "finished" is any with a FINAL.md, "unfinished" also one that is paused.
+    "finished" matches any session with a FINAL.md; "unfinished" also matches a paused one.
 
-    `words` must all stand in problem, decision or name; `since` is the first moment, `until` the one after the last.
+    All `words` must occur in problem, decision or name. `since` is the first moment, `until` the one after the last.
     """
 
     words: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class RunFilter:
     until: datetime | None = None
 
     def takes(self, row: Mapping[str, Any]) -> bool:
-        """Whether a row of `run_index.rows` is wanted; without a date it is not where dates are asked for."""
+        """True if a row of `run_index.rows` matches. A row without a date never matches a filter with dates."""
         if self.kind and self.kind not in (row.get("preset"), row.get("mode"), row.get("domain")):
             return False
         if self.status and not self._stands(row):
@@ -60,17 +60,17 @@ class RunFilter:
 
 
 def filtered(rows: Iterable[dict[str, Any]], wanted: RunFilter) -> list[dict[str, Any]]:
-    """The rows that are wanted, in their order."""
+    """Return the matching rows, in their order."""
     return [row for row in rows if wanted.takes(row)]
 
 
 def finished(row: Mapping[str, Any]) -> bool:
-    """Whether a session has a FINAL.md that can be read."""
+    """True if a session has a FINAL.md that can be read."""
     return row["status"] not in LIVE
 
 
 def created(row: Mapping[str, Any]) -> datetime | None:
-    """When a session was begun; None where its row does not say."""
+    """Return when a session was created; None if its row does not say."""
     try:
         found = datetime.fromisoformat(str(row.get("created")))
     except ValueError:
@@ -79,9 +79,10 @@ def created(row: Mapping[str, Any]) -> datetime | None:
 
 
 def moment(text: str, now: datetime, *, end: bool = False) -> datetime:
-    """What a person calls a time (2026-11-22, today, yesterday, 7d, 24h, 2w) at `now`: local, without a zone.
+    """Parse a time that a person wrote (2026-11-22, today, yesterday, 7d, 24h, 2w), relative to `now`.
 
-    A day is its first moment, or with `end` the first one after it. Raises `UsageError`.
+    The time is local, without a zone. A day is its first moment, or with `end` the first moment after it. Raises
+    `UsageError`.
     """
     text = text.strip().casefold()
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -97,7 +98,7 @@ def moment(text: str, now: datetime, *, end: bool = False) -> datetime:
 
 
 def family(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """By the name of each session the one that it was forked from in the end, as far as `rows` tell; else its own."""
+    """Map each session to the one that it was originally forked from, as far as `rows` say, else to itself."""
     parents = {row["session"]: str(row["forked"]).split()[1] for row in rows if row.get("forked")}
     found = {}
     for row in rows:
@@ -113,9 +114,9 @@ def family(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def match(words: Sequence[str]) -> str:
-    """The expression that SQLite's FTS5 takes for what a person typed; "" where no word is looked for.
+    """Return the SQLite FTS5 expression for the typed words; "" if it would search for no word.
 
-    An argument that holds blanks and no quotes is a phrase: a shell took its quotes away.
+    An argument with blanks and without quotes is a phrase: the shell removed its quotes.
     """
     wanted: list[str] = []
     without: list[str] = []
@@ -130,13 +131,13 @@ def match(words: Sequence[str]) -> str:
 
 
 def quoted(text: str) -> str:
-    """`text` as FTS5 takes it literally."""
+    """Quote `text`, so that FTS5 takes it literally."""
     clean = text.encode("utf-8", "replace").decode().replace("\0", " ")
     return '"' + clean.replace('"', '""') + '"'
 
 
 def _parts(argument: str) -> list[tuple[bool, str, bool]]:
-    """(to leave out, text, only the beginning) of each word and phrase of an argument."""
+    """Return (exclude, text, prefix only) for each word and phrase of an argument."""
     if '"' not in argument and len(argument.split()) > 1:
         argument = re.sub(r"^\s*(-?)(.*?)(\*?)\s*$", r'\1"\2"\3', argument, flags=re.DOTALL)
     found = []
@@ -150,7 +151,7 @@ def _parts(argument: str) -> list[tuple[bool, str, bool]]:
 
 
 def content_words(text: str, most: int = 48) -> list[str]:
-    """The words of a text that say what it is about, each once, at most `most`."""
+    """Return the words that say what a text is about, each once, at most `most`."""
     found: dict[str, str] = {}
     for word in re.findall(r"\w[\w'’]*", text.casefold()):
         plain = re.sub(r"['’]\w*$", "", word)

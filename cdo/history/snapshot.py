@@ -1,4 +1,4 @@
-"""A session at its end, or after a turn, as it is compared with another one."""
+"""Reads a session at its end, or after a turn, for a comparison with another one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOTHING = re.compile(r"(?i)(none|nothing)( (was )?(recorded|written here))?\.?"
 
 @dataclass(frozen=True)
 class FinalPosition:
-    """The last word of a voice up to here: said in `turn`, or why there is none (`missing`)."""
+    """The latest reply of a voice up to this point: given in `turn`, or the reason why it is `missing`."""
 
     name: str
     role: str
@@ -38,13 +38,13 @@ class FinalPosition:
 
 @dataclass(frozen=True)
 class SessionSnapshot:
-    """A session at its end (`turn` None) or after a turn; `held` counts its turns.
+    """A session at its end (`turn` is None) or after a turn; `held` counts its turns.
 
-    `decision` and `minority` are FINAL.md's and stand only at the end; `ground` and `focus` are the last synthesis's.
-    `stated` is the confidence before facts lowered it. Citations and what was `spent` are those of the turn, at the
-    end those of the session (`exists` counts citations of lines that are there, without a quote); `shared` is what a
-    fork took over, and `forked` where from. Of a mission, whose rounds count as turns, `products` are its products
-    with how each stands.
+    `decision` and `minority` come from FINAL.md and are set only at the end. `ground` and `focus` come from the last
+    synthesis. `stated` is the confidence before recorded facts lowered it. The citations and `spent` are those of the
+    turn, or at the end those of the session. `exists` counts citations of existing lines without a quote. `shared` is
+    the usage that a fork took over; `forked` is its source. For a mission, rounds count as turns, and `products` are
+    its products with their status.
     """
 
     session: str
@@ -79,12 +79,12 @@ class SessionSnapshot:
 
     @property
     def label(self) -> str:
-        """How people call it: `deep:2`, or `deep` at its end."""
+        """The name shown to people: `deep:2` after a turn, `deep` at the end."""
         return self.session if self.turn is None else f"{self.session}:{self.turn}"
 
 
 def view(archive: SessionReader, history: History, turn: int | None = None) -> SessionSnapshot:
-    """A session, read from `archive`, at its end or after `turn`; raises `UsageError` where it was not held."""
+    """Read a session from `archive`, at its end or after `turn`; raise `UsageError` if that turn was not held."""
     held = [found for found in history.turns if turn is None or found.number <= turn]
     if turn is not None and (not held or held[-1].number != turn):
         last = history.turns[-1].number if history.turns else 0
@@ -132,7 +132,7 @@ def view(archive: SessionReader, history: History, turn: int | None = None) -> S
 
 
 def _voices(held: Sequence[TurnRecord]) -> tuple[FinalPosition, ...]:
-    """The last word of each voice, in order of first appearance; a missing one keeps what it said before."""
+    """Return the latest reply of each voice, in order of first appearance. A voice missing later keeps its reply."""
     found: dict[str, FinalPosition] = {}
     for turn in held:
         for name, reason in turn.missing:
@@ -155,14 +155,14 @@ def _objections(held: TurnRecord) -> tuple[Dissent, ...]:
 
 
 def _items(text: str) -> tuple[str, ...]:
-    """The points of a list, or the paragraphs of a text; () where it says that there is nothing."""
+    """Split a text into its list items or paragraphs; return () if it says that there is nothing."""
     parts = re.split(r"\n\s*\n|\n(?=[ \t]{0,3}(?:[-*+]|\d{1,3}[.)])[ \t])", text.strip())
     items = (" ".join(_MARK.sub("", part.strip()).split()) for part in parts)
     return tuple(item for item in items if item and not _NOTHING.fullmatch(item))
 
 
 def mission(archive: SessionReader, history: History) -> SessionSnapshot:
-    """The end of a mission, or how it stands, with what became of its products; raises `SessionError`."""
+    """Read a mission at its end, or as it is now, with the status of its products; raise `SessionError`."""
     found, final = view(archive, history), archive.artifact("FINAL")
     parts = sections(final.body) if final else {}
     rounds = [number for file in archive.files() if (number := round_of(file)) is not None]

@@ -1,4 +1,4 @@
-"""What listens to the events of a run and records them elsewhere: git commits, tasks in beads.
+"""Records the events of a run elsewhere: git commits, tasks in beads.
 
 An observer cannot change a run: its failures are notes. It imports runner and what runner imports.
 """

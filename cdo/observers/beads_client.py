@@ -1,7 +1,7 @@
-"""Runs beads (`bd`) and reads what it answers.
+"""Runs beads (`bd`) and parses its answers.
 
-A command gets no terminal, little of the environment and so much time; nothing of it outlives the waiting. What it
-prints is hostile: the JSON of issues is looked for in it, wherever warnings stand around it.
+A command gets no terminal, few environment variables and a timeout; when the wait for it ends early, its process
+group is killed. Its output is untrusted: the JSON of issues is searched for in it, even between warnings.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SECONDS = 20.0  # that one command of bd may take
 OUTPUT = 4 * 2**20  # bytes of an answer that are read
 INIT = "bd init -p PREFIX --non-interactive --skip-agents --skip-hooks"
 
-# What bd needs of the environment: its own settings, git's and dolt's, and the way to a remote. No key of a model.
+# The variables that bd needs: its own settings, git's and dolt's, and access to a remote. No key of a model.
 _PASSED = re.compile(
     r"(?i:PATH|HOME|USER|LOGNAME|LANG|TZ|TMPDIR|DO_NOT_TRACK|SSH_AUTH_SOCK|SSL_CERT_(FILE|DIR)|(HTTPS?|NO|ALL)_PROXY)"
     r"|(LC|XDG|BEADS|BD|DOLT|GIT_CONFIG)_\w+"
@@ -37,19 +37,19 @@ Issue = Mapping[str, Any]
 
 
 class BeadsError(CdoError):
-    """bd cannot be used: not there, no database, or it fails. Ends the tracking, not the run."""
+    """bd cannot be used: it is missing, has no database, or fails. Ends the tracking, not the run."""
 
 
 @dataclass
 class Bd:
-    """The program `bd`, run in `cwd`; a command may take `seconds`."""
+    """The program `bd`, run in `cwd`, with a timeout of `seconds` for each command."""
 
     cwd: Path
     seconds: float = SECONDS
     _program: str = ""
 
     async def __call__(self, *argv: str) -> list[Issue]:
-        """Run one command with `--json`; return what it tells of issues, or raise `BeadsError`."""
+        """Run one command with `--json`; return the issues in its answer, or raise `BeadsError`."""
         if not self._program:
             self._program = await self._probe()
         code, out, err = await self._run(self._program, *argv, "--json")
@@ -61,7 +61,7 @@ class Bd:
             raise BeadsError(f"`bd {argv[0]}` answered {error}", "See what `bd doctor` says.") from None
 
     async def _probe(self) -> str:
-        """The path of bd, if what is called so is bd: other programs bear that name too."""
+        """Return the path of bd after a check that it is beads: other programs have this name too."""
         found = git.program("bd", self._root)
         if not found:
             raise BeadsError("bd is not installed", f"Install beads and run `{INIT}` in the repository.")
@@ -72,7 +72,7 @@ class Bd:
 
     @property
     def _root(self) -> str:
-        """The repository: what it brings along is not run. Outside of any, a file, which nothing lies in."""
+        """The repository: no program inside it is run. Outside of any, a file, which cannot contain programs."""
         return str(git.root_of(self.cwd) or os.devnull)
 
     def _refused(self, command: str, out: str, err: str, code: int) -> BeadsError:
@@ -82,10 +82,10 @@ class Bd:
         return BeadsError(f"`bd {command}` failed: {why}", "See what `bd doctor` says.")
 
     async def _run(self, program: str, *argv: str) -> tuple[int, str, str]:
-        """Exit code, stdout and stderr; whatever ends the waiting, nothing of the command is left."""
+        """Return exit code, stdout and stderr. If the wait ends early, kill the command's process group."""
         env = {key: value for key, value in os.environ.items() if _PASSED.fullmatch(key)}
         env.pop("BD_ACTOR", None)  # the older name of BEADS_ACTOR
-        env["PATH"] = os.pathsep.join(git.places(self._root))  # bd starts git by it
+        env["PATH"] = os.pathsep.join(git.places(self._root))  # bd finds git by it
         with _Drain() as out, _Drain() as err:
             try:
                 process = await asyncio.create_subprocess_exec(
@@ -112,7 +112,7 @@ class Bd:
 
 
 class _Drain:
-    """What a child writes, kept up to a limit: complete when the child is gone, even if a child of it lives on."""
+    """The output of a child process, up to a limit: complete when the child ends, even if its own child runs on."""
 
     def __enter__(self) -> _Drain:
         self._kept = bytearray()
@@ -127,13 +127,13 @@ class _Drain:
             os.close(end)
 
     def begin(self) -> None:
-        """Read from now on; the writing end is the child's alone."""
+        """Start to read, and close the writing end in this process: only the child has it then."""
         os.close(self.writing)
         self._open.remove(self.writing)
         asyncio.get_running_loop().add_reader(self._reading, self._take)
 
     def _take(self) -> bool:
-        """Read one piece; whether there may be more."""
+        """Read one piece; return whether there may be more."""
         try:
             piece = os.read(self._reading, 65_536)
         except BlockingIOError:
@@ -144,14 +144,14 @@ class _Drain:
         return bool(piece)
 
     def text(self) -> str:
-        """All of it, once the child has ended."""
+        """Return the whole output, once the child has ended."""
         while len(self._kept) < OUTPUT and self._take():
             pass
         return self._kept.decode("utf-8", "replace")
 
 
 def issues(text: str) -> list[Issue]:
-    """The issues in an answer of bd: an envelope, a list, one object or `{items: […]}`; raise ValueError."""
+    """Return the issues in bd's answer: an envelope, a list, one object or `{items: […]}`; raise ValueError."""
     data = _unwrapped(next(_documents(text), text))
     if isinstance(data, dict) and isinstance(data.get("items"), list):
         data = data["items"]
@@ -164,7 +164,7 @@ def issues(text: str) -> list[Issue]:
 
 
 def complaint(out: str, err: str) -> str:
-    """Why bd failed, in one line: its JSON wherever it stands, else what it wrote in plain words; "" for nothing."""
+    """Return why bd failed, in one line: from its JSON, else from its first line of plain text; "" for nothing."""
     for text in (out, err):
         for data in map(_unwrapped, _documents(text)):
             if isinstance(data, dict) and data.get("error"):
@@ -174,9 +174,9 @@ def complaint(out: str, err: str) -> str:
 
 
 def _documents(text: str) -> Iterator[Any]:
-    """The JSON values that begin a line of `text`: warnings may stand around them."""
+    """Yield the JSON values that begin a line of `text`; warnings may stand around them."""
     end = 0
-    # A bound on tries: each may read all of a hostile answer.
+    # Limit the attempts: each may read all of a hostile answer.
     for start in islice(re.finditer(r"(?m)^[\[{]", text), 20):
         if start.start() >= end:
             with contextlib.suppress(ValueError, RecursionError):
@@ -185,5 +185,5 @@ def _documents(text: str) -> Iterator[Any]:
 
 
 def _unwrapped(data: Any) -> Any:
-    """What an envelope holds."""
+    """Return the content of an envelope, or other data as it is."""
     return data["data"] if isinstance(data, dict) and "schema_version" in data and "data" in data else data

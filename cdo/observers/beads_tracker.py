@@ -1,8 +1,8 @@
 """Tracks a run in beads (`bd`): an epic for the run, a task for each turn, claimed, noted and closed as it goes.
 
-An observer beside the run: it queues what it is told, one worker runs bd's commands one after another, and whatever
-goes wrong there costs the tracking and never the run. What bd did is recorded in the session; what bd did and was
-not recorded (a crash in between) is found in bd by the metadata its issues are created with.
+An observer beside the run: it queues events, and one worker runs bd's commands one after another. A failure there
+costs the tracking and never the run. What bd did is recorded in the session. If a crash prevented that record, the
+issue is found in bd by the metadata that it was created with.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _ITEM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TURN = re.compile(r"t(\d+)-")
 _TOLD = ("batch", "reply", "pause", "stopped", "done")
-# The fields of a record that tell what it is about.
+# The fields of a record that identify what it is about.
 _ABOUT = ("op", "turn", "item", "on", "mark")
 
 
 class Wording(Schema):
-    """`dispatch/beads.md`: its blocks word what is written into bd."""
+    """`dispatch/beads.md`: its blocks are the templates of the texts that are written into bd."""
 
     purpose: str
     load_when: str
@@ -49,7 +49,7 @@ class Wording(Schema):
 
 @dataclass(frozen=True)
 class BeadsTask:
-    """One task of a work breakdown; `depends_on` are ids of others in it, `estimate` is in minutes."""
+    """One task of a work breakdown; `depends_on` are ids of other tasks in it, `estimate` is in minutes."""
 
     id: str
     title: str
@@ -59,7 +59,7 @@ class BeadsTask:
 
 
 def in_order(items: Sequence[BeadsTask]) -> list[BeadsTask]:
-    """The tasks such that each comes after those it depends on; raise `ContentError` where that cannot be."""
+    """Return the tasks, each after those it depends on; raise `ContentError` if that is impossible."""
     tasks = {item.id: item for item in items}
     problem = ""
     if len(tasks) < len(items):
@@ -86,15 +86,15 @@ def in_order(items: Sequence[BeadsTask]) -> list[BeadsTask]:
 
 
 def about(record: Mapping[str, Any]) -> str:
-    """What a record (or the part of a run an issue stands for) is about, in words that stay the same."""
+    """Return a stable key for what a record is about, or for the part of a run that an issue stands for."""
     return " ".join(str(record[key]) for key in _ABOUT if key in record)
 
 
 @dataclass
 class Beads:
-    """Follows one run: `recorded` is the session's record, `commit` adds to it, `say` reaches the person.
+    """Follows one run: `recorded` is the session's record, `commit` adds to it, `say` reports to the person.
 
-    An instance is the observer of one process. `redact` takes secrets out of what goes into bd.
+    An instance is the observer of one process. `redact` removes secrets from the texts for bd.
     """
 
     session: str
@@ -119,12 +119,12 @@ class Beads:
         self._bd = Bd(self.cwd, self.seconds)
 
     def __call__(self, event: Event) -> None:
-        """Queue what an event means for bd; returns at once and raises nothing."""
+        """Queue what an event requires in bd; return at once and raise nothing."""
         if event.kind in _TOLD:
             self._put(partial(self._told, event))
 
     async def close(self, timeout: float) -> None:
-        """Let bd finish what is queued, `timeout` seconds at most; what is told afterwards is ignored."""
+        """Let bd finish the queue, `timeout` seconds at most; later events are ignored."""
         self._start()
         if self._worker:
             _, late = await asyncio.wait({self._worker}, timeout=timeout)
@@ -137,8 +137,8 @@ class Beads:
     async def breakdown(self, items: Sequence[BeadsTask]) -> dict[str, str]:
         """Take a work breakdown into bd, under the epic; return bd's ids by those of the tasks.
 
-        Raises `ContentError`, before anything is created, where it has a circle, an unknown or a bad id. What is
-        there from before is not made again. Where bd fails, the ids of what was made so far come back.
+        Raises `ContentError`, before anything is created, for a cycle, an unknown id or a bad id. Issues that exist
+        already are not created again. If bd fails, the ids of the issues created so far are returned.
         """
         self._put(partial(self._take_in, in_order(items)))
         if self._worker:
@@ -154,7 +154,7 @@ class Beads:
             self._start()
 
     def _start(self) -> None:
-        """Have somebody work on what is queued; before the loop runs, that waits."""
+        """Start a worker for the queue if none runs; before the event loop runs, the queue waits."""
         with contextlib.suppress(RuntimeError):
             loop = asyncio.get_running_loop()
             if self._jobs and (self._worker is None or self._worker.done()):
@@ -166,11 +166,11 @@ class Beads:
                 await self._jobs.popleft()()
             except CdoError as error:
                 self._give_up(error.message.rstrip("."), error.hint)
-            except Exception as error:  # whatever it is, the run is worth more than its tracking
+            except Exception as error:  # an unexpected error must not end the run
                 self._give_up(f"{type(error).__name__}: {one_line(error, 200)}", "")
 
     def _give_up(self, what: str, hint: str) -> None:
-        """Say once that nothing more is tracked, and why."""
+        """Report once that nothing more is tracked, and why."""
         if not self._off:
             later = f"`cdo resume {self.session}` then catches up."
             self.say(" ".join(filter(None, (f"Not tracked in bd from here on: {what}.", hint, hint and later))))
@@ -218,7 +218,7 @@ class Beads:
         await self._close(turn, self._text("turn_over", **known))
 
     async def _finish(self, data: Mapping[str, Any]) -> None:
-        """Close what is open of the turns, then the epic; where other work is open below it, it stays open too."""
+        """Close the open turns, then the epic. The epic stays open if other work below it is open."""
         if "epic" not in self._done or "finish" in self._done:
             return
         for turn in [record["turn"] for record in self._done.values() if record["op"] == "task"]:
@@ -247,12 +247,12 @@ class Beads:
     # -- what is done once --------------------------------------------------------------------
 
     def _id(self, turn: int) -> str:
-        """bd's id of a turn's task (0: the epic), "" where there is none."""
+        """Return bd's id of a turn's task (0: the epic); "" if there is none."""
         record = self._done.get(f"task {turn}" if turn else "epic")
         return str(record["id"]) if record else ""
 
     async def _issue(self, what: dict[str, Any], kind: str, title: str, text: str, *more: str) -> str:
-        """The id of an issue that stands for `what`: recorded, found in bd, or created with its metadata."""
+        """Return the id of the issue that stands for `what`: recorded, found in bd, or created with its metadata."""
         part = about(what)
         if part not in self._done:
             known = (await self._known()).get(part)
@@ -269,7 +269,7 @@ class Beads:
         return str(self._done[part]["id"])
 
     async def _known(self) -> dict[str, Issue]:
-        """The issues of this run that bd has, by what they stand for; asked once, where there can be any."""
+        """Return this run's issues in bd by what they stand for. Ask bd once, and only if it can have any."""
         if self._found is None:
             if begun := self._done.get("begin"):
                 self._run = str(begun["run"])
@@ -294,7 +294,7 @@ class Beads:
         await self._once({"op": "close", "turn": turn}, "close", self._id(turn), f"--reason={one_line(reason, TEXT)}")
 
     async def _once(self, what: dict[str, Any], *argv: str) -> None:
-        """Have bd do what it may do again without harm, unless it is recorded as done."""
+        """Run a command of bd that may be repeated without harm, unless it is recorded as done."""
         if about(what) not in self._done:
             await self._bd(*argv)
             await self._record(what)
@@ -305,9 +305,9 @@ class Beads:
         self._done[about(record)] = record
 
     def _text(self, block: str, **values: Any) -> str:
-        """One block of the wording, without secrets and with nothing a terminal would act on."""
+        """Return one block of the wording, without secrets and without characters that a terminal acts on."""
         self.library.read(WORDING, Wording)
-        # Before the wording shortens it: half a secret would not be known as one.
+        # Redact before the wording shortens a text: half a secret would not be recognised.
         values = {
             key: masked(self.redact(value)) if isinstance(value, str) else value for key, value in values.items()
         }

@@ -22,13 +22,13 @@ from cdo.session.reader import SessionFolder
 from cdo.session.session_file import read_frozen
 from cdo.session.store import Session
 
-_PAGE = "report.html"  # made anew from the rest at any time
+_PAGE = "report.html"  # can be made from the other files at any time
 _TURN = re.compile(r"[tr]([0-9]+)-")
-# FINAL.md and what is written with it: documents, certificate, deliverables. A mission's tree and log come before.
+# FINAL.md and files written with it: documents, certificate, deliverables. A mission's tree and log come earlier.
 _LATE = re.compile(r"(?!(?:TREE|CHAT)\.md)[A-Z][A-Z0-9]{1,15}\.(?:md|yaml)|deliverables/.*")
 _INPUT = re.compile(r"00-(input|context)\.md|session\.yaml|t[0-9]+-plan\.yaml")
 _ARTIFACT = re.compile(r"[tr][0-9]+-[a-z0-9-]+\.md|(?:FINDINGS|DRAFT|REVIEW|FINAL)\.md")
-# What git says, and what to do about it.
+# What git reports (as a pattern), and what to do about it.
 ADVICE = (
     (r"\.lock'", "If no other git is at work there, remove that lock."),
     (r"dubious ownership", "It belongs to another user, so cdo leaves it alone."),
@@ -51,8 +51,8 @@ class BranchWriter:
     ) -> None:
         self.repository: Repository | None = None
         self.branch = self.foreign = ""  # `foreign`: a commit on the branch that is not cdo's
-        self.held: dict[str, str] = {}  # files that were kept off the branch, and what each seems to hold
-        self.until = float("inf")  # on the monotonic clock: when git is to have ended
+        self.held: dict[str, str] = {}  # files kept off the branch, and what secret each seems to hold
+        self.until = float("inf")  # on the monotonic clock: the deadline of git
         self._redact = redact
         self._session = session
         self._told = told
@@ -61,15 +61,15 @@ class BranchWriter:
         self._tree: dict[str, str] = {}
         self._seen: dict[str, tuple[tuple[int, ...], str]] = {}
         self._last: dict[str, str] = {}
-        self._turns: tuple[str, frozenset[int]] = "", frozenset()  # those on the branch, and at which tip
-        # Before the run moves anything: what a person changed is told from what cdo does from here on.
+        self._turns: tuple[str, frozenset[int]] = "", frozenset()  # the tip, and the turns on the branch
+        # Read before the run moves anything, to tell a person's changes from what cdo does from here on.
         self._found: dict[str, bytes] | None = None
         if any(record["kind"] == "trail" for record in session.records):
-            with contextlib.suppress(SessionError):  # the run itself tells of it
+            with contextlib.suppress(SessionError):  # the run itself reports it
                 self._found = _readable(session)
 
     def keep(self, job: PendingCommit) -> None:
-        """Make the commit of a job, unless it is there from an earlier process."""
+        """Make the commit of a job, unless an earlier process made it."""
         if not self.branch:
             self._start()
         if job.event == "begin":
@@ -83,7 +83,7 @@ class BranchWriter:
         self._commit(job.event, job.message, changes)
 
     def end(self, until: float) -> None:
-        """Have whatever git is doing, and is asked from now on, end by then."""
+        """Set the deadline on the monotonic clock for the git command that runs now and for later ones."""
         self.until = until
         if self.repository:
             self.repository.until = until
@@ -96,7 +96,7 @@ class BranchWriter:
         return f"{HEADS}{self.branch}"
 
     def _start(self) -> None:
-        """Find the repository and the session's branch there; begin it, or see what was changed since."""
+        """Find the repository and the session's branch in it; begin the branch, or commit a person's changes."""
         repository = self.repository = self._find(self._session.path) or self._find(self._folder)
         if repository is None:
             raise NoBranch
@@ -116,7 +116,7 @@ class BranchWriter:
             raise
 
     def _choose(self, repository: Repository) -> str:
-        """The branch on record, else the first that is free or holds this very session."""
+        """Return the branch on record, else the first one that is free or holds this very session."""
         name = f"{BRANCH}{self._session.name}"
         there = {found.ref: found for found in repository.branches(f"{HEADS}{name}", f"{HEADS}{name}-*")}
         taken = set(repository.unborn()) - set(there)
@@ -135,7 +135,7 @@ class BranchWriter:
         raise Refused(f"all branches called {name} hold other sessions")
 
     def _look(self) -> None:
-        """See where the branch is now."""
+        """Read the current tip of the branch; raise `Refused` if it is symbolic or checked out."""
         repository = self._there()
         found = next((branch for branch in repository.branches(self._ref) if branch.ref == self._ref), None)
         if found and found.symbolic:
@@ -157,9 +157,9 @@ class BranchWriter:
         return self.repository
 
     def _begin(self, repository: Repository) -> None:
-        """The first commit: the question and the plan; for a fork what it took over, on top of its source.
+        """Make the first commit: the question and the plan. A fork adds what it took over, on top of its source.
 
-        What a remote keeps of this very session is gone on with.
+        If a remote keeps this very session, continue its branch.
         """
         frozen = read_frozen(self._session.read("session.yaml"), self._session.path)
         forked = frozen.forked
@@ -182,7 +182,7 @@ class BranchWriter:
         self._commit("begin", self._told.begin((forked.session, forked.turn), forked.turn), changes)
 
     def _holds(self, job: PendingCommit) -> bool:
-        """Whether the branch has a turn as it is now in the folder: all that was said in it, which may be nothing."""
+        """True if the branch has this turn, with the same files as the folder (which may be none)."""
         folder = SessionFolder(self._session.path)
         lying = {name: folder.data(name) or b"" for name in folder.files() if name.startswith(job.proof)}
         clean = self._clean(lying)
@@ -214,7 +214,7 @@ class BranchWriter:
             self._commit("edited", message, {**changed, **dict.fromkeys(gone)})
 
     def _changes(self, wanted: Callable[[str], bool]) -> dict[str, bytes | None]:
-        """What differs from the branch, of the files in the folder that are wanted; others are not to be on it."""
+        """Return the wanted files of the folder that differ from the branch, and None for files to remove there."""
         folder, length = SessionFolder(self._session.path), len(self._tip)
         found: dict[str, bytes | None] = {}
         names = [name for name in folder.files() if branch_reader.acceptable(name) and wanted(name) and name != _PAGE]
@@ -235,9 +235,10 @@ class BranchWriter:
         return {**self._clean(found), **dict.fromkeys(sorted(gone))}
 
     def _clean(self, found: Mapping[str, bytes | None]) -> dict[str, bytes | None]:
-        """The files without those that hold a secret: they stay on the branch as they were, until they are clean.
+        """Return the files without those that hold a secret: these stay unchanged on the branch until they are clean.
 
-        What models wrote has lost its secrets on the way to the folder; what a person typed lies there untouched.
+        Secrets in the replies of models are removed before they get into the folder; the text of a person is stored
+        as it is.
         """
         clean = {}
         for name, data in found.items():
@@ -270,19 +271,19 @@ _CARRIED = (
 
 
 def _readable(session: Session) -> dict[str, bytes]:
-    """The files of a session that a person may have changed."""
+    """Return the files of a session that a person may have changed, with their content."""
     folder = SessionFolder(session.path)
     names = [name for name in filter(branch_reader.acceptable, folder.files()) if _read_again(name)]
     return {name: data for name in names if (data := folder.data(name)) is not None}
 
 
 def _read_again(name: str) -> bool:
-    """Whether what a person makes of this file is taken into account when the run goes on."""
+    """True if a person's changes to this file are used when the run goes on."""
     return bool(_INPUT.fullmatch(name) or _ARTIFACT.fullmatch(name) or standing.may_be_given(name))
 
 
 def _by_hand(name: str, data: bytes, known: bool) -> bool:
-    """Whether a file that differs from the branch does so by a person's hand, and not since cdo wrote it later."""
+    """True if a person made a file differ from the branch; False if cdo wrote it after the commit."""
     if standing.may_be_given(name):
         return standing.given(name, data)
     if not _ARTIFACT.fullmatch(name):
@@ -294,11 +295,11 @@ def _by_hand(name: str, data: bytes, known: bool) -> bool:
 
 
 def _by_then(name: str, job: PendingCommit) -> bool:
-    """Whether a file was there when a turn ended: a thread that is late sees more."""
+    """True if a file existed when a turn ended: the thread may run later, when there are more files."""
     return name.removeprefix("calls/") in job.calls if name.startswith("calls/") else _within(name, job.turn)
 
 
 def _within(name: str, turn: int) -> bool:
-    """Whether a file can be there after a turn."""
+    """True if a file can exist at the end of a turn."""
     match = _TURN.match(name)
     return int(match[1]) <= turn if match else not _LATE.fullmatch(name)

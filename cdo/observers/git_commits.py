@@ -1,8 +1,8 @@
 """Keeps a run on a branch of git: a commit for every turn, with a message that people and machines can read.
 
-An observer beside the run: it gathers what it is told, one thread makes the commits in order, and whatever goes wrong
-there costs the branch and never the run. The tree of a commit is the session's folder, so that a session can be read,
-compared and restored from its branch alone.
+An observer beside the run: it collects events, and one thread makes the commits in order. A failure there costs the
+branch and never the run. The tree of a commit is the session's folder, so that a session can be read, compared and
+restored from its branch alone.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from cdo.session.atomic_files import names_in
 from cdo.session.branch_reader import BRANCH
 from cdo.session.store import Session
 
-AT_END = 5.0  # seconds that the commits still to be made get when the run has ended,
-AT_STOP = 2.0  # and when it was broken off
+AT_END = 5.0  # seconds for the commits that are due when the run has ended
+AT_STOP = 2.0  # the same when the run was interrupted
 
-_GOES_ON = ("call", "pause", "review", "done", "stopped")  # events before which all that was published is written
+_GOES_ON = ("call", "pause", "review", "done", "stopped")  # before these events, all published files are written
 
 
 # -- the branch ------------------------------------------------------------------------------------
@@ -43,11 +43,11 @@ _GOES_ON = ("call", "pause", "review", "done", "stopped")  # events before which
 class GitCommitObserver:
     """Keeps one run of an open session on its branch, from now until `close`.
 
-    An instance is the observer of one process: events queue commits, which a thread makes in order; that of the run's
-    end is made in `close`. What a person should know goes to `say`, from the thread that calls. `folder` is where the
-    run was begun, for a session that is kept outside of any repository. `redact` takes secrets out of messages; a
-    file that it would change stays off the branch, and so does one that holds what looks like a key. What a mission's
-    round published is written when the run goes on: its commit waits for that.
+    An instance is the observer of one process. Events queue commits, which a thread makes in order; `close` makes the
+    commit of the run's end. `say` gets what a person should know, from the calling thread. `folder` is where the run
+    was started, for a session that is kept outside of any repository. `redact` removes secrets from messages. A file
+    that it would change stays off the branch, and so does a file with text that looks like a key. The files of a
+    mission's round are written when the run goes on, so the commit of a round waits for that.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class GitCommitObserver:
         self._thread.start()
 
     def __call__(self, event: Event) -> None:
-        """Queue what an event means for the branch; returns at once and raises nothing."""
+        """Queue the commit that an event requires, if any; return at once and raise nothing."""
         self._tell()
         if event.kind == "done":
             self._patience = AT_END
@@ -87,13 +87,13 @@ class GitCommitObserver:
                     self._round = job
                 else:
                     self._jobs.put(job)
-            elif job:  # what else is recorded until `close` belongs to it
+            elif job:  # whatever else is recorded until `close` belongs to this commit
                 self._ending = job
         except Exception as error:
             self._complain(f"unexpected: {error!r}")
 
     def close(self, until: float = float("inf")) -> None:
-        """Let the commits that are due be made, for a few seconds at most; before the session is closed.
+        """Make the commits that are due, for a few seconds at most. Call it before the session is closed.
 
         They are given up at the latest when the monotonic clock reaches `until`.
         """
@@ -123,9 +123,9 @@ class GitCommitObserver:
                 self._attempt()
 
     def _attempt(self) -> None:
-        """Make all commits that wait; what git refuses waits for the next time."""
+        """Make all commits that wait; commits that git refuses wait for the next attempt."""
         try:
-            with contextlib.suppress(SessionError):  # the run itself tells of it
+            with contextlib.suppress(SessionError):  # the run itself reports it
                 self._session.flush()
             while self._waiting and not self._off:
                 self._keep(self._waiting[0])
@@ -140,7 +140,7 @@ class GitCommitObserver:
         except (CdoError, OSError) as error:
             self._complain(str(error).rstrip("."))
         except Exception as error:
-            # Whatever it is: it costs the branch, never the run.
+            # An unexpected error costs the branch, never the run.
             self._off = True
             self._complain(f"unexpected: {error!r}")
 
@@ -152,7 +152,7 @@ class GitCommitObserver:
             except TooSlow:
                 raise
             except Refused as refused:
-                # Somebody else was quicker: on top of what is there now, once.
+                # Another process moved the branch: retry once, on top of its new tip.
                 if not again or "Not updating" not in str(refused):
                     raise
         if not self._told_held:
@@ -166,7 +166,7 @@ class GitCommitObserver:
             self._notes.append(f"git: {usual} holds another session; this one is kept on {self._keeper.branch}.")
 
     def _tell_held(self) -> None:
-        """Name the files that were kept off the branch: the first ones at once, what came since at the end."""
+        """Report the files that are kept off the branch: the first ones at once, later ones at the end."""
         new = sorted(set(self._keeper.held) - self._told_held)
         if not new:
             return
@@ -179,7 +179,7 @@ class GitCommitObserver:
         )
 
     def _complain(self, why: str) -> None:
-        """Say once what went wrong, and what to do."""
+        """Report the first failure, and what to do about it."""
         if not self._complained:
             self._complained = True
             advice = next((words for pattern, words in ADVICE if re.search(pattern, why)), "")

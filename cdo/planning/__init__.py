@@ -1,4 +1,4 @@
-"""From the words of a command and its settings to the frozen plan of a run.
+"""Makes the frozen plan of a run from the words of a command and its settings.
 
-No model is asked here. It imports the folders of nouns, formats, content, providers and repository.
+No model is asked here. It imports the folders core, formats, content, providers and repository.
 """

@@ -1,4 +1,4 @@
-"""The grammar of a run's words: `cdo [ARGS] PROBLEM…` (seed 004 section 1, SPEC section 2).
+"""Parses the words of a run: `cdo [ARGS] PROBLEM…` (seed 004 section 1, SPEC section 2).
 
 Words are read left to right. A word is an *args word* if, split at commas, every token is a preset, a
 modifier, a mode or `exec`; after `exec` the next word is the domain tag. The first other word starts the
@@ -27,19 +27,19 @@ _SHOWN = 40  # characters of a word that an error repeats; argv may hold megabyt
 
 
 class NoProblem(UsageError):
-    """There are args words only. Its own class because a pipe may still bring the problem."""
+    """The command line has args words only. Its own class, because the problem may still come from stdin."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The words that are args: what the content folders hold, and the seed's modifiers."""
+    """The words that are args: names from the content folders, and the seed's modifiers."""
 
     presets: frozenset[str]
     modes: frozenset[str]
     modifiers: ClassVar[tuple[str, ...]] = MODIFIERS
 
     def kind(self, token: str) -> Kind | None:
-        """What a token is, or None. `debug` is a preset although `modes/debug.md` exists: presets win."""
+        """Return the kind of a token, or None. `debug` is a preset although `modes/debug.md` exists: presets win."""
         if token == EXEC:
             return "domain"
         if token in self.modifiers:
@@ -49,13 +49,13 @@ class Vocabulary:
         return "mode" if token in self.modes else None
 
     def words(self) -> tuple[str, ...]:
-        """Every word it knows, sorted."""
+        """Return every word it knows, sorted."""
         return tuple(sorted({EXEC, *self.modifiers, *self.presets, *self.modes}))
 
 
 @dataclass(frozen=True)
 class Invocation:
-    """What the words of a command line say. `preset` is None where gauge has to pick one."""
+    """The parsed words of a command line. `preset` is None if gauge has to pick one."""
 
     preset: str | None
     modifiers: tuple[str, ...]
@@ -65,7 +65,7 @@ class Invocation:
 
 
 def vocabulary(presets: Iterable[str], modes: Iterable[str]) -> Vocabulary:
-    """The vocabulary for these preset and mode files.
+    """Return the vocabulary for these preset and mode files.
 
     One word has one meaning: modifiers and `exec` win over presets, presets over modes.
     """
@@ -104,9 +104,10 @@ def parse(words: Sequence[str], vocabulary: Vocabulary, *, after_dashes: Sequenc
 
 
 def request(words: Sequence[str], vocabulary: Vocabulary) -> str:
-    """The request of a mission: its words, joined with one space. It has no args, so one in front is a slip.
+    """Return the request of a mission: its words, joined with one space.
 
-    Raises `UsageError` for an args word in front, and for a blank request.
+    A mission has no args, so an args word in front is a mistake. Raises `UsageError` for such a word and for a blank
+    request.
     """
     if words and _args_tokens(words[0], vocabulary):
         raise UsageError(
@@ -119,10 +120,10 @@ def request(words: Sequence[str], vocabulary: Vocabulary) -> str:
 
 
 def problem_source(problem: str) -> tuple[Source, str]:
-    """Where the problem is to be read: `-` is ("stdin", ""), `@FILE` is ("file", "FILE"), else the text.
+    """Return where the problem is read: `-` is ("stdin", ""), `@FILE` is ("file", "FILE"), else the text.
 
-    Only a problem that is that single word: text with whitespace in it is always text, so a file whose
-    name has a space goes through `-`. Raises `UsageError` for a lone `@`.
+    Only a problem that is that single word: text with whitespace in it is always text, so a file whose name has a
+    space goes through `-`. Raises `UsageError` for a lone `@`.
     """
     if problem == "-":
         return "stdin", ""
@@ -134,10 +135,10 @@ def problem_source(problem: str) -> tuple[Source, str]:
 
 
 def _args_tokens(word: str, vocabulary: Vocabulary) -> list[tuple[str, Kind]]:
-    """The tokens of an args word with their kinds; [] if the word starts the problem.
+    """Return the tokens of an args word with their kinds; [] if the word starts the problem.
 
-    Raises `UsageError` where known and unknown tokens stand side by side: that is a slip of the finger far
-    more often than a problem, and a run with the wrong preset costs money.
+    Raises `UsageError` for a mix of known and unknown tokens: that is a typing error far more often than a problem,
+    and a run with the wrong preset costs money.
     """
     if _has_whitespace(word):
         return []
@@ -176,7 +177,7 @@ def _advice(tokens: list[str], unknown: list[str], vocabulary: Vocabulary) -> st
 
 
 def _choose(chosen: dict[Kind, str], kind: Kind, token: str) -> None:
-    """Take a preset, mode or domain; raises `UsageError` if there is one already."""
+    """Record a preset, mode or domain; raise `UsageError` if there is one already."""
     if kind not in chosen:
         chosen[kind] = token
         return
@@ -186,15 +187,15 @@ def _choose(chosen: dict[Kind, str], kind: Kind, token: str) -> None:
 
 
 def _in_order(tokens: Sequence[str], tag: str) -> str:
-    """The args that were meant, in the order in which they can be read: `exec` and its tag last."""
+    """Return the args that were meant, in an order that can be parsed: `exec` and its tag last."""
     others = [token for token in dict.fromkeys(tokens) if token not in (EXEC, tag)]
     return f"`{','.join([*others, EXEC])[:_SHOWN]} {tag[:_SHOWN]}`"
 
 
 def _take_tag(rest: deque[str], beside: Sequence[tuple[str, Kind]], vocabulary: Vocabulary) -> str:
-    """The word after `exec`, removed from `rest`; raises `UsageError` if it cannot be a tag.
+    """Remove the word after `exec` from `rest` and return it; raise `UsageError` if it cannot be a tag.
 
-    `beside` are the tokens of the word that `exec` stands in.
+    `beside` are the tokens of the word that contains `exec`.
     """
     hint = f"Write one after it (a-z, 0-9 and -), as in `exec dev`, or {_LITERALLY}"
     if not rest:
@@ -225,11 +226,11 @@ def _has_whitespace(word: str) -> bool:
 
 
 def _quoted(word: str) -> str:
-    """A word as an error shows it: short, and nothing a terminal would act on or cannot encode."""
+    """Return a word for an error: short, and without characters that a terminal acts on or cannot encode."""
     cut = word if len(word) <= _SHOWN else word[: _SHOWN - 1] + "…"
     return "`" + "".join(c if c.isprintable() else "�" for c in cut) + "`"
 
 
 def _listed(words: Sequence[str], last: str) -> str:
-    """One word, or a list in prose: a, b and c."""
+    """Return one word, or a list in prose: a, b and c."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"

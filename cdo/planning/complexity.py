@@ -1,7 +1,7 @@
-"""How hard is this problem? Picks a preset when none is given (seed 004 section 4, GAUGE).
+"""Picks a preset by the complexity of the problem when none is given (seed 004 section 4, GAUGE).
 
 The seed's method: token count, question marks, domain keywords, scope markers. No model is asked: gauge is
-pure, deterministic and free, and says why. The points and words stand in `engine/complexity.yaml`.
+pure, deterministic and free, and says why. The points and words are in `engine/complexity.yaml`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from cdo.content.schemas import Complexity
 
 TABLES = "engine/complexity"  # the content file
-FOREIGN_WORDS = 5  # fewer words with none of these may well be English
+FOREIGN_WORDS = 5  # a text with fewer words may be English even if none of them is known
 
-# At most this much is read: the start, and the end, where the question under a long paste stands.
+# At most this much is read: the start, and the end, where the question follows a long paste.
 READ_START, READ_END = 6_000, 2_000
 WHY_LIMIT = 120
 
@@ -59,7 +59,7 @@ class Gauge:
 
 
 class _Signal(NamedTuple):
-    """What counted: its points, how `why` says it, and how it says it when the line would get too long."""
+    """A sign of complexity: its points, its text in `why`, and a short text for when the line gets too long."""
 
     points: float
     text: str
@@ -67,7 +67,7 @@ class _Signal(NamedTuple):
 
 
 class _ProblemReading(NamedTuple):
-    """A problem as gauge sees it: counts, and the markers found in the prose."""
+    """A problem as gauge reads it: counts, and the markers found in the prose."""
 
     words: int  # as a person counts them
     different: int  # different words, without those that only say "this is small"
@@ -82,11 +82,11 @@ class _ProblemReading(NamedTuple):
 
 
 def gauge(problem: str, tables: Complexity) -> Gauge:
-    """The preset for a problem, and why (seed 004: "classify complexity").
+    """Return the preset for a problem, and why (seed 004: "classify complexity").
 
-    Pure and total: any text has an answer. Of a long text only the first 6,000 and the last 2,000 characters
-    are read, which `why` then says. English keywords; other languages are judged by length and question
-    marks alone. Pasted code is left out: its words are not the problem's.
+    Pure and total: any text has an answer. Of a long text only the first 6,000 and the last 2,000 characters are
+    read; `why` then says so. The keywords are English; other languages are judged by length and question marks alone.
+    Pasted code is ignored: its words are not the problem's.
     """
     reading = _read(problem, tables)
     signals = [signal for signal in _signals(reading, tables) if signal is not None]
@@ -99,13 +99,13 @@ def gauge(problem: str, tables: Complexity) -> Gauge:
 
 
 def subject(problem: str, tables: Complexity) -> tuple[str, tuple[str, ...]]:
-    """The prose that gauge reads of a problem, and the fields (keys of `fields`) that it is about."""
+    """Return the prose that gauge reads of a problem, and the fields (keys of `fields`) that it is about."""
     prose = _without_code(_window(problem)[0])[0]
     return prose, _find(tables.fields, _line(_WORD.findall(prose.casefold())))[0]
 
 
 def _signals(reading: _ProblemReading, tables: Complexity) -> list[_Signal | None]:
-    """Every signal in the order `why` names them; None for what is not there."""
+    """Return every signal in the order `why` names them; None for one that is absent."""
     points = tables.points
     length = max((value for least, value in points.length.items() if reading.different >= least), default=0.0)
     fields, wide = reading.fields[: len(points.fields) - 1], reading.wide[: len(points.wide) - 1]
@@ -131,7 +131,7 @@ def _signal(there: object, points: float, text: str, short: str = "") -> _Signal
 
 
 def _fitting(preset: str, signals: list[_Signal]) -> tuple[str, ...]:
-    """The signals' texts, the last ones shortened as far as the length of `why` demands."""
+    """Return the signals' texts, from the last one on shortened until `why` fits its limit."""
     texts = [signal.text for signal in signals]
     for position in reversed(range(len(texts))):
         if len(f"{preset}: {', '.join(texts)}") <= WHY_LIMIT:
@@ -168,7 +168,7 @@ def _read(problem: str, tables: Complexity) -> _ProblemReading:
 
 
 def _window(problem: str) -> tuple[str, bool]:
-    """What is read of a problem, and whether that is less than all of it."""
+    """Return the part of a problem that is read, and whether that is less than all of it."""
     if len(problem) <= READ_START + READ_END:
         return problem, False
     # A fence that opens or closes in what is left out must not turn the prose after it into code.
@@ -177,7 +177,7 @@ def _window(problem: str) -> tuple[str, bool]:
 
 
 def _without_code(text: str) -> tuple[str, bool]:
-    """The prose of a text, and whether there was code: fenced, or lines that look like it."""
+    """Return the prose of a text, and whether there was code: fenced, or lines that look like code."""
     pieces = text.split("```")
     lines = "\n".join(pieces[::2]).splitlines()
     code: set[int] = set()
@@ -198,12 +198,12 @@ def _is_code(line: str) -> bool:
 
 
 def _line(words: list[str]) -> str:
-    """The words as `_find` searches them: with two blanks between, so that neighbouring matches share none."""
+    """Join words for `_find`: with two blanks between, so that neighbouring matches share none."""
     return f" {'  '.join(words)} "
 
 
 def _find(table: Mapping[str, str], line: str) -> tuple[tuple[str, ...], frozenset[str]]:
-    """The labels of one table that a line of words matches, and the words of the patterns that did."""
+    """Return the labels of a table that match a line of words, and the words of the matching patterns."""
     labels: dict[str, None] = {}
     words: set[str] = set()
     for label, needle in _needles(tuple(table.items())):
@@ -215,11 +215,11 @@ def _find(table: Mapping[str, str], line: str) -> tuple[tuple[str, ...], frozens
 
 @lru_cache(64)
 def _needles(table: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
-    """The labels of a table with their patterns as strings to look for."""
+    """Return the labels of a table with their patterns as strings to search for."""
     return [(label, _needle(pattern)) for label, row in table for pattern in row.split(",")]
 
 
 def _needle(pattern: str) -> str:
-    """` word  word ` for whole words, ` word` for a pattern that ends in `*`."""
+    """Return ` word word ` for whole words, ` word` for a pattern that ends in `*`."""
     spaced = " " + "  ".join(pattern.split())
     return spaced[:-1] if spaced.endswith("*") else spaced + " "

@@ -1,7 +1,7 @@
-"""Domains: fields of work with a team, skills and documents of their own. Pure.
+"""Defines domains, which are fields of work with their own team, skills and documents, and builds their teams. Pure.
 
-A domain is a content file, so that a new one needs no code. One without a team gets the roles and skills that carry
-its tag.
+A domain is a content file, so that a new one needs no code. A domain without a team gets the roles and skills that
+carry its tag.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from pydantic import Field
 from cdo.content.skill_ranking import Card
 from cdo.formats.fields import Block, Line, RoleName, Strings, role_problem
 
-CHARGE = 1000  # characters of a skill's description that become a charge
+CHARGE = 1000  # most characters of a skill's description that become a charge
 
 
 class Domain(Block):
     """`domains/*.md`: a field of work. The body is added to each voice's brief.
 
-    `team` are the first turn's roles in order (none: they are roles and skills that carry the tag); `skills` and
-    `tags` are words that weigh in the choice of skills; `documents` name what is written at the end. `integration`
-    tells the writers of these where their text may go: each entry is a folder of the project and what it holds, and
-    is left out where there is no such folder.
+    `team` are the first turn's roles in order (if empty: the roles and skills that carry the tag). `skills` and
+    `tags` are words that have weight in the choice of skills. `documents` names what is written at the end.
+    `integration` tells the writers of these documents where their text may go: each entry is a folder of the project
+    and its content. An entry is left out if there is no such folder.
     """
 
     purpose: str
@@ -40,7 +40,7 @@ class Domain(Block):
 
 
 class TeamSeat(NamedTuple):
-    """A place on a team: its role, what it is charged with ("" where the role's method says it), its skills."""
+    """A place on a team: its role, its charge ("" if the method of the role is enough), and its skills."""
 
     role: str
     charge: str = ""
@@ -56,15 +56,16 @@ def team_from_skills(
     weighted: Sequence[str] = (),
     tagged: Sequence[str] = (),
 ) -> list[TeamSeat]:
-    """A team of `count` for a field known by its `tag` alone: a role for each skill that matches, then spare ones.
+    """Return a team of `count` for a field known by its `tag` alone: a role for each match, then spare roles.
 
-    `tagged` are roles that carry the tag. They sit first, in up to half of the seats (rounded up), and where seats
-    are left after the skills.
-    Skills filed under the tag come first, then those with its words in their name, then in their description. Among
-    equal ones those come first that are also filed under one of the `weighted` words (a domain's `skills` and
-    `tags`); what is then still equal stays in the order of `cards`. A role is called like its skill. Where that is
-    no name for a role, or already taken, a spare role takes the skill on. `known_roles` follow when `spare` is used
-    up; the team is smaller than `count` only when these are, too.
+    `tagged` are roles that carry the tag. They are seated first, in up to half of the seats (rounded up), and in
+    seats that are left after the skills. Skills filed under the tag come first, then those with its words in their
+    name, then those with its words in their description. Among equal skills, those come first that are also filed
+    under one of the `weighted` words (a domain's `skills` and `tags`); skills that are still equal stay in the order
+    of `cards`.
+
+    A role is named after its skill. If that is no valid role name, or already taken, a spare role takes the skill on.
+    `known_roles` follow when `spare` is used up. The team is smaller than `count` only when these are used up, too.
     """
     words = {_words(word) for word in weighted}
     found = [(rank, card) for card in cards if (rank := _rank(tag, card))]
@@ -84,7 +85,7 @@ def team_from_skills(
 
 
 def _rank(tag: str, card: Card) -> int:
-    """How near a skill is to the tag: 1 filed under it, 2 by its name, 3 by its description, 0 not at all."""
+    """Return how near a skill is to the tag: 1 filed under it, 2 by its name, 3 by its description, 0 not at all."""
     wanted = _words(tag)
     if not wanted:
         return 0
@@ -98,6 +99,6 @@ def _words(text: str) -> frozenset[str]:
 
 
 def _role_name(skill: str) -> str:
-    """The skill's name as that of a role; "" where it cannot be one."""
+    """Return the name of a skill as the name of a role; "" if it cannot be one."""
     name = re.sub(r"[^a-z0-9]+", "-", skill.lower()).strip("-")[:32].rstrip("-")
     return "" if role_problem(name) else name

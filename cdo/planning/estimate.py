@@ -1,4 +1,4 @@
-"""What a run of a plan may take, in calls, tokens, dollars and seconds, and how it is told before the run. Pure."""
+"""Estimates the calls, tokens, dollars and seconds of a run before it starts. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from cdo.providers.models import ModelSpec
 BRIEF_TOKENS = 700
 REPLY_TOKENS = 500
 SKILL_TOKENS = 700  # of one skill in a brief
-# Seconds that one step takes, from short answers to long ones: a provider's, and the embedded model's on a laptop.
+# Seconds for one step, with short and with long answers: of a provider, and of the embedded model on a laptop.
 PACE, LOCAL_PACE = (3.0, 40.0), (4.0, 30.0)
 
 
 @dataclass(frozen=True)
 class Range:
-    """Fewest and most calls, tokens, dollars (None where a price is unknown) and seconds of a run without retries."""
+    """Fewest and most calls, tokens, dollars (None if a price is unknown) and seconds of a run without retries."""
 
     calls: tuple[int, int]
     tokens: tuple[int, int]
@@ -29,10 +29,10 @@ class Range:
 
 
 def estimate(plan: Plan, specs: Sequence[ModelSpec], input_tokens: int) -> Range:
-    """What a run of `plan` may take, where `input_tokens` is the size of question and context.
+    """Estimate a run of `plan`; `input_tokens` is the size of question and context.
 
     Fewest: the voices agree and the other side is argued, in short replies. Most: every turn at full width, in long
-    ones.
+    replies.
     """
     by_name = {spec.name: spec for spec in specs}
     models = [by_name[name] for name in plan.models]
@@ -50,20 +50,20 @@ def estimate(plan: Plan, specs: Sequence[ModelSpec], input_tokens: int) -> Range
 
 
 def _widths(plan: Plan) -> tuple[list[int], list[int]]:
-    """How many voices sit in each turn of the shortest and of the longest run."""
+    """Return how many voices sit in each turn of the shortest and of the longest run."""
     cap, high = plan.turns[1], plan.width[1]
     if plan.mode or plan.least > 1:
         return [plan.start] * plan.least, [plan.start, *[high if plan.least > 1 else plan.start] * (cap - 1)]
     if cap == 1:
         return [plan.start], [plan.start]
-    # Voices that agree are answered by two others. Later turns may seat these and a referee, at most one beyond.
+    # If voices agree, two others answer them. Later turns may seat these and a referee, at most one above `high`.
     seated = high + 1 if plan.adaptive else min(plan.start + 3, high + 1)
     later = high + 1 if plan.adaptive else min(plan.start + 1, high + 1)
     return [plan.start, 2 if plan.start > 1 else 1], [plan.start, seated, *[later] * (cap - 2)]
 
 
 def _seconds(plan: Plan, exchanges: Sequence[_Exchange], widths: Sequence[int]) -> tuple[float, float]:
-    """Fewest and most seconds: voices of a turn answer side by side, but an embedded model one at a time."""
+    """Return fewest and most seconds. Voices of a turn answer in parallel, but an embedded model one at a time."""
     if any(model.route == "local" for model, *_ in exchanges):
         steps, pace = len(exchanges), LOCAL_PACE
     else:
@@ -77,15 +77,16 @@ _Exchange = tuple[ModelSpec, int, int]  # model, tokens of the prompt, tokens of
 def _exchanges(
     plan: Plan, widths: Sequence[int], models: Sequence[ModelSpec], given: int, reply: int, skills: int
 ) -> list[_Exchange]:
-    """The calls of a run with these widths of its turns: voices take the models in turn, the rest the first one.
+    """Return the calls of a run whose turns have these widths.
 
+    Voices take the models in turn. Other calls use the first model, but the review of a draft uses the second.
     `skills` are the tokens that skills add to a voice's brief.
     """
     found: list[_Exchange] = []
     brief = given + BRIEF_TOKENS
     for turn, width in enumerate(widths):
         if turn == 1:
-            brief += reply  # from now on the last synthesis is part of it
+            brief += reply  # from here on, the last synthesis is part of the brief
         found += [(models[index % len(models)], brief + skills, reply) for index in range(width)]
         found.append((models[0], brief + width * reply, reply))
     # The author reads the first and the last answer of each voice, and every synthesis.
@@ -113,7 +114,7 @@ def _cost(exchanges: Sequence[_Exchange]) -> float | None:
 
 
 def summary(plan: Plan, problem: str, span: Range, first: Sequence[str]) -> Mapping[str, Any]:
-    """The plan as `--dry-run --json` prints it; `first` are the names of the first turn's voices."""
+    """Return the plan as `--dry-run --json` prints it; `first` are the names of the first turn's voices."""
     return {
         "preset": plan.preset,
         "why": plan.why,

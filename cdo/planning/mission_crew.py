@@ -1,4 +1,4 @@
-"""How a cabal is manned and bounded: the part of the frozen plan that only it has."""
+"""Defines the team and the limits of a cabal: the part of the frozen plan that only a cabal has."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Round = Annotated[int, Field(ge=1, le=100)]
 
 
 class MissionLimits(Schema):
-    """What bounds a mission: how many operatives, rounds and deliberations there are at most.
+    """The limits of a mission: the most operatives, rounds and deliberations.
 
-    After `idle` rounds without progress the chair is nudged, after one more told to plan anew, after another the
-    mission halts; `questions` may be asked in one step; `presets` are those a Decision may be deliberated by; a step
-    shows at most `tokens` (estimated) beside its rules.
+    After `idle` rounds without progress the chair is nudged, after one more it is told to plan anew, and after
+    another one the mission halts. At most `questions` may be asked in one step. `presets` are the presets by which a
+    Decision may be deliberated. A step shows at most `tokens` (estimated) beside its rules.
     """
 
     operatives: Annotated[int, Field(ge=1, le=16)]
@@ -30,7 +30,7 @@ class MissionLimits(Schema):
 
 
 class Kernel(MissionLimits):
-    """`engine/cabal-kernel.md`: the rules of every step, and the bounds of a mission that is not told otherwise."""
+    """`engine/cabal-kernel.md`: the rules of every step, and the default limits of a mission."""
 
     purpose: str
     load_when: str
@@ -38,9 +38,9 @@ class Kernel(MissionLimits):
 
 
 class Crew(MissionLimits):
-    """Who works on a mission, and how long: `seats` are the models by agent.
+    """The team of a mission and its limits: `seats` are the models by agent.
 
-    With `material` the person gave some beside the request, which everybody is shown.
+    `material`: the person gave material beside the request, which all agents are shown.
     """
 
     seats: dict[str, str]

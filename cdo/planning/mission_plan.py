@@ -1,4 +1,4 @@
-"""How a mission begins: its team, who sits on which model, and what it may cost. Pure."""
+"""Plans a mission: its team, the model of each agent, and an estimate of its cost. Pure."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from cdo.providers.models import ModelSpec
 
 KERNEL = "engine/cabal-kernel"
 OPERATIVES = "operatives"
-RULES, REPLY = 1500, 900  # tokens of a step's rules and of its reply, for the range that is told before
-FULL = 3000  # and of what a step shows once the mission is under way
+RULES, REPLY = 1500, 900  # tokens of a step's rules and of its reply, for the estimate
+FULL = 3000  # and of the further content of a step once the mission is under way
 
 
 def kernel(library: Library) -> Kernel:
-    """What a mission is bounded by unless it is told otherwise."""
+    """Return the default limits of a mission."""
     return library.read(KERNEL, Kernel)[0]
 
 
 def given(seats: Sequence[str]) -> dict[str, str]:
-    """The seats that were given as ROLE=MODEL; raises `UsageError`."""
+    """Parse the seats that were given as ROLE=MODEL; raise `UsageError`."""
     found: dict[str, str] = {}
     for text in seats:
         role, equals, model = text.partition("=")
@@ -40,10 +40,10 @@ def given(seats: Sequence[str]) -> dict[str, str]:
 def seats(
     count: int, models: Sequence[str], chosen: Mapping[str, str], vendors: Mapping[str, str], other: str = ""
 ) -> dict[str, str]:
-    """The model of each agent: those `chosen` by role or id, then `models` in turn.
+    """Return the model of each agent: those `chosen` by role or id, then `models` in turn.
 
-    The watchdog gets a model of another vendor than the operatives', among `models` or `other`, where there is one.
-    Raises `UsageError` for a role that nobody has.
+    The watchdog gets a model of another vendor than the operatives' from `models` or `other`, if there is one. Raises
+    `UsageError` for a role that is not in the team.
     """
     team = operatives(count)
     agents = (CHAIR, *team, WATCHDOG, ENVOY)
@@ -67,7 +67,7 @@ def seats(
 
 
 def remark(seated: Mapping[str, str], vendors: Mapping[str, str]) -> str:
-    """What a person should know of who inspects; "" where the watchdog is of a family of its own."""
+    """Return a warning if the watchdog may share a vendor with an operative, else ""."""
     watchdog = vendors.get(seated[WATCHDOG], "")
     same = {vendors.get(model, "") for agent, model in seated.items() if agent.startswith("operative")}
     if watchdog and watchdog not in same:
@@ -76,7 +76,7 @@ def remark(seated: Mapping[str, str], vendors: Mapping[str, str]) -> str:
 
 
 def plan(request: str, crew: Crew, specs: Sequence[ModelSpec], library: Library, remarks: Sequence[str] = ()) -> Plan:
-    """The plan of a mission: what plans say of voices and turns does not hold for it."""
+    """Return the plan of a mission; for a mission, its fields on voices and turns have no meaning."""
     convergence = library.read("engine/convergence", Convergence)[0]
     return Plan(
         preset=MODE,
@@ -99,7 +99,7 @@ def plan(request: str, crew: Crew, specs: Sequence[ModelSpec], library: Library,
 
 
 def estimate(crew: Crew, specs: Sequence[ModelSpec], given: int) -> Range:
-    """What a mission may take without retries: at best one round of one product and a last plan, at worst every cap.
+    """Estimate a mission without retries: at best one round of one product and a last plan, at worst every cap.
 
     `given` counts the tokens of request and context.
     """

@@ -1,7 +1,7 @@
-"""Chooses models of different makers for one run, where nobody named any: one model for each maker at hand.
+"""Chooses models of different makers for a run for which no model was named: one for each available maker.
 
-Voices on one model agree with themselves, so presets that ask for it (`mixed`) seat several makers. Sends nothing but
-the question whether Ollama runs.
+Voices on one model tend to agree, so presets that ask for it (`mixed`) use several makers. The only request that is
+sent asks whether Ollama runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cdo.providers.vendors import Vendors
 if TYPE_CHECKING:
     from cdo.content.library import Library
 
-LEAST = 30.0  # billions of parameters from which on a model of Ollama sits beside the default models of providers
+LEAST = 30.0  # fewest billions of parameters of an Ollama model that is combined with models of providers
 _SIZE = re.compile(r":(?:(\d+)x)?(\d+(?:\.\d+)?)b(?![a-z])")
 
 
@@ -29,7 +29,7 @@ _SIZE = re.compile(r":(?:(\d+)x)?(\d+(?:\.\d+)?)b(?![a-z])")
 class Mix:
     """The models of a run, the default one first.
 
-    `makers` has the maker of each where cdo chose them; `unpriced` are those that a budget excludes.
+    `makers` has the maker of each model if cdo chose them. `unpriced` are the models that a budget excludes.
     """
 
     names: tuple[str, ...]
@@ -42,11 +42,11 @@ class Mix:
         return len(self.makers) > 1
 
     def listed(self) -> str:
-        """The models with their makers, as one text."""
+        """Return the models with their makers, as one text."""
         return ", ".join(f"{name} ({maker})" for name, maker in zip(self.names, self.makers, strict=True))
 
     def notes(self) -> tuple[str, ...]:
-        """What a person should know before the first call: which models are used, why, and how to change it."""
+        """Return what a person should know before the first call: which models are used, why, how to change it."""
         left = f"With --budget {', '.join(self.unpriced)} cannot be used: the price is not known."
         if not self.several:
             return (left,) if self.unpriced else ()
@@ -67,12 +67,12 @@ def mix(
     capped: bool = False,
     trusted: Trusted = refuse,
 ) -> Mix:
-    """The models of a run for which none was named: the default one, and one of each other maker at hand.
+    """Return the models of a run for which none was named: the default one, and one of each other available maker.
 
-    Providers with a key come first, then a large model of a running Ollama; command-line agents only where these are
-    of fewer than two makers. The embedded model never sits beside others, nor does one whose maker is not known, such
-    as a gateway that picks the model itself. `capped` excludes models of unknown price, unless no other is left.
-    Raises `CdoError` as `models.choose` does.
+    Providers with a key come first, then a large model of a running Ollama. Command-line agents are used only if
+    these models have fewer than two makers. The embedded model is never combined with others. Neither is a model of
+    unknown maker, such as a gateway that picks the model itself. `capped` excludes models of unknown price, unless no
+    other is left. Raises `CdoError` as `models.choose` does.
     """
     first = models.resolve(models.choose(library, env, ollama, trusted)[0], library, prices, env, trusted)
     known = _makers(library)
@@ -94,24 +94,24 @@ def mix(
 def _offered(
     library: Library, env: Mapping[str, str], ollama: Any, prices: Mapping[str, Price], trusted: Trusted
 ) -> list[ModelSpec]:
-    """The models that this machine offers and that can be reached: those of providers first, agents last."""
+    """Return the models of this machine that can be reached: those of providers first, agents last."""
     found = []
     for name, _ in models.available(library, env, ollama, trusted):
         try:
             found.append(models.resolve(name, library, prices, env, trusted))
-        except CdoError:  # it is of no use here; a run that asks for it by name says why
+        except CdoError:  # skip it here; a run that names it reports the error
             continue
     return sorted(found, key=lambda spec: spec.route == "command")
 
 
 def _makers(library: Library) -> frozenset[str]:
-    """Every maker that `dispatch/vendors.yaml` knows."""
+    """Return every maker in `dispatch/vendors.yaml`."""
     table = library.read("dispatch/vendors", Vendors)[0]
     return frozenset((*table.families.values(), *table.names.values()))
 
 
 def _fits(spec: ModelSpec, known: frozenset[str]) -> bool:
-    """Whether a model may sit beside those of other makers."""
+    """True if a model may be combined with models of other makers."""
     if spec.route in ("local", "scripted"):
         return False
     if spec.route == "command":
@@ -120,6 +120,6 @@ def _fits(spec: ModelSpec, known: frozenset[str]) -> bool:
 
 
 def _size(name: str) -> float:
-    """Billions of parameters by a model's name, as in `llama3.3:70b`; 0 where the name does not tell."""
+    """Return the billions of parameters in a model's name, as in `llama3.3:70b`; 0 if the name has none."""
     found = _SIZE.search(name.lower())
     return int(found[1] or 1) * float(found[2]) if found else 0.0

@@ -1,7 +1,7 @@
-"""What a run is going to be: the frozen plan of `session.yaml`, made of words, settings and content. Pure.
+"""Defines the frozen plan of a run, which `session.yaml` holds: made of words, settings and content. Pure.
 
-Only the first turn is concrete. Later turns are shown as what they may vary between: nothing beyond the next
-turn is ever planned (seed 004, section 8).
+Only the first turn is concrete. Later turns are shown as ranges: nothing beyond the next turn is ever planned (seed
+004, section 8).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from cdo.formats.fields import RoleName
 from cdo.planning.mission_crew import Crew
 from cdo.planning.turn_plan import Combo
 
-AUDIT = "audit"  # the mode of an audit's plan, which no document brings
+AUDIT = "audit"  # the mode of an audit's plan; no content document defines it
 
 
 class Change(Schema):
-    """What a person who forked a run wants otherwise, beginning with `turn`; what is empty stays as it was.
+    """What a person who forked a run changes, beginning with `turn`. Empty fields stay as they were.
 
-    That turn is held whatever the turn before came to. `focus`, `note` (to every voice), `roles` as (name, charge)
-    and the voices or roles `without` which it sits are for that turn alone; `models`, `vendors` and `turns` hold from
-    then on. Nothing that was asked before it depends on it.
+    That turn is held whatever the result of the turn before. `focus`, `note` (to every voice), `roles` as (name,
+    charge) and `without` (voices or roles that do not sit) apply to that turn alone. `models`, `vendors` and `turns`
+    apply from then on. No call before that turn depends on a change.
     """
 
     turn: Count
@@ -46,8 +46,8 @@ class Change(Schema):
 class CheckCommand(Schema):
     """The person's own command that reproduces a fault (`--check`).
 
-    It runs in `folder` (below `root`, "" for itself) of a copy of the work tree at `root`, as seen from the session's
-    folder.
+    It runs in a copy of the work tree. `root` is that work tree as seen from the session's folder. `folder` is the
+    working directory below the root, "" for the root.
     """
 
     command: Annotated[str, Field(min_length=1, max_length=4000)]
@@ -58,19 +58,27 @@ class CheckCommand(Schema):
 class Plan(BaseModel):
     """The frozen plan of a run; `session.yaml` holds it with the source of each setting.
 
-    `width` is the band of voices a turn, `start` the first turn's; `turns` is [after which a further turn must be
-    earned, the cap] and `least` the fewest that its mode can do with; `roles` are those of the first turn, then those
-    that fill later ones, with `charges` and `wishes` for skills of their own; `matches` are the tags for which a role
-    of the first turn was chosen. `vendors` names who is behind each model; with `mixed` the models were chosen to be
-    of different makers, and the first one answers for another that fails; `skills` is the catalogue as it was when
-    the run began, of which each voice gets `per_agent`; `skill_words` is what is asked of it for everybody and
-    `topic` what all are about; `combos` are offered to the human; `domain_file` is the content document of the
-    domain, `documents` what it wants beside FINAL.md; with `tools` [requests, rounds] the voices may look into the
-    repository, which is at `root` as seen from the session's folder. `integration` is where a domain's results are
-    meant to go; `remarks` what a person should know; `changes` are those of a fork, at most one a turn; `crew` mans
-    the mission of a cabal. With `review` the findings are ranked and a fresh voice reviews the draft of FINAL.md;
-    `words` is how long [a voice's reply, FINAL.md] may be; `today` is the day on which the run began, as models are
-    told it; `check` reproduces the fault that a root-cause analysis is about.
+    Size: `width` is [fewest, most] voices a turn, and `start` is the number of voices in the first turn. `turns` is
+    [n, cap]: after turn n, each further turn must be earned. `least` is the fewest turns that the mode needs.
+
+    Roles: `roles` are those of the first turn, then those that fill later ones, with `charges` and `wishes` for
+    skills of their own. `matches` are the tags for which a role of the first turn was chosen. `combos` are offered to
+    the human.
+
+    Models: `vendors` names the vendor of each model. With `mixed`, the models were chosen to be of different makers,
+    and the first one answers for another one that fails.
+
+    Skills: `skills` is the catalogue as it was when the run began, of which each voice gets `per_agent` ([fewest,
+    most]). `skill_words` are wishes for all voices, and `topic` is the subject of the run.
+
+    Content: `domain_file` is the content document of the domain, `documents` are those it requires beside FINAL.md,
+    and `integration` is where its results are meant to go. With `tools` [requests, rounds] the voices may look into
+    the repository, which is at `root` as seen from the session's folder. With `review`, findings are ranked and a
+    fresh voice reviews the draft of FINAL.md. `words` limits the length of [a voice's reply, FINAL.md].
+
+    `remarks` are what a person should know. `changes` are those of a fork, at most one a turn. `crew` is the team of
+    a cabal's mission. `today` is the day on which the run began, as models are told it. `check` reproduces the fault
+    of a root-cause analysis.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -126,12 +134,12 @@ class Plan(BaseModel):
         return self
 
     def change(self, turn: int) -> Change | None:
-        """What changes with a turn."""
+        """Return the change that begins with a turn, or None."""
         return next((change for change in self.changes if change.turn == turn), None)
 
     @property
     def asked(self) -> tuple[str, ...]:
-        """The models that are asked once every change holds."""
+        """The models that are asked once every change applies."""
         return next((change.models for change in reversed(self.changes) if change.models), self.models)
 
     @property
@@ -140,22 +148,25 @@ class Plan(BaseModel):
         return tuple(dict.fromkeys([*self.models, *(name for change in self.changes for name in change.models)]))
 
     def instead(self, names: Sequence[str]) -> dict[str, str]:
-        """Who answers for each model when `names` stand in for `asked`, one for one; also for one asked before."""
+        """Return which model answers for each model when `names` replace `asked`, one for one.
+
+        Models that were asked before a change are mapped too.
+        """
         found = dict(zip(self.asked, names, strict=True))
         before = (name for name in self.named if name not in found)
         return {**found, **dict(zip(before, cycle(names), strict=False))}
 
     def with_models(self, names: Sequence[str], vendors: Mapping[str, str]) -> Plan:
-        """The plan with other models from the beginning on: to show what is asked now, not to replay by."""
+        """Return the plan with other models from the start: for showing the current models, not for a replay."""
         changes = tuple(change.model_copy(update={"models": (), "vendors": {}}) for change in self.changes)
         return self.model_copy(update={"models": tuple(names), "vendors": dict(vendors), "changes": changes})
 
 
 def seats(wanted: Sequence[str], spare: Sequence[str], count: int) -> list[tuple[str, str, int]]:
-    """Fill `count` seats: (file name of the role, role, which seat of that role it is, from 1).
+    """Fill `count` seats: (file name of the role, role, number among the seats of that role, from 1).
 
-    Wanted roles come first, then spare ones that are not there yet; when all methods are in use they are
-    seated a second time ("critic-2"), as independent voices.
+    Wanted roles come first, then unused spare ones. When all roles are seated, they are seated a second time
+    ("critic-2"), as independent voices. Raises `UsageError` if there are no roles.
     """
     order = list(dict.fromkeys([*wanted, *spare]))
     if not order:

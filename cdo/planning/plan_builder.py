@@ -23,11 +23,13 @@ TOPIC = 600  # characters of the problem by which skills are ranked
 
 @dataclass(frozen=True)
 class PlanEnvironment:
-    """What the shell found around a run: the skills there are (`asked` for on the command line or not), and those of
-    the project that are not trusted; who is behind each model, and whether these were `mixed` by cdo; and the
-    repository, which is at `root` as seen from a session's folder. `looks` [requests, rounds] is how often voices may
-    look into it unless their preset says otherwise; None where no model can. `today` is the date, as "2026-11-22";
-    `has_folder` tells whether the project has a folder; `remarks` are what a person should read before the run.
+    """What the shell found around a run.
+
+    `skills` are the available skills; `asked`: the command line asks for skills. `untrusted` are the project's skills
+    that are not trusted. `vendors` names the vendor of each model; `mixed`: cdo chose models of different makers. The
+    repository is at `root` as seen from a session's folder. `looks` [requests, rounds] is how often voices may look
+    into it unless their preset says otherwise; None if no model can. `today` is the date, as "2026-11-22".
+    `has_folder` tells whether the project has a folder. `remarks` are what a person should read before the run.
     `check` is the person's command.
     """
 
@@ -112,19 +114,19 @@ def make(
 
 
 def preset_of(invocation: Invocation, problem: str, library: Library) -> tuple[str, str, Preset]:
-    """The preset of a run, why it is that one, and what its file says; raise `ContentError`."""
+    """Return the preset of a run, why it was chosen, and its file's data; raise `ContentError`."""
     name, why = _preset(invocation, problem, library)
     return name, why, library.read(f"presets/{name}", Preset)[0]
 
 
 def _looks(preset: Preset, around: PlanEnvironment) -> tuple[int, int] | None:
-    """How often voices may look into the repository, as [requests, rounds]; None where they may not."""
+    """Return how often voices may look into the repository, as [requests, rounds]; None if they may not."""
     looks = (preset.looks or around.looks) if around.looks and all(around.looks) else None
     return looks if looks and all(looks) else None
 
 
 def _preset(invocation: Invocation, problem: str, library: Library) -> tuple[str, str]:
-    """The preset of a run and why: the one asked for, else what gauge says, raised to what the other words need."""
+    """Return the preset and why: the one asked for, else gauge's, raised to what the other words need."""
     if invocation.preset:
         return invocation.preset, f"you asked for {invocation.preset}"
     measured = gauge(problem, library.read(TABLES, Complexity)[0])
@@ -138,7 +140,7 @@ def _preset(invocation: Invocation, problem: str, library: Library) -> tuple[str
 def _way(
     invocation: Invocation, name: str, preset: Preset, settings: Settings, library: Library
 ) -> tuple[str | None, Band, int]:
-    """How the run goes on: its mode, [after which turn a further one must be earned, the cap], the fewest turns."""
+    """Return the mode, [n, cap] (after turn n, each further turn must be earned), and the fewest turns."""
     if invocation.mode and preset.mode:
         raise UsageError(f"`{invocation.mode}` and `{name}` each have a way of their own to go on.", "Give one.")
     mode = invocation.mode or preset.mode
@@ -148,7 +150,7 @@ def _way(
 
 
 def _least(mode: str | None, cap: int, library: Library) -> int:
-    """The fewest turns that a mode can do with; raise `UsageError` where `cap` does not allow them."""
+    """Return the fewest turns that a mode needs; raise `UsageError` if `cap` does not allow them."""
     if mode is None:
         return 1
     meta = library.load(f"modes/{mode}").meta
@@ -166,9 +168,9 @@ def _least(mode: str | None, cap: int, library: Library) -> int:
 def _offered(
     invocation: Invocation, problem: str, preset: Preset, library: Library, around: PlanEnvironment
 ) -> tuple[tuple[SkillCard, ...], Band]:
-    """The skills that a run may choose from, and [fewest, most] that each voice is given of them.
+    """Return the skills that a run may choose from, and [fewest, most] that each voice is given of them.
 
-    With a human in the loop there are always some to choose from: voices are given those that the human names.
+    With a human in the loop the list is filled in any case: voices are given the skills that the human names.
     """
     tag = invocation.domain if invocation.domain not in library.names("domains") else None
     given = preset.skills == "yes" or around.asked or bool(references(problem)) or tag is not None
@@ -179,7 +181,7 @@ def _offered(
 
 
 def _catalogue(problem: str, tag: str | None, around: PlanEnvironment) -> tuple[SkillCard, ...]:
-    """The skills that a run may choose from: those named, those with the tag, then those nearest to the problem."""
+    """Return the skills that a run may choose from: named ones, then by tag and nearness to the problem."""
     named = [card for word in references(problem) if (card := resolve(word, around.skills))]
     near = [*named, *rank(around.skills, problem, (tag,) if tag else ())]
     order = list(dict.fromkeys([*near, *around.skills]))
@@ -187,7 +189,10 @@ def _catalogue(problem: str, tag: str | None, around: PlanEnvironment) -> tuple[
 
 
 def _size(preset: Preset, settings: Settings, wanted: int, least: int) -> tuple[Band, int]:
-    """The band of voices a turn, and how many sit in the first: `wanted` (0: as the preset says) or `least`."""
+    """Return the range of voices a turn, and the number of voices in the first turn.
+
+    `wanted` is that number (0: the preset's), and `least` its minimum; the range limits it.
+    """
     width = settings.width or preset.width
     start = max(wanted or preset.start, least)
     return width, min(max(start, width[0]), width[1])
@@ -205,7 +210,7 @@ class _Switches(TypedDict):
 
 
 def _switches(modifiers: Sequence[str], preset: Preset, library: Library) -> _Switches:
-    """What is turned on; what a team's briefs include is read here, so that a broken one is told before the run."""
+    """Return the switches. Load what a team's briefs include, so that a broken file is reported before the run."""
     hitl, team = "hitl" in modifiers, "team" in modifiers or preset.team_mode == "team"
     if team:
         library.load("dispatch/team-mode")
@@ -220,7 +225,7 @@ def _switches(modifiers: Sequence[str], preset: Preset, library: Library) -> _Sw
 
 
 def _remarks(plan: Plan, named: Sequence[str], settings: Settings) -> Iterator[str]:
-    """What a person should know of a plan that does not do all that was asked; `named` skills are in the problem."""
+    """Yield remarks on what the plan does not do although it was asked; the problem names the skills `named`."""
     if unknown := [name for name in named if not resolve(name, plan.skills)]:
         yield f"There is no skill called {', '.join(unknown)} here, or it is not trusted: it is left out."
     if unseated := plan.models[plan.start :]:
@@ -230,7 +235,7 @@ def _remarks(plan: Plan, named: Sequence[str], settings: Settings) -> Iterator[s
 
 
 def _idle(plan: Plan) -> Iterator[str]:
-    """Which of the words that were given cannot act in this plan, and why."""
+    """Yield which of the given words have no effect in this plan, and why."""
     if "adaptive" in plan.modifiers:
         if plan.mode:
             yield f"`adaptive` does nothing here: `{plan.mode}` decides how many voices each turn has."

@@ -1,8 +1,8 @@
 """Chooses the roles of the first turn: those of the preset, with some replaced by roles that fit the question. Pure.
 
-A role fits when the question holds one of its tags, or is about a field (see `complexity`) that is one of its tags.
+A role fits if the question contains one of its tags, or is about a field (see `complexity`) that is one of its tags.
 The same question, roles and preset always give the same choice; a question that fits no role gives the preset's
-roles. With `exec TAG` the domain chooses: its own team, or roles and skills that carry the tag.
+roles. With `exec TAG` the domain decides: its own team, or roles and skills that carry the tag.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from cdo.planning.domains import Domain, team_from_skills
 SPECIAL_ROLES = ("refuter", "referee", "steelman", "checker")
 GENERIC = "generic"  # the domain of a tag that has no file of its own
 SHOWN = 20  # tags that an error lists
-LONG = 150  # words of a question from which on one tag may be there by chance, so that a role needs two
+LONG = 150  # words; a question this long may hold one tag by chance, so that a role needs two
 
 
 @dataclass(frozen=True)
 class RoleCard:
-    """What a choice knows of a role: its method as `description`, its tags, and its `part` (see `schemas.Role`)."""
+    """The data of a role that a choice needs: its method as `description`, its tags and `part` (`schemas.Role`)."""
 
     name: str
     description: str
@@ -38,7 +38,7 @@ class RoleCard:
 
 @dataclass(frozen=True)
 class Choice:
-    """The roles of a first turn, and for each one that fits the question the tags that it matches."""
+    """The roles of a first turn, and for each one that fits the question the tags that match."""
 
     roles: tuple[str, ...]
     matches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class _Tag:
 
 
 def known_roles(name: str, preset: Preset, library: Library) -> tuple[RoleCard, ...]:
-    """The roles that voices can have; raise `ContentError` where the preset called `name` lists another."""
+    """Return the roles that voices can have; raise `ContentError` if the preset called `name` lists another."""
     names = [
         role for role in library.names("templates/roles") if role not in SPECIAL_ROLES and not role_problem(role)
     ]
@@ -71,8 +71,8 @@ def choose(
 ) -> Choice:
     """Choose the roles of `seats` seats: those of `default` in its order, and up to half of them (rounded up) by fit.
 
-    A role that fits and is not among the first of `default` takes the place of the last one there that does not fit.
-    It never takes the place of the only role that argues from evidence, or of the only one that attacks.
+    A role that fits and is not among the first of `default` replaces the last one of these that does not fit. It
+    never replaces the only role that argues from evidence, or the only one that attacks.
     """
     matches = matched(question, cards, tables)
     fitting = [card for card in cards if card.name in matches]
@@ -93,7 +93,7 @@ def choose(
 
 
 def _leaving(kept: Sequence[str], new: Sequence[str], best: Sequence[str], parts: Mapping[str, str]) -> str:
-    """The last of `kept` that can make room for the last of `new`; "" where none can."""
+    """Return the last of `kept` that the last of `new` may replace; "" if there is none."""
     for role in reversed(kept):
         others = [name for name in (*kept, *new) if name != role]
         only = parts.get(role) and all(parts.get(name) != parts[role] for name in others)
@@ -103,7 +103,7 @@ def _leaving(kept: Sequence[str], new: Sequence[str], best: Sequence[str], parts
 
 
 def matched(question: str, cards: Sequence[RoleCard], tables: Complexity) -> dict[str, tuple[str, ...]]:
-    """The tags that the question matches, by role; only of roles that match enough of them."""
+    """Return the tags that the question matches, by role, for the roles that match enough of them."""
     words = _words(question, tables)
     tags = [_Tag(tag) for tag in dict.fromkeys(tag for card in cards for tag in card.tags)]
     there = {tag.name for tag in rank(tags, words)}
@@ -113,7 +113,7 @@ def matched(question: str, cards: Sequence[RoleCard], tables: Complexity) -> dic
 
 
 def _words(question: str, tables: Complexity) -> str:
-    """The words by which roles are ranked: the fields that the question is about, then its own."""
+    """Return the words by which roles are ranked: the fields that the question is about, then its own words."""
     prose, fields = subject(question, tables)
     return " ".join((*fields, prose))
 
@@ -123,7 +123,7 @@ def _words(question: str, tables: Complexity) -> str:
 
 @dataclass(frozen=True)
 class DomainTeam:
-    """What a domain makes of the first turn; empty without a domain."""
+    """What a domain decides about the first turn; empty without a domain."""
 
     roles: tuple[str, ...] = ()
     matches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -144,9 +144,9 @@ def team_of(
     known: Sequence[RoleCard],
     preset: Preset,
 ) -> DomainTeam:
-    """The team of `exec TAG`: as the domain's file says, or the roles and skills that carry the tag.
+    """Return the team of `exec TAG`: from the domain's file, or the roles and skills that carry the tag.
 
-    Raises `UsageError` where the tag has no file, and no role and no skill that may be used carries it.
+    Raises `UsageError` if the tag has no file, and no role and no skill that may be used carries it.
     """
     own = tag in library.names("domains") and tag != GENERIC
     file = f"domains/{tag if own else GENERIC}"
@@ -184,7 +184,7 @@ def _untrusted(tag: str, names: Sequence[str]) -> str:
 
 
 def _nobody(tag: str, library: Library, cards: Sequence[RoleCard | SkillCard], closed: Sequence[str]) -> UsageError:
-    """The error for a tag that nothing usable carries."""
+    """Return the error for a tag that no usable role or skill carries."""
     message = f"`exec {tag}`: there is no domain of this name, and no role and no skill carries the tag."
     if closed:
         return UsageError(f"`exec {tag}`: only skills that are not trusted carry the tag.", _untrusted(tag, closed))

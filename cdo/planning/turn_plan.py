@@ -1,7 +1,7 @@
-"""The plan of the next turn as a person may change it, and its file. Pure.
+"""Writes and parses the plan of the next turn, which a person may change. Pure.
 
-`dump` writes a `Proposal` as short YAML with comments, `PlanFormat.parse` reads what the person made of it.
-Everything that is wrong is told in sentences, with line and column.
+`dump` writes a `Proposal` as short YAML with comments, `PlanFormat.parse` reads the text that the person edited.
+Every error is a sentence with line and column.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from cdo.formats import strict_yaml
 from cdo.formats.fields import Block, Line, RoleName, Text, as_list, keys_at, load, number, worded
 
 MAX_BYTES = 262_144
-MOST = 256  # voices of a turn
-ALL = "all"  # whom a message to every voice is for
+MOST = 256  # most voices of a turn
+ALL = "all"  # the recipient of a message to every voice
 Render: TypeAlias = Callable[[Mapping[str, Any]], str]
 Place: TypeAlias = tuple[str | int, ...]
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SPAN = re.compile(r"\s*([0-9]{1,9})\s*(?:[-–]\s*([0-9]{1,9})\s*)?")
-_SHORT = 12  # names that a complaint lists in full
+_SHORT = 12  # most names that an error lists
 
 
-# -- what a plan says ------------------------------------------------------------------------------
+# -- the content of a plan --------------------------------------------------------------------------
 
 
 def _text(value: Any) -> Any:
@@ -41,7 +41,7 @@ def _text(value: Any) -> Any:
 
 
 def _names(value: Any) -> Any:
-    """A list of names, also where they were written on one line."""
+    """Return a list of names, also if they are written on one line."""
     return [name for part in value.split(",") if (name := part.strip())] if isinstance(value, str) else as_list(value)
 
 
@@ -50,7 +50,7 @@ def _seat(value: Any) -> Any:
 
 
 def _span(value: Any) -> Any:
-    """Two numbers: [3, 5], 3-5, or one that stands for both."""
+    """Return two numbers, from [3, 5], 3-5, or one number that stands for both."""
     if isinstance(value, str):
         if not (match := _SPAN.fullmatch(value)):
             raise ValueError("must be two numbers, such as [3, 5]")
@@ -63,7 +63,7 @@ def _amount(value: Any) -> Any:
 
 
 class PlannedSeat(Block):
-    """One voice: its role, what it is to do beyond that, its skills, and its model ("": the next in turn)."""
+    """One voice: its role, its further charge, its skills, and its model ("" for the next model in turn)."""
 
     role: RoleName
     charge: Annotated[str, Field(max_length=2000), BeforeValidator(_text)] = ""
@@ -72,7 +72,7 @@ class PlannedSeat(Block):
 
 
 class PlanMessage(Block):
-    """What a person says to one voice of the turn (by its name), or to `all`."""
+    """A person's message to one voice of the turn (by its name), or to `all`."""
 
     to: RoleName
     text: Text
@@ -84,7 +84,7 @@ Seats = Annotated[
 
 
 class Proposal(Block):
-    """What the next turn is to be. `turns` is [after which a further turn must be earned, the cap]."""
+    """The proposed next turn. `turns` is [n, cap]: after turn n, each further turn must be earned."""
 
     turn: Count
     voices: Annotated[Seats, Field(min_length=1)]
@@ -97,7 +97,7 @@ class Proposal(Block):
 
     @property
     def seats(self) -> tuple[tuple[str, str, int], ...]:
-        """Each voice's (file name, role, which seat of that role it is, from 1), in order."""
+        """Each voice's (file name, role, number among the seats of that role, from 1), in order."""
         chosen: dict[str, tuple[str, str, int]] = {}
         for index, voice in enumerate(self.voices):
             seat = sum(before.role == voice.role for before in self.voices[:index]) + 1
@@ -127,7 +127,7 @@ class _PlanFile(Proposal):
 
 
 class Combo(Schema):
-    """Roles that work well together, and what for."""
+    """Roles that work well together, and what they are for."""
 
     about: str
     roles: Annotated[tuple[RoleName, ...], Field(min_length=1, max_length=MOST)]
@@ -142,7 +142,7 @@ class Combos(Schema):
 
 
 def filled(voices: Sequence[PlannedSeat], order: Sequence[str], count: int) -> tuple[PlannedSeat, ...]:
-    """`count` voices: cut from the end, or filled up with roles of `order` that do not sit yet, then once more."""
+    """Return `count` voices: cut from the end, or filled up with unused roles of `order`, then all roles again."""
     taken = list(dict.fromkeys(voice.role for voice in voices))
     rest = [role for role in dict.fromkeys(order) if role not in taken]
     more = chain(rest, cycle([*taken, *rest]))
@@ -154,11 +154,11 @@ def filled(voices: Sequence[PlannedSeat], order: Sequence[str], count: int) -> t
 
 @dataclass(frozen=True)
 class PlanFormat:
-    """How the plan of a turn is read, when `proposed` was put before the person.
+    """The format of the plan of a turn, for which `proposed` was put before the person.
 
-    What the file leaves out stays as proposed. `width` is the band of voices a turn (None: any); `known_roles` are
-    those with a method, in the order in which seats are filled up; `skills` and `models` are what there is. What the
-    proposal itself holds is always allowed.
+    What the file leaves out stays as proposed. `width` is the range of voices a turn (None: any). `known_roles` are
+    the roles with a method, in the order in which seats are filled up. `skills` and `models` are the available ones.
+    Values of the proposal itself are always allowed.
     """
 
     proposed: Proposal
@@ -179,7 +179,7 @@ class PlanFormat:
         return min(low, len(self.proposed.voices)), max(high, len(self.proposed.voices))
 
     def parse(self, text: str) -> Proposal:
-        """The proposal that a file's text makes; raise `InvalidReply` with line and column of what is wrong."""
+        """Parse the text of a plan's file; raise `InvalidReply` with line and column of each problem."""
         text = text.removeprefix("\ufeff")
         data = load(text, 0, "The plan", MAX_BYTES)
         if not isinstance(data, dict) or not data:
@@ -211,9 +211,10 @@ class PlanFormat:
         return plan
 
     def combined(self, typed: str, voices: Sequence[PlannedSeat]) -> tuple[PlannedSeat, ...]:
-        """The voices of a combo, named or typed as roles with + between; raise `InvalidReply`.
+        """Return the voices of a combo, named or typed as roles with + between; raise `InvalidReply`.
 
-        A role that sits already stays as it is. Below the fewest of the band further roles fill up.
+        A voice whose role is already seated stays as it is. If there are too few voices, further roles fill up the
+        seats.
         """
         sitting = {voice.role: voice for voice in reversed(voices)}
         roles: dict[str, None] = {}
@@ -231,7 +232,7 @@ class PlanFormat:
         return filled(chosen, self.known_roles, max(len(chosen), self.band[0]))
 
     def objections(self, plan: Proposal) -> Iterator[tuple[Place, str]]:
-        """What speaks against a plan that is well formed: (place in the file, sentence)."""
+        """Yield the problems of a plan that is well formed, as (place in the file, sentence)."""
         (low, high), names = self.band, plan.names
         if not low <= len(plan.voices) <= high:
             yield ("voices",), f"`voices`: {len(names)} of them, where {low} to {high} can sit."
@@ -256,7 +257,7 @@ class PlanFormat:
                 yield ("messages", index, "to"), unknown("voice", message.to, [*names, ALL])
 
     def remarks(self, plan: Proposal) -> list[str]:
-        """What a person may want to know of a plan that is in order: roles that have no method of their own."""
+        """Return remarks on a valid plan: roles that have no method of their own."""
         known = (*self.known_roles, *(voice.role for voice in self.proposed.voices))
         found = []
         for role in dict.fromkeys(voice.role for voice in plan.voices if voice.role not in known):
@@ -267,7 +268,7 @@ class PlanFormat:
 
 
 def dump(plan: Proposal, format: PlanFormat, render: Render) -> str:
-    """A plan as the text of its file; `render` words it (`templates/turn-plan`) from the values it is given."""
+    """Return a plan as the text of its file; `render` fills the template `templates/turn-plan` with values."""
     low, high = format.band
     data = plan.model_dump(mode="json")
     data["voices"] = [voice.model_dump(mode="json", exclude_defaults=True) for voice in plan.voices]
@@ -285,11 +286,11 @@ def dump(plan: Proposal, format: PlanFormat, render: Render) -> str:
     return f"{render(values).rstrip()}\n"
 
 
-# -- complaints ------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------
 
 
 def _finding(item: Any) -> tuple[Place, str]:
-    """One of pydantic's findings, as a place and a sentence."""
+    """Turn one of pydantic's errors into a place and a sentence."""
     place: Place = tuple(item["loc"])
     key = strict_yaml.shown(str(next((part for part in reversed(place) if isinstance(part, str)), "The plan")))
     if item["type"] == "extra_forbidden":
@@ -305,7 +306,7 @@ def _finding(item: Any) -> tuple[Place, str]:
 
 
 def _located(text: str, found: Any) -> list[str]:
-    """The sentences of (place, sentence), each with the line and column where a person finds the place."""
+    """Return the sentences of (place, sentence) pairs, each with the line and column of its place."""
     marks: dict[Place, yaml.Mark] = {}
     if root := yaml.compose(text, Loader=_Loader):
         _mark(root, (), marks)
@@ -318,7 +319,7 @@ def _located(text: str, found: Any) -> list[str]:
 
 
 def _mark(node: yaml.Node, place: Place, marks: dict[Place, yaml.Mark]) -> None:
-    """Note where each value stands, and under (…, key, "?") where its key does."""
+    """Record where each value starts, and under (…, key, "?") where its key starts."""
     marks[place] = node.start_mark
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
@@ -336,7 +337,7 @@ def _near(name: str, known: Sequence[str]) -> list[str]:
 
 
 def unknown(what: str, name: str, known: Sequence[str]) -> str:
-    """The sentence for a name of which there is no such thing (`what`): it suggests one of those that are `known`."""
+    """Return the error for a name of the kind `what` that does not exist; suggest one of the `known` names."""
     near = _near(name, known)
     hint = f"Did you mean {' or '.join(near)}?" if near else ""
     if not hint:

@@ -1,4 +1,4 @@
-"""The commands at the prompt with which a person changes the plan of the next turn: each makes another plan. Pure."""
+"""Applies the commands at the prompt with which a person changes the plan of the next turn. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cdo.formats.fields import role_problem, validate
 from cdo.planning.turn_plan import MOST, PlanFormat, Proposal, filled, unknown
 
 _Changes: TypeAlias = dict[str, Any]
-# What each takes, and what it does.
+# By command: its arguments, and what it does.
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "go": ("", "hold this turn"),
     "done": ("", "no further turn: write the result from what there is"),
@@ -32,7 +32,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 
 
 def applied(command: str, plan: Proposal, format: PlanFormat) -> Proposal:
-    """The plan after a command of `COMMANDS`; raise `InvalidReply` with what is wrong with it."""
+    """Return the plan after a command of `COMMANDS`; raise `InvalidReply` if the command is wrong."""
     verb, *rest = command.strip().split(None, 1) or [""]
     verb, rest_ = verb.lower(), rest[0] if rest else ""
     if verb not in COMMANDS:
@@ -69,7 +69,7 @@ def _changes(verb: str, rest: str, plan: Proposal, format: PlanFormat) -> _Chang
 
 
 def _reseated(verb: str, rest: str, plan: Proposal) -> _Changes:
-    """The commands that begin with a voice's name."""
+    """Return the changes by a command that begins with a voice's name."""
     name, *words = rest.split(None, 1)
     value = words[0] if words else ""
     if name.lower() not in plan.names:

@@ -1,4 +1,4 @@
-"""The user's files as evidence: which may be shown, which matter for a question, and whether citations hold.
+"""Reads the user's repository as evidence: selects files, ranks them for a question, and checks citations of them.
 
-Nothing of a repository is executed here. It imports core, formats, security and content.
+Nothing in the repository is executed. This package imports core, formats, security and content.
 """

@@ -1,8 +1,8 @@
-"""Citations of files in what models write: found in texts, checked against the repository, marked for readers.
+"""Finds file citations in model replies, checks them against the repository, and marks the results in the text.
 
-A citation is `path:12`, `path:12-14`, `path:L12` or `path#L12-L14`, and may be followed by the words that stand
-there: `src/a.py:12 "def f("`, `a.py:12: def f(`. `find` is pure and takes time that grows with the text alone.
-Addresses, times, versions and `host:port` are no citations.
+A citation is `path:12`, `path:12-14`, `path:L12` or `path#L12-L14`. The cited line's text may follow it: `src/a.py:12
+"def f("`, `a.py:12: def f(`. URLs, times, versions and `host:port` are not citations. `find` is pure; its running
+time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -21,30 +21,31 @@ from cdo.repository.quotes import standing
 from cdo.repository.visible_files import MAX_BYTES, NotShowable, Tree, VisibleFile, lines_of, load, walk
 from cdo.security.safe_open import DirectoryCache
 
-DRIFT = 2  # lines by which quoted words may stand beside the line that is cited
-AROUND = 3  # lines before and after a cited one that a synthesiser is shown
-WIDEST = 160  # characters of such a line
-MIN_LINE = 6  # signs of a line, blanks aside, that are more than punctuation
-MAX_FILES = 1_000  # files that are read for one check
-MAX_NAMES = 50_000  # files among which one is looked for by its name
-MAX_CITATIONS = 2_000  # that are looked at in one check
-MAX_SEARCHED_FILES = 20_000  # in which quoted words are looked for
-MAX_SEARCHED = 100_000_000  # bytes of these files together
+DRIFT = 2  # how many lines away from the cited line a quote may be found
+AROUND = 3  # lines shown to the synthesiser before and after a cited line
+WIDEST = 160  # characters shown of each of these lines
+MIN_LINE = 6  # characters without white space that a line needs to count as more than punctuation
+MAX_FILES = 1_000  # files read in one check
+MAX_NAMES = 50_000  # files searched when a cited file is looked up by name
+MAX_CITATIONS = 2_000  # citations checked at a time
+MAX_SEARCHED_FILES = 20_000  # files searched for quoted words
+MAX_SEARCHED = 100_000_000  # total bytes of these files
 TOO_MANY = "not checked: there are too many citations"
 ABSENT = "no such file"
 
-# YAML may break a line inside of a quote; a line that begins as an item, a heading or a table does not go on with it.
+# YAML may wrap a line inside a quote. A line that starts like a list item, heading or table does not continue it.
 _FOLD = r"\n[ ]{2,12}(?=[^\s#|>*-])"
 _WORDS = (
-    # A quote ends where no word goes on: `"a "quoted" word"` is more than `"a "`. Quotes in it may be escaped.
+    # A closing quote mark is not followed by a word character: `"a "quoted" word"` is one quote, not `"a "`.
+    # Quotation marks inside a quote may be escaped.
     rf'"(?!")(?:\\[^\n]|{_FOLD}|[^\n\\]){{1,300}}?"(?!\w)|"(?!")(?:{_FOLD}|[^\n]){{1,300}}?"(?!\w)'
     rf"|“(?:{_FOLD}|[^”\n]){{1,300}}”|«(?:{_FOLD}|[^»\n]){{1,300}}»|`(?:{_FOLD}|[^`\n]){{1,300}}`"
     rf"|'(?:{_FOLD}|[^'\n]){{1,300}}'(?!\w)"
     r'|\\"(?:\\\\\\"|[^\n]){1,300}?\\"(?!\w)'
 )
 _MARK = r"[ ](?:[✓○](?:[ ]\(found[ ]as[ ][^()\n]{1,200}\))?|✗[ ]\([^()\n]{0,200}\))"
-# Each part is bounded or possessive, and a path is only tried where one can begin: no text takes more than a few
-# steps a character.
+# Each part is bounded or possessive, and a path is tried only where one can begin. So matching takes at most a few
+# steps per character.
 _CITATION = re.compile(
     rf"""
     [a-zA-Z][a-zA-Z0-9+.-]{{1,15}}+://\S*+                 # an address: passed over as a whole
@@ -61,7 +62,7 @@ _CITATION = re.compile(
 )
 _AFTER = re.compile(rf"(?:{_MARK})?:[ \t]{{1,3}}(?P<words>[^\n`]{{1,200}})(?P<tick>`)?")
 _MARKED = re.compile(_MARK)
-# The line of FINAL.md that counts citations, as `cited_in_words` writes it and as earlier versions wrote it.
+# Matches the line of FINAL.md that counts citations, both as `cited_in_words` writes it and in its older wording.
 SUMMARY = r"Citations: [\d,]+ of [\d,]+ (?:were found in the repository as cited|verified)\b.*"
 _CODE = re.compile(
     r"[\w.@]+ ?(?:\(|\[|\{|[-+*/|&]?=|:=|->|::|<\w|:$)"
@@ -77,7 +78,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Names without a folder before them are only taken where their ending is that of a file with lines.
+# A file name without a folder counts as a path only if it has one of these text file extensions.
 _ENDINGS = _words(
     "py pyi pyx js mjs cjs jsx ts mts cts tsx go rs rb java kt kts scala groovy c h cc cpp cxx hh hpp cs fs swift m "
     "mm php ex exs erl hs ml mli lua jl pl pm sh bash zsh fish ps1 bat sql proto graphql vue svelte clj cljs dart "
@@ -97,10 +98,10 @@ _HOST = re.compile(
 
 @dataclass(frozen=True)
 class Citation:
-    """Lines of a file that a text points to, and the words it says stand there ("" for none).
+    """A citation: the path, the first and last line, and the quote that follows ("" for none).
 
-    Words that are not `quoted` are all that follows a colon: the line itself, its beginning with more behind it, or
-    a remark. `end` is where a mark belongs in the text.
+    If `quoted` is false, `quote` is everything after a colon: the cited line, the start of it followed by more text,
+    or a remark. `end` is the offset in the text at which the mark is inserted.
     """
 
     path: str
@@ -120,7 +121,7 @@ class Citation:
 
 
 def find(text: str) -> tuple[Citation, ...]:
-    """All citations in a text, in order."""
+    """Return all citations in a text, in order."""
     return tuple(_each(text))
 
 
@@ -128,7 +129,7 @@ def _each(text: str) -> Iterator[Citation]:
     done = 0
     for match in _CITATION.finditer(text):
         path = match["path"]
-        # What stands in the words of one citation is quoted with them, and no citation of its own.
+        # A match inside the quote of the previous citation is part of that quote, not a new citation.
         if not path or match.start() < done or not _is_path(path, by_anchor=match["first_l"] is not None):
             continue
         first = int(match["first"] or match["first_l"])
@@ -146,9 +147,9 @@ def _each(text: str) -> Iterator[Citation]:
 
 
 def _with_words(text: str, found: Citation) -> Citation:
-    """A citation with what follows it after a colon, which may be the line or a remark about it."""
+    """Return the citation with the text after its colon as the quote: the cited line or a remark about it."""
     after = _AFTER.match(text, found.end)
-    end = found.end + (text[found.end : found.end + 1] == "`")  # a mark stands outside the code
+    end = found.end + (text[found.end : found.end + 1] == "`")  # the mark goes after the closing backtick
     if not after:
         return Citation(found.path, found.first, found.last, end=end)
     words = _MARKED.sub("", after["words"]).strip().rstrip("\"'")
@@ -163,7 +164,7 @@ def _bare(words: str) -> str:
 
 
 def _is_path(path: str, *, by_anchor: bool) -> bool:
-    """Whether a word is the path of a file rather than a host, a version, a tag or a part of prose."""
+    """True if a word is a file path, not a host, a version, a tag or prose."""
     *folders, name = path.split("/")
     if "//" in path or _HOST.match(path) or ("@" in path and not re.search(r"(?:^|/)@", path)):
         return False
@@ -179,12 +180,12 @@ def _is_path(path: str, *, by_anchor: bool) -> bool:
 
 
 def check(citation: Citation, root: Path) -> CitationCheck:
-    """Look whether the lines a citation points to exist in the repository, and whether its words stand there."""
+    """Check that the cited lines exist in the repository and contain the quote."""
     return _CitationChecker(root).check(citation)
 
 
 def check_all(texts: Iterable[str], root: Path | None) -> tuple[CitationCheck, ...]:
-    """The findings for all citations of several texts, each once, in order; () where there is no repository.
+    """Check each distinct citation of several texts once, in order; return () if `root` is None (no repository).
 
     Each file is read once.
     """
@@ -200,12 +201,12 @@ def check_all(texts: Iterable[str], root: Path | None) -> tuple[CitationCheck, .
 
 
 def standing_in(words: Iterable[str], root: Path) -> frozenset[str]:
-    """Which words stand in the repository, in a file that may be shown to a model."""
+    """Return the quotes that occur in a file of the repository that may be shown to a model."""
     return standing(words, _texts(root))
 
 
 def _texts(root: Path) -> Iterator[str]:
-    """The texts of the files of a repository that may be shown, as many as may be searched."""
+    """Yield the texts of the repository's visible files, up to the search limits."""
     tree, left = Tree(root), MAX_SEARCHED
     try:
         files = [item for item in walk(tree.folder("")) if isinstance(item, VisibleFile)][:MAX_SEARCHED_FILES]
@@ -220,7 +221,7 @@ def _texts(root: Path) -> Iterator[str]:
 
 
 class _Squeezed:
-    """A file's lines without their blanks, as one text, with where each line begins in it."""
+    """A file's lines without white space, joined into one text, with the offset of each line."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         bare = ["".join(line.split()) for line in lines]
@@ -233,12 +234,12 @@ class _Squeezed:
             self._starts.append(self._starts[-1] + len(line))
 
     def around(self, line: int) -> str:
-        """The numbered lines around a line, each cut to a bounded length."""
+        """Return the numbered lines around a line, each cut to `WIDEST` characters."""
         first, last = max(1, line - AROUND), min(self.count, line + AROUND)
         return "\n".join(f"{number}| {self._shown[number - 1][:WIDEST]}" for number in range(first, last + 1))
 
     def line_of(self, words: str, first: int = 1, last: int | None = None) -> int:
-        """The line in which `words` begin so that they stand between two lines; 0 where they do not."""
+        """Return the line at which `words` start within lines `first` to `last`; 0 if they do not occur there."""
         begin, end = self._starts[max(first, 1) - 1], self._starts[min(last or self.count, self.count)]
         for parts in _readings("".join(words.split())):
             places, at = list[int](), begin
@@ -253,15 +254,16 @@ class _Squeezed:
         return 0
 
     def begins(self, words: str, first: int, last: int) -> bool:
-        """Whether one of these lines, if it says anything, stands at the beginning of `words`."""
+        """True if `words` starts with one of these lines. Lines shorter than `MIN_LINE` characters do not count."""
         words = "".join(words.split())
         return any(len(line) >= MIN_LINE and words.startswith(line) for line in self._lines[first - 1 : last])
 
 
 def _readings(words: str) -> Iterator[list[str]]:
-    """What quoted words may mean: themselves; `A.name()` any call of it; dots in the middle what was left out.
+    """Yield the ways to read a quote, each as parts that must occur in order.
 
-    Where the words were quoted once more, as in YAML, an apostrophe stands twice, or a quote has a backslash.
+    First the quote itself, then the quote with escapes undone (YAML doubles an apostrophe or adds a backslash).
+    `A.name()` also matches any call of `name`. An ellipsis stands for omitted text.
     """
     yield [words]
     for _ in range(2):
@@ -284,7 +286,7 @@ class _CitationChecker:
         self._meant: dict[str, list[str]] = {}
 
     def check(self, citation: Citation) -> CitationCheck:
-        """What the citation is worth."""
+        """Check one citation."""
         path, file = citation.path, self._file(citation.path)
         if file == ABSENT:
             names = self._named(path)
@@ -304,9 +306,9 @@ class _CitationChecker:
         return CitationCheck(str(citation), verified, why, exists, other, line, file.around(line))
 
     def _named(self, path: str) -> list[str]:
-        """The files that a path may mean where nothing is called exactly so.
+        """Return the files that a path without an exact match may mean.
 
-        That is the file whose path is written in other cases of letters, or all whose path ends so.
+        These are the files whose path differs only in upper and lower case, else the files whose path ends with it.
         """
         if path.startswith(("/", "~")) or ".." in path.split("/"):
             return []
@@ -321,7 +323,7 @@ class _CitationChecker:
         return sorted(same or [name for name in ends if name.endswith(f"/{path}")] or ends)
 
     def _file(self, path: str) -> _Squeezed | str:
-        """A file ready for comparing, or why it cannot be."""
+        """Return a file prepared for comparison, or the reason it cannot be read."""
         if path not in self._files:
             if len(self._files) >= MAX_FILES:
                 return TOO_MANY
@@ -335,7 +337,7 @@ class _CitationChecker:
 
 
 def _judged(found: Citation, file: _Squeezed) -> tuple[Literal["verified", "exists", "refuted"], str]:
-    """What the lines of a file say of a citation of it."""
+    """Return the verdict on a citation of this file, and the reason for it."""
     if found.first > found.last:
         return "refuted", "the lines run backwards"
     if not 1 <= found.first <= found.last <= file.count:
@@ -360,7 +362,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _phrase(text: str) -> str:
-    """`text` without brackets, which would end a mark, and short."""
+    """Return `text` without parentheses, which would end a mark, and cut to 200 characters."""
     return " ".join(text.replace("(", "- ").replace(")", "").split())[:200]
 
 
@@ -368,12 +370,12 @@ def _phrase(text: str) -> str:
 
 
 def marked(text: str, findings: Sequence[CitationCheck], *, paths: bool = True) -> str:
-    """`text` with a mark after each citation that `findings` tell of; nothing else is changed.
+    """Return `text` with a mark after each citation that has a result in `findings`; nothing else is changed.
 
-    ` ✓`: the quoted words stand there; ` ○`: the line exists, and no words were quoted; ` ✗ (why)`: neither. With
-    `paths`, where a file was found under a longer path, that path stands behind its first citation.
+    ` ✓`: the quote was found; ` ○`: the line exists, and nothing was quoted; ` ✗ (why)`: the check failed. With
+    `paths`, a file that was found under a longer path has that path added to its first citation.
 
-    A mark that already stands there, whoever wrote it, is replaced: marking twice is marking once.
+    An existing mark is replaced, so that marking is idempotent.
     """
     checks = {item.citation: item for item in findings}
     pieces, at, named = list[str](), 0, set[str]()
@@ -390,7 +392,7 @@ def marked(text: str, findings: Sequence[CitationCheck], *, paths: bool = True) 
 
 
 def cited_in_words(verified: int, existing: int, failing: int) -> str:
-    """How many citations there were, and what code found of them, as a sentence that explains the marks."""
+    """Return a sentence that counts the citations by result and explains the marks."""
     parts = [f"{verified:,} of {verified + existing + failing:,} verified (✓, the quoted words stand there)"]
     parts += [f"{existing:,} where the line exists (○, no words were quoted)"] * bool(existing)
     parts += [f"{failing:,} not found (✗)"] * bool(failing)
@@ -398,7 +400,7 @@ def cited_in_words(verified: int, existing: int, failing: int) -> str:
 
 
 def _mark(check: CitationCheck, named: Collection[str]) -> str:
-    """The mark of a citation; `named` are the paths that were named already."""
+    """Return the mark for a citation. `named` are the paths that were already added to an earlier mark."""
     if not check.holds:
         return f" ✗ ({_phrase(check.why)})"
     found = f" (found as {_phrase(check.path)})" if check.path and check.path not in named else ""

@@ -1,7 +1,7 @@
-"""What is kept of a file that is too long to be shown whole: its structure first. Pure.
+"""Shortens a file that is too long to show whole, keeping its structure first. Pure.
 
-Of Markdown the headings and the tables or lists of a project's parts are kept, and prose between them is left out. Of
-code the signatures and the first lines of docstrings are kept, then whole definitions while there is room.
+Markdown keeps its headings and the tables or lists of the project's parts; the prose between them goes first. Code
+keeps its signatures and the first lines of docstrings, then whole definitions while there is room.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-GAP = "[…]"  # stands for lines that are left out: the numbers of the others tell which
+GAP = "[…]"  # stands for omitted lines; the line numbers around it show which
 _MARK = len(f"{GAP}\n".encode())
-_FEWEST = 60  # bytes of a table's row that still say something
-_INTRODUCTION = 12  # lines of the first block of prose that are kept early
-_HEAD = 6  # lines at the top of a file of code that say what it is
-_SIGNATURE = 8  # lines that a signature may take
+_FEWEST = 60  # bytes; a table row is not shortened below this
+_INTRODUCTION = 12  # lines kept early of the first block of prose
+_HEAD = 6  # lines kept of the comment or docstring at the top of a code file
+_SIGNATURE = 8  # most lines that a signature may have
 _LONG = 1_000  # characters; a longer line is neither a definition nor a row that names parts
 
 _NUMBER = re.compile(r"\d+\| ")
@@ -25,8 +25,8 @@ _HEADING = re.compile(r"(#{1,6}) \S")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _ROW = re.compile(r" {0,3}\|.*\|")
 _ITEM = re.compile(r" {0,6}(?:[-*+]|\d{1,3}[.)]) ")
-_BRANCH = re.compile(r"[│├└|`+] ?(?:──|--)")  # as the program `tree` draws it
-# A cell or the beginning of an item that names parts: modules in code spans, folders, files.
+_BRANCH = re.compile(r"[│├└|`+] ?(?:──|--)")  # as drawn by the program `tree`
+# A table cell, or the start of a list item, that names parts: modules in code spans, folders, files.
 _NAME = r"(?:`[\w@.*/-]{1,200}`|[\w@.-]{1,200}/[\w@./-]*+|[\w-]{1,200}\.[a-z]{1,5})"
 _BETWEEN = r"(?:[\s,;*_\]]|\([^)\n]{0,300}\))*+"
 _PARTS = re.compile(rf"[\s*_\[]*+{_NAME}{_BETWEEN}(?:{_NAME}{_BETWEEN})*+(?=$|[:—–-])")
@@ -47,9 +47,9 @@ _QUOTES = re.compile(r"\"\"\"|'''")
 
 
 def thinned(text: str, name: str, room: int) -> str | None:
-    """The numbered lines of `text` that matter most within `room` bytes, with `GAP` where some are left out.
+    """Return the most important numbered lines of `text` within `room` bytes, with `GAP` for omitted lines.
 
-    None where the file has no structure that is understood, or there is no room for any of it.
+    None if no structure is recognised, or if none of it fits.
     """
     lines = [f"{line}\n" for line in text.removesuffix("\n").split("\n")]
     code = [_NUMBER.sub("", line, count=1).rstrip() for line in lines]
@@ -60,7 +60,7 @@ def thinned(text: str, name: str, room: int) -> str | None:
 
 
 def essential(text: str, name: str) -> int:
-    """The bytes that the headings of a Markdown file take with what lists the parts of the project; 0 for others."""
+    """Return the bytes taken by a Markdown file's headings and lists of project parts; 0 for other files."""
     if not _MARKDOWN.search(name):
         return 0
     lines = text.removesuffix("\n").split("\n")
@@ -72,7 +72,7 @@ def essential(text: str, name: str) -> int:
 
 @dataclass(frozen=True)
 class _LineGroup:
-    """Lines that are kept together or not at all; `by_row`: rather shortened than left out."""
+    """Lines that are kept or left out together. With `by_row`, they are shortened if they do not fit."""
 
     lines: Sequence[int]
     essential: bool = False
@@ -80,7 +80,7 @@ class _LineGroup:
 
 
 class _KeptLines:
-    """The lines that are kept so far, and the room that is left, which never falls below zero."""
+    """The lines kept so far, and the room left in bytes, which never falls below zero."""
 
     def __init__(self, lines: Sequence[str], room: int) -> None:
         self._lines = list(lines)
@@ -90,7 +90,7 @@ class _KeptLines:
         self.any = False
 
     def take(self, step: _LineGroup) -> None:
-        """Keep the lines of a step, if there is room for all of them."""
+        """Keep the lines of a step if all of them fit."""
         fresh = [number for number in step.lines if not self._in[number]]
         if not self._add(fresh) and step.by_row and fresh:
             most = (self._room - _MARK) // len(fresh)
@@ -120,7 +120,7 @@ class _KeptLines:
                 self._sizes[number] = len(self._lines[number].encode())
 
     def text(self) -> str:
-        """What is kept; a gap that is shorter than the line about it is kept as well."""
+        """Return the kept lines. Omitted lines that are no longer than the `GAP` line are kept as well."""
         parts, at = list[str](), 0
         while at < len(self._in):
             end = at + 1
@@ -165,7 +165,7 @@ def _markdown(code: Sequence[str]) -> Iterator[_LineGroup]:
 
 
 def _blocks(code: Sequence[str]) -> Iterator[_Excerpt]:
-    """The blocks of a Markdown text, without the blank lines between them."""
+    """Yield the blocks of a Markdown text, without the blank lines between them."""
     at = 0
     while at < len(code):
         kind, level = _kind_of(code[at]), 0
@@ -197,7 +197,7 @@ def _kind_of(line: str) -> str:
 
 
 def _parts(block: _Excerpt, code: Sequence[str]) -> int:
-    """How many names of parts a table, list or drawing holds; 0 where less than half of its rows name any."""
+    """Count the project parts named in a table, list or tree drawing; 0 if fewer than half of its rows name any."""
     rows = [code[number][:_LONG] for number in block.lines]
     match block.kind:
         case "table":
@@ -231,7 +231,7 @@ def _definitions(code: Sequence[str], name: str) -> Iterator[_LineGroup]:
 
 
 def _head(code: Sequence[str], before: int) -> range:
-    """The lines in which a file says what it is: its first comment or docstring that is no license."""
+    """Return the lines of the first comment or docstring that is not a license, at most `_HEAD`."""
     at = 0
     while at < before:
         end = at
@@ -245,7 +245,7 @@ def _head(code: Sequence[str], before: int) -> range:
 
 
 def _begins(code: Sequence[str], name: str) -> list[int]:
-    """The lines in which definitions begin."""
+    """Return the lines on which definitions begin."""
     found, quoted = list[int](), False
     for number, line in enumerate(code):
         if not quoted and len(line) <= _LONG and not _COMMENT.match(line):
@@ -256,14 +256,14 @@ def _begins(code: Sequence[str], name: str) -> list[int]:
 
 
 def _with_head(code: Sequence[str], at: int) -> int:
-    """The first of the decorators and comments that belong to the definition at a line."""
+    """Return the first line of the decorators and comments directly above a definition."""
     while at and (_DECORATOR.match(code[at - 1]) or _COMMENT.match(code[at - 1])):
         at -= 1
     return at
 
 
 def _signature(code: Sequence[str], at: int) -> range:
-    """The lines of the signature that begins at a line."""
+    """Return the lines of the signature that begins at a line."""
     end, open_ = at, 0
     while end < min(len(code), at + _SIGNATURE):
         open_ += sum(code[end].count(sign) for sign in "([") - sum(code[end].count(sign) for sign in ")]")
@@ -274,11 +274,11 @@ def _signature(code: Sequence[str], at: int) -> range:
 
 
 def _said_of(code: Sequence[str], at: int) -> list[int]:
-    """The first line of what is said of a definition, below its signature or above it, and a decorator above it."""
+    """Return the first line of a definition's docstring or comment, and the decorator directly above it."""
     end, first = _signature(code, at).stop, _with_head(code, at)
     decorator = [at - 1] if at and _DECORATOR.match(code[at - 1]) else []
     if end < len(code) and _QUOTES.match(code[end].lstrip().lstrip("rR")):
         return [*decorator, end]
-    while first < at and not re.search(r"\w", code[first]):  # the line that only opens a comment
+    while first < at and not re.search(r"\w", code[first]):  # skip a line that only opens a comment
         first += 1
     return [*([first] if first < at else []), *decorator]

@@ -1,8 +1,8 @@
-"""git, used in a way in which nothing that a repository brings along is run.
+"""Runs git commands without executing any program that the repository configures.
 
-`Git` asks about a work tree; `Repository` reads and adds commits in a repository of any kind, and touches neither its
-HEAD nor its index nor its files. No hook, filter, signing program, alias, pager or remote is ever started: what the
-configuration could name is turned off, and only plumbing is used that needs none of it.
+`Git` queries a work tree. `Repository` reads and adds commits in any repository, without touching HEAD, the index or
+the work tree. No hook, filter, signing program, alias, pager or remote is ever started: the configuration that could
+name one is turned off, and only plumbing commands that need none are used.
 
 `git_process` runs each command.
 """
@@ -20,11 +20,11 @@ from pathlib import Path
 
 from cdo.repository.git_process import Refused, TooSlow, answer
 
-SECONDS = 5.0  # for one question
+SECONDS = 5.0  # time limit of one query
 COMMIT_SECONDS = 20.0
-OUTPUT = 16 * 2**20  # bytes of an answer that are read
+OUTPUT = 16 * 2**20  # most bytes read of one command's output
 
-# What a repository's own configuration could make git run, turned off; the rest of it is not asked for.
+# Turns off the programs that a repository's configuration could make git run for the commands used here.
 _HARMLESS = (
     *("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.untrackedCache=false"),
     *("-c", "log.showSignature=false", "-c", "protocol.allow=never", "-c", "credential.helper="),
@@ -47,17 +47,17 @@ _AUTHOR = "cdo <cdo@localhost>"
 
 
 class Git:
-    """Questions to git about one work tree. After one that failed, no other is asked."""
+    """Queries about one work tree. After a query fails, every later one returns None."""
 
     def __init__(self, root: str) -> None:
         self._root = root
         self._program = program("git", root)
 
     def ask(self, *args: str) -> list[str] | None:
-        """What git prints, split at NUL bytes; None where it fails, is not there, or takes too long."""
+        """Return git's output, split at NUL bytes; None if git fails, is missing, or takes too long."""
         if not self._program:
             return None
-        # Named outright: the configuration may claim that the work tree is somewhere else.
+        # Set explicitly, because the configuration may claim another work tree.
         env = {**_environment(), "GIT_DIR": f"{self._root}/.git", "GIT_WORK_TREE": self._root}
         until = time.monotonic() + SECONDS
         try:
@@ -73,9 +73,9 @@ class Git:
 
 @dataclass(frozen=True)
 class Branch:
-    """A branch: its whole `ref`, the commit at its `tip`, that commit's `message` and `date` (seconds since 1970).
+    """A branch: its full `ref`, the commit at its `tip`, that commit's `message` and `date` (seconds since 1970).
 
-    `symbolic`: it is only another name of a branch. `worktree` is where it is checked out, "" for nowhere.
+    `symbolic` is true for a symbolic ref. `worktree` is the work tree in which it is checked out, "" for none.
     """
 
     ref: str
@@ -88,7 +88,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class TreeEntry:
-    """One entry of a commit's tree; `size` in bytes, 0 for what is no file."""
+    """One entry of a commit's tree; `size` in bytes, 0 if it is not a file."""
 
     path: str
     mode: str
@@ -99,8 +99,8 @@ class TreeEntry:
 class Repository:
     """The git directory of a repository, wherever its work tree is, if it has one.
 
-    Every method raises `Refused` where git fails, answers at too great a length, or does not end in time, at the
-    latest when the monotonic clock reaches `until`.
+    Every method raises `Refused` if git fails, prints too much, or times out: after `SECONDS` (`COMMIT_SECONDS` for
+    `blobs` and `commit`), or sooner when the monotonic clock reaches `until`.
     """
 
     def __init__(self, directory: Path, program: str) -> None:
@@ -109,7 +109,7 @@ class Repository:
         self._program = program
 
     def branches(self, *patterns: str) -> list[Branch]:
-        """The branches whose refs begin with, or match, one of the patterns."""
+        """Return the branches whose refs begin with, or match, one of the patterns."""
         fields = "refname", "objectname", "objecttype", "symref", "worktreepath", "committerdate:unix", "contents"
         out = self._run("for-each-ref", f"--format={''.join(f'%({field})%00' for field in fields)}", *patterns)
         parts = out.decode("utf-8", "replace").split("\0")
@@ -122,11 +122,11 @@ class Repository:
         return found
 
     def has(self, ref: str) -> bool:
-        """Whether there is exactly this ref."""
+        """True if exactly this ref exists."""
         return f"{ref}\n" in self._run("for-each-ref", "--format=%(refname)", ref).decode("utf-8", "replace")
 
     def head(self) -> str:
-        """The commit that HEAD is at, "" where there is none yet."""
+        """Return the commit that HEAD points to, "" if there is none yet."""
         try:
             return self._run("rev-parse", "--quiet", "--verify", "HEAD^{commit}").decode().strip()
         except TooSlow:
@@ -135,18 +135,18 @@ class Repository:
             return ""
 
     def unborn(self) -> list[str]:
-        """The refs that are checked out in one of the work trees, also where they have no commit yet."""
+        """Return the refs checked out in any of the work trees, including those without a commit yet."""
         told = self._run("worktree", "list", "--porcelain").decode("utf-8", "replace").splitlines()
         return [line.removeprefix("branch ") for line in told if line.startswith("branch ")]
 
     def log(self, tip: str, most: int = 2000) -> list[tuple[str, str]]:
-        """The newest commits from `tip` back, each as its id and message."""
+        """Return the newest `most` commits from `tip` back along first parents, as (id, message)."""
         out = self._run("log", "-z", "--first-parent", "--no-color", f"-n{most}", "--format=%H%n%B", tip)
         messages = [item.partition("\n") for item in out.decode("utf-8", "replace").split("\0") if item]
         return [(identity, message) for identity, _, message in messages]
 
     def tree(self, commit: str) -> list[TreeEntry]:
-        """Everything in the tree of a commit."""
+        """Return all entries in the tree of a commit, recursively."""
         found = []
         for line in self._run("ls-tree", "-r", "-z", "-l", "--full-tree", commit).split(b"\0"):
             head, tab, path = line.partition(b"\t")
@@ -157,7 +157,7 @@ class Repository:
         return found
 
     def blobs(self, entries: Sequence[TreeEntry]) -> list[bytes]:
-        """The contents of files, all in one question."""
+        """Return the contents of files, read with one git command."""
         asked = "".join(f"{entry.object}\n" for entry in entries).encode()
         most = sum(entry.size for entry in entries) + 200 * len(entries)
         out = self._run("cat-file", "--batch", data=asked, seconds=COMMIT_SECONDS, limit=most)
@@ -175,8 +175,8 @@ class Repository:
     ) -> str:
         """Add a commit to `ref` on top of `parent` ("" for none) and return its id.
 
-        `changes` are contents by path, None for what is gone; `when` is seconds since 1970 and an offset ("+0100").
-        Refused too where `ref` has moved away from `parent` meanwhile.
+        `changes` are contents by path, None to delete a file; `when` is seconds since 1970 and an offset ("+0100").
+        Also raises `Refused` if `ref` no longer points to `parent`.
         """
         stamp = f"{_AUTHOR} {when[0]} {when[1]}"
         parts = [f"commit {ref}\nmark :1\nauthor {stamp}\ncommitter {stamp}\n".encode(), _counted(message.encode())]
@@ -190,7 +190,7 @@ class Repository:
         try:
             told = self._run(*_COMMITTING, *words, data=stream, seconds=COMMIT_SECONDS).decode("ascii", "replace")
         except Refused as refused:
-            with contextlib.suppress(OSError):  # what it leaves behind when it fails
+            with contextlib.suppress(OSError):  # the crash report that fast-import leaves
                 (self.directory / f"fast_import_crash_{refused.process}").unlink()
             raise
         if not re.fullmatch(r"[0-9a-f]{40,64}\n", told):
@@ -206,12 +206,12 @@ class Repository:
 
 
 def find(folder: Path, until: Callable[[], float] = lambda: float("inf")) -> Repository | None:
-    """The repository that a folder, or the nearest one above it that exists, is in; None where it is in none.
+    """Return the repository that contains a folder, or its nearest existing parent; None if there is none.
 
-    git is asked until the monotonic clock reaches `until()`, and for a few seconds at most. Raises `Refused` where
-    there is one that cannot be used: damaged, another user's, or no git on this machine; `TooSlow` after that time.
+    The time limit is `SECONDS`, or sooner when the monotonic clock reaches `until()`. Raises `TooSlow` after that,
+    and `Refused` if there is a repository that cannot be used: damaged, another user's, or no git on this machine.
     """
-    folder = Path(os.path.realpath(folder))  # `work/..` is not in the repository of work
+    folder = Path(os.path.realpath(folder))  # so that `work/..` is not taken to be inside work's repository
     there = next((place for place in (folder, *folder.parents) if place.is_dir()), Path("/"))
     root = root_of(there)
     found = program("git", str(root or there))
@@ -233,15 +233,16 @@ def find(folder: Path, until: Callable[[], float] = lambda: float("inf")) -> Rep
 
 
 def blob_id(data: bytes, length: int) -> str:
-    """The id of a file's content in a repository whose ids have `length` hex digits."""
+    """Return the git object id of a file's content; `length` is 40 hex digits for SHA-1, else SHA-256 is used."""
     new = sha1 if length == 40 else sha256
     return new(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
 def apply(folder: Path, patch: str) -> None:
-    """Apply a unified diff to the files of a folder that is no repository, all of it or nothing.
+    """Apply a unified diff to the files of a folder outside any repository, atomically.
 
-    As strict as `git apply`: every context line must match. Raises `Refused` with what does not.
+    As strict as `git apply`: every context line must match. Raises `Refused` with git's error if the diff does not
+    apply.
     """
     found = program("git", str(folder))
     if found is None:
@@ -256,7 +257,7 @@ def apply(folder: Path, patch: str) -> None:
 
 
 def program(name: str, root: str) -> str | None:
-    """The absolute path of a program of this machine: never of one that lies, or is linked to, below `root`."""
+    """Return the absolute path of a program on PATH, never one in or linked into `root`; None if there is none."""
     for place in places(root):
         path = f"{place}/{name}"
         inside = os.path.realpath(path).startswith(f"{root}/")
@@ -266,20 +267,20 @@ def program(name: str, root: str) -> str | None:
 
 
 def places(root: str) -> list[str]:
-    """Where programs are looked for: the places on PATH that are absolute, and neither at nor below `root`."""
+    """Return the folders of PATH that are absolute and neither at nor below `root`."""
     every = os.environ.get("PATH", "").split(os.pathsep)
     ways = {place: (f"{place}/", f"{os.path.realpath(place)}/") for place in every if place.startswith("/")}
     return [place for place, way in ways.items() if not any(found.startswith(f"{root}/") for found in way)]
 
 
 def root_of(folder: Path) -> Path | None:
-    """The top of the work tree that a folder is in: where the nearest `.git` is, from it upwards; or None."""
+    """Return the nearest folder with a `.git`, from `folder` upwards; None if there is none."""
     folder = Path(os.path.realpath(folder))
     return next((place for place in (folder, *folder.parents) if os.path.lexists(place / ".git")), None)
 
 
 def _environment() -> dict[str, str]:
-    """All that git gets to see: no configuration but the repository's own, and no way to ask or to fetch."""
+    """Return git's whole environment: no configuration but the repository's own, no prompts, no fetching."""
     places = [place for place in os.environ.get("PATH", "").split(os.pathsep) if place.startswith("/")]
     name, address = _AUTHOR.rstrip(">").split(" <")
     return {
@@ -304,5 +305,5 @@ def _counted(data: bytes) -> bytes:
 
 
 def _quoted(path: str) -> str:
-    """A path as fast-import reads it."""
+    """Quote a path for fast-import."""
     return '"' + path.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

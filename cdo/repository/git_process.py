@@ -1,6 +1,6 @@
-"""Runs one git process: started by GitPython, in an environment of its own, with bounded time and output.
+"""Runs one git process through GitPython, with its own environment and with bounded time and output.
 
-ARCHITECTURE.md says what of it is left to GitPython, and why ("Plumbing that stays").
+ARCHITECTURE.md ("Plumbing that stays") says which part GitPython does, and why.
 """
 
 from __future__ import annotations
@@ -25,31 +25,32 @@ from cdo.core.formatting import one_line
 if TYPE_CHECKING:
     from git import Git as GitCommand
 
-ENV = "/usr/bin/env"  # by its path: what PATH has could lie in the repository
+ENV = "/usr/bin/env"  # absolute, because a program found on PATH could lie in the repository
 
 
 class Refused(Exception):
-    """git did not do what it was asked to; as text it is why, in one line. `process` is the id it had, if it ran."""
+    """Raised when a git command fails; the message is a one-line reason. `process` is its id, 0 if unknown."""
 
     process = 0
 
 
 class TooSlow(Refused):
-    """git did not end in time, and was ended."""
+    """Raised when git exceeded its time limit and was terminated."""
 
 
 def answer(
     words: Sequence[str], folder: Path, env: Mapping[str, str], data: bytes, until: Callable[[], float], limit: int
 ) -> bytes:
-    """What a git command prints, given `data`; in a group of its own, so that Ctrl-C is not for it.
+    """Run a git command with `data` on stdin and return its stdout.
 
-    `words` begin with the absolute path of git; it sees the variables `env` alone. Raises `Refused` where it fails,
-    cannot be started or prints more than `limit` bytes, and `TooSlow` when the monotonic clock reaches `until()`.
+    `words` begin with the absolute path of git; `env` is its whole environment. It runs in its own session, so that
+    Ctrl-C does not reach it. Raises `Refused` if it fails, cannot be started or prints more than `limit` bytes, and
+    `TooSlow` when the monotonic clock reaches `until()`.
     """
     process, _owner = _started(words, folder, env)
     try:
         out, err = _talk(process, memoryview(data), until, limit)
-        if process.returncode in (126, 127):  # so says `env`
+        if process.returncode in (126, 127):  # exit codes of `env` when it cannot start a program
             raise Refused(f"git cannot be started: {_complaint(err).rpartition(': ')[2]}")
         if process.returncode:
             raise Refused(_complaint(err) or f"git ended with code {process.returncode}")
@@ -64,10 +65,10 @@ def answer(
 def _started(
     words: Sequence[str], folder: Path, env: Mapping[str, str]
 ) -> tuple[subprocess.Popen[bytes], GitCommand.AutoInterrupt]:
-    """A git process that sees `env` and nothing else of this one's environment; GitPython ends it with its owner.
+    """Start a git process whose environment is `env` only. GitPython terminates it when the owner is deleted.
 
-    GitPython adds its variables to those of this process. `env -i` takes away what it adds: a GIT_DIR or a
-    GIT_EXTERNAL_DIFF that a person has set would lead elsewhere.
+    GitPython would pass on this process's environment and add variables to it. `env -i` clears all of them, because
+    a GIT_DIR or GIT_EXTERNAL_DIFF set by the person would change what git does.
     """
     command = [ENV, "-i", *(f"{name}={value}" for name, value in env.items()), *words]
     library = _gitpython()
@@ -86,10 +87,10 @@ _IMPORT = threading.Lock()
 
 @functools.cache
 def _gitpython() -> ModuleType:
-    """GitPython.
+    """Import GitPython.
 
-    While it is imported, GitPython would run `git version` from PATH without a time limit. It is given a program that
-    does not exist, and goes on without a word; later commands name git outright.
+    On import, GitPython would run `git version` from PATH without a time limit. To prevent that, it is given a
+    program that does not exist, and ignores the failure silently. Later commands give the path of git explicitly.
     """
     told = {"GIT_PYTHON_GIT_EXECUTABLE": "/nonexistent/git", "GIT_PYTHON_REFRESH": "quiet"}
     with _IMPORT:
@@ -109,7 +110,7 @@ def _gitpython() -> ModuleType:
 def _talk(
     process: subprocess.Popen[bytes], data: memoryview, until: Callable[[], float], limit: int
 ) -> tuple[bytes, bytes]:
-    """Write and read until the process has said everything, or raise `Refused`."""
+    """Feed `data` to the process and return its (stdout, stderr) once it has ended; raise `Refused`."""
     assert process.stdin and process.stdout and process.stderr
     said = {process.stdout: bytearray(), process.stderr: bytearray()}
     os.set_blocking(process.stdin.fileno(), False)
@@ -140,7 +141,7 @@ def _talk(
 
 
 def _fed(stream: IO[bytes], data: memoryview) -> memoryview:
-    """What is left after a piece was written past the buffer; nothing where nobody reads any more."""
+    """Write a piece of `data`, unbuffered, and return the rest; empty if the process has closed its stdin."""
     try:
         return data[cast(BufferedWriter, stream).raw.write(data[: 1 << 16]) or 0 :] if data else data
     except BrokenPipeError:
@@ -148,7 +149,7 @@ def _fed(stream: IO[bytes], data: memoryview) -> memoryview:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process that still runs, with all that it started: it may put things in order first."""
+    """Terminate the process group of a running process: SIGTERM first, SIGKILL if it does not end."""
     for number, patience in ((signal.SIGTERM, 0.3), (signal.SIGKILL, 5.0)):
         if process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
@@ -162,7 +163,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _complaint(err: bytes) -> str:
-    """The line of git's complaints that says most."""
+    """Return the most relevant line of git's stderr: the first `fatal` or `error` line, else the first line."""
     lines = [one_line(line, 300) for line in err.decode("utf-8", "replace").splitlines() if line.strip()]
     worst = [line for line in lines if line.startswith(("fatal: ", "error: "))] or lines
     return re.sub(r"^(fatal|error|warning): ", "", worst[0]).rstrip(".") if worst else ""

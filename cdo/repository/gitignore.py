@@ -1,6 +1,6 @@
-"""What git ignores, read from its files without git.
+"""Evaluates git's ignore rules without running git.
 
-The rules are those of `.gitignore`, nested, and `.git/info/exclude`.
+The rules are those of nested `.gitignore` files and `.git/info/exclude`.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from pathlib import Path
 from cdo.security.safe_open import present, read_regular
 
 MAX_BYTES = 1_000_000  # of an ignore file
-_MAX_STARS = 4  # times `**` in a pattern: matching takes as many loops
+_MAX_STARS = 4  # most `**` in a pattern: each one nests another loop in matching
 
 
 @dataclass(frozen=True)
 class Rules:
-    """The ignore patterns that hold in a folder, weakest first: where each starts, its regex, its verdict."""
+    """The ignore patterns that apply in a folder, weakest first: base folder, regex, and whether it ignores."""
 
     patterns: tuple[tuple[str, re.Pattern[str], bool], ...] = ()
 
     def enter(self, folder: str, at: int | None = None) -> Rules:
-        """The rules inside `folder`; a repository starts anew, as in git. `at` is that folder, where it is open."""
+        """Return the rules inside `folder`, open at `at` if given. The top of a repository drops outer rules."""
         patterns, base = self.patterns, folder.rstrip("/") + "/"
         here = base if at is None else ""
         if present(f"{here}.git", at):
@@ -34,21 +34,21 @@ class Rules:
         return Rules(patterns + _patterns(base, f"{here}.gitignore", at))
 
     def ignored(self, path: str, *, folder: bool) -> bool:
-        """Whether the last pattern that matches `path` itself ignores it; its parents are known not to be."""
+        """True if the last pattern that matches `path` ignores it. Its parents must not be ignored."""
         path += "/" * folder
         for base, regex, verdict in reversed(self.patterns):
             match = regex.search(path[len(base) :])
-            # pathspec also matches what is below a folder and marks that by this group. A "!folder/" taken
-            # so would undo what another file ignores inside it.
+            # pathspec also matches paths below a folder, marked by this group. Such a match is skipped: otherwise
+            # "!folder/" would undo what another ignore file ignores inside that folder.
             if match and (not match.groupdict().get("ps_d") or match.end("ps_d") == len(path) - len(base)):
                 return verdict
         return False
 
 
 def rules_above(folder: Path, root: Path) -> Rules:
-    """The rules that hold around `folder`: from its git root, or else from `root`, down to its parent.
+    """Return the rules that apply around `folder`: from its git root, or else from `root`, down to its parent.
 
-    None where they ignore the folder itself: a person who names it wants what is in it.
+    Returns no rules if they ignore the folder itself, because a person who names it wants its files.
     """
     chain = [folder, *folder.parents]
     tops = [place for place in chain if os.path.lexists(place / ".git")] or [Path(os.path.realpath(root))]
@@ -63,7 +63,7 @@ def rules_above(folder: Path, root: Path) -> Rules:
 
 
 def _exclude(base: str, here: str, at: int | None) -> str | Path:
-    """The exclude file of the repository at `base`; a worktree or submodule has a `.git` file that says where."""
+    """Return the exclude file of the repository at `base`; in a worktree or submodule, its `.git` file says where."""
     with contextlib.suppress(OSError):
         if stat.S_ISDIR(os.stat(f"{here}.git", dir_fd=at).st_mode):
             return f"{here}.git/info/exclude"
@@ -72,19 +72,19 @@ def _exclude(base: str, here: str, at: int | None) -> str | Path:
 
 
 def _patterns(base: str, path: str | Path, at: int | None) -> tuple[tuple[str, re.Pattern[str], bool], ...]:
-    """The patterns of one ignore file, to be matched relative to `base`; () where there are none."""
+    """Return the patterns of one ignore file, to be matched relative to `base`; () if there are none."""
     lines = [line for line in _lines(path, at) if line.strip("!/ ") and not line.startswith("#")]
     lines = [line for line in lines if line.count("**") <= _MAX_STARS]
     if not lines:
         return ()
-    from pathspec import GitIgnoreSpec  # late: most runs meet no ignore file
+    from pathspec import GitIgnoreSpec  # imported here because most runs find no ignore file
 
     patterns: list[tuple[str, re.Pattern[str], bool]] = []
-    with warnings.catch_warnings(action="ignore"):  # `re` warns of odd brackets
+    with warnings.catch_warnings(action="ignore"):  # `re` warns about odd brackets
         for line in lines:
-            # The same patterns, so spelled that pathspec matches the entry itself rather than a folder above.
+            # Rewrite the pattern so that pathspec matches the entry itself rather than a parent folder.
             line = re.sub(r"/\*\*(?=\s*$)", "/**/*", re.sub(r"^(!?)\*\*?/(?=\s*$)", r"\1?*/", line))
-            with contextlib.suppress(ValueError, re.error):  # git passes over a bad line too
+            with contextlib.suppress(ValueError, re.error):  # git skips an invalid line too
                 pattern = GitIgnoreSpec.from_lines([line]).patterns[0]
                 if pattern.regex and pattern.include is not None:
                     patterns.append((base, _swift(pattern.regex), pattern.include))
@@ -92,10 +92,10 @@ def _patterns(base: str, path: str | Path, at: int | None) -> tuple[tuple[str, r
 
 
 def _swift(regex: re.Pattern[str]) -> re.Pattern[str]:
-    """The same pattern without its freedom to try every way of sharing a name among its stars.
+    """Return an equivalent pattern that does not backtrack between its stars.
 
-    What stands between two stars may as well be taken where it comes first: no name of a hostile repository keeps
-    a search busy.
+    The text between two stars is matched at its first occurrence only, which gives the same result. So a file name in
+    a hostile repository cannot make matching slow.
     """
     text = re.sub(r"(?:\[\^/\]\*)+", "[^/]*", regex.pattern)
     part = r"\\.|\[(?!\^/\]\*)(?:\\.|[^\]\\])+\]|[^\\\[\]/(){}*+?|^$]"
@@ -103,7 +103,7 @@ def _swift(regex: re.Pattern[str]) -> re.Pattern[str]:
 
 
 def _lines(path: str | Path, at: int | None = None) -> list[str]:
-    """The lines of a small file of git's; [""] where it cannot be read."""
+    """Return the lines of a small git file; [""] if it cannot be read."""
     try:
         text = read_regular(path, MAX_BYTES, at).decode("utf-8", "surrogateescape")
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""Which files of a repository import which, and how central each one is. Pure.
+"""Builds the import graph of a repository and computes how central each file is. Pure.
 
-Imports are read with regular expressions and resolved by paths: exact enough to put files in order, and quick. What
-cannot be found inside the repository (a library, a sentence that looks like an import) is left out.
+Imports are read with regular expressions and resolved by paths, which is fast and exact enough for ranking. An import
+that cannot be resolved inside the repository (a library, a sentence that looks like an import) is ignored.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 
 _DAMPING = 0.85  # the usual constant of PageRank
-_ROUNDS = 15  # of PageRank: what would still move after them changes no order that matters
-_MOST = 400  # imports of one file that are resolved
-_DECLARED = 16_384  # bytes of a file in which it names the classes of its own package
-_SPREAD = 12  # files of a package to which an import of the whole package counts
+_ROUNDS = 15  # iterations of PageRank; later changes do not affect any order that matters
+_MOST = 400  # imports resolved per file
+_DECLARED = 16_384  # bytes at the start of a JVM file that are searched for class names of its own package
+_SPREAD = 12  # files of a package among which an import of the whole package is shared
 
 _FAMILIES = {
     **dict.fromkeys(("py", "pyi"), "python"),
@@ -23,7 +23,7 @@ _FAMILIES = {
     **dict.fromkeys(("c", "h", "cc", "cpp", "cxx", "hh", "hpp", "hxx", "m", "mm"), "c"),
     **{"go": "go", "rs": "rust", "rb": "ruby", "php": "php"},
 }
-_FOLDER_FILE = {"python": "__init__", "script": "index", "rust": "mod"}  # what stands for its whole folder
+_FOLDER_FILE = {"python": "__init__", "script": "index", "rust": "mod"}  # the file that represents its folder
 _IMPLEMENTS = ("c", "cc", "cpp", "cxx", "m", "mm")
 _CRATE_ROOTS = ("lib", "main")
 
@@ -47,7 +47,7 @@ _C = re.compile(rb'#[ \t]*(?:include|import)[ \t]*(?:"([^"\n]{1,200})"|<([^>\n]{
 _RUBY = re.compile(rb"""\n[ \t]*require(_relative)?[ \t(]+["']([^"'\n]{1,200})["']""")
 _PHP = re.compile(rb"\nuse[ \t]+([\w\\]{1,200})")
 _QUOTED = re.compile(rb'"([^"\n]{1,200})"')
-# What a manifest says that its folder is called by those who import it.
+# The module name that a manifest gives to its folder, as importers use it.
 _NAMED = {
     "go.mod": re.compile(rb"^module[ \t]+(\S{1,200})", re.M),
     "Cargo.toml": re.compile(rb'^name[ \t]*=[ \t]*"([\w-]{1,100})"', re.M),
@@ -56,16 +56,16 @@ _NAMED = {
 
 
 class Imports:
-    """Collects files with `add`, one after the other; then `edges` tells who imports whom."""
+    """Collects files with `add`, one after the other; then `edges` returns which file imports which."""
 
     def __init__(self) -> None:
         self._wishes: dict[str, tuple[str, ...]] = {}
-        self._classes: dict[str, set[bytes]] = {}  # what files name of their own package, where that needs no import
+        self._classes: dict[str, set[bytes]] = {}  # class names in JVM files: the same package needs no import
         self._sizes: dict[str, int] = {}
-        self._named: dict[tuple[str, str], str] = {}  # (manifest, name that is imported) to folder
+        self._named: dict[tuple[str, str], str] = {}  # (manifest, imported name) to folder
 
     def add(self, path: str, data: bytes) -> None:
-        """Read what a file imports; each pattern begins with a fixed sign, such as the end of a line, to be quick."""
+        """Read the imports of a file. For speed, each pattern begins with fixed text such as a line break."""
         folder, _, name = path.rpartition("/")
         if (pattern := _NAMED.get(name)) and (found := pattern.search(data)):
             called = _text(found[1])
@@ -77,7 +77,7 @@ class Imports:
             self._wishes[path] = tuple(dict.fromkeys(_READERS[family](b"\n" + data)))[:_MOST]
 
     def edges(self) -> dict[str, dict[str, float]]:
-        """The files that each file imports, with weights: each file of a package gets a share of an import of it."""
+        """Return the weights of each file's imports, by file. An import of a package is shared among its files."""
         found = _Index(self._sizes, self._named)
         edges: dict[str, dict[str, float]] = {}
         for path, wishes in sorted(self._wishes.items()):
@@ -94,7 +94,7 @@ class Imports:
 
 @lru_cache(65_536)
 def family_of(path: str) -> str:
-    """The family of languages whose imports a file is written in; "" where imports are not understood."""
+    """Return the language family of a file, by its extension; "" if its imports are not supported."""
     return _FAMILIES.get(path.rpartition(".")[2].lower(), "") if "." in path else ""
 
 
@@ -102,9 +102,9 @@ Edges = Mapping[str, Mapping[str, float]]
 
 
 def two_ways(edges: Edges, apart: Callable[[str], bool]) -> dict[str, dict[str, float]]:
-    """The import graph with every edge in both directions, without those of importers that stand `apart`.
+    """Return the import graph with every edge in both directions, without the imports of files that are `apart`.
 
-    What everybody imports says little about who imports it: an edge weighs less, the more edges its end has.
+    An edge weighs less, the more edges its target has: a file that many import says little about its importers.
     """
     kept = {path: {} if apart(path) else targets for path, targets in edges.items()}
     incoming: dict[str, int] = {}
@@ -120,7 +120,7 @@ def two_ways(edges: Edges, apart: Callable[[str], bool]) -> dict[str, dict[str, 
 
 
 def page_rank(edges: Edges, seeds: Mapping[str, float]) -> dict[str, float]:
-    """The PageRank of each file in `edges`, for a reader who begins at `seeds` and follows the edges."""
+    """Return the personalised PageRank of each file in `edges`: the walk starts at `seeds` and follows the edges."""
     names = list(edges)
     number = {name: index for index, name in enumerate(names)}
     total = sum(seeds.get(name, 0.0) for name in names)
@@ -152,7 +152,7 @@ def _text(data: bytes) -> str:
 
 
 def _python(data: bytes) -> Iterator[str]:
-    """Modules as "a.b", and names from a module as "a.b.name"; leading dots as they are written."""
+    """Yield modules as "a.b" and names from a module as "a.b.name", with leading dots as written."""
     for match in _PYTHON.finditer(data):
         if match[3]:
             yield from (_text(part.split()[0]) for part in match[3].split(b",") if part.split())
@@ -174,7 +174,7 @@ def _go(data: bytes) -> Iterator[str]:
 
 
 def _rust(data: bytes) -> Iterator[str]:
-    """Uses as "a::b"; a module that is declared as "mod a"."""
+    """Yield uses as "a::b", and declared modules as "mod a"."""
     yield from (f"mod {_text(name)}" for name in _RUST_MOD.findall(data))
     for head, braces in _RUST_USE.findall(data):
         base = _text(head).strip(":")
@@ -183,7 +183,7 @@ def _rust(data: bytes) -> Iterator[str]:
 
 
 def _jvm(data: bytes) -> Iterator[str]:
-    """Imports as "a.b.C" or "a.b.*"."""
+    """Yield imports as "a.b.C" or "a.b.*"."""
     for name, end in _JVM.findall(data):
         yield _text(name) + (".*" if end == b".*" else "")
 
@@ -209,7 +209,7 @@ _READERS: Mapping[str, Callable[[bytes], Iterator[str]]] = {
 
 
 class _Index:
-    """The files of a repository by what an import may call them."""
+    """The files of a repository, indexed by the names under which they can be imported."""
 
     def __init__(self, sizes: Mapping[str, int], named: Mapping[tuple[str, str], str]) -> None:
         self._sizes, self._named = sizes, named
@@ -226,7 +226,7 @@ class _Index:
             self._folders.setdefault((family, folder), []).append(path)
 
     def resolve(self, path: str, wish: str) -> list[str]:
-        """The files of the repository that `path` means with `wish`."""
+        """Return the files of the repository that the import `wish` in the file `path` refers to."""
         family = family_of(path)
         folder = path.rpartition("/")[0]
         match family:
@@ -255,7 +255,7 @@ class _Index:
                 found = self._at("python", _joined(folder, "/".join([*[".."] * (dots - 1), tail])))
             elif "/" in tail:
                 found = self._near("python", tail, path)
-            elif tail:  # one word may be a library's as well: only a neighbour or a package that is in no other
+            elif tail:  # one word may also name a library: accept only a sibling or a top-level package
                 found = self._at("python", _joined(folder, tail)) or self._top(tail, path)
             else:
                 break
@@ -303,7 +303,7 @@ class _Index:
         return next((found for name in _CRATE_ROOTS if (found := self._at("rust", _joined(root, name)))), [])
 
     def _crate(self, folder: str) -> str:
-        """The folder of the crate's root file, above `folder`."""
+        """Return the folder of the crate's root file, at or above `folder`."""
         place = folder
         while True:
             if any(("rust", _joined(place, name)) in self._keys for name in _CRATE_ROOTS):
@@ -322,7 +322,7 @@ class _Index:
         return next((found for end in ends if (found := self._near("jvm", "/".join(parts[:end]), path))), [])
 
     def classes(self, path: str, names: set[bytes]) -> list[str]:
-        """The files of the same folder that hold the classes called so."""
+        """Return the files of the same folder that define the classes `names`, by file name."""
         if not names:
             return []
         folder = path.rpartition("/")[0]
@@ -336,12 +336,12 @@ class _Index:
 
     def _c(self, folder: str, path: str, wish: str) -> list[str]:
         found = self._at("c", _joined(folder, wish)) or self._near("c", wish, path)
-        # Who includes a header uses what implements it.
+        # An include of a header also counts as a use of its implementation file.
         bodies = [f"{name.rpartition('.')[0]}.{ending}" for name in found for ending in _IMPLEMENTS]
         return [*found, *(name for name in bodies if name in self._sizes and name != path)]
 
     def _within(self, manifest: str, wish: str, sign: str) -> str | None:
-        """The folder that a wish such as "module/a/b" means, by the manifests that name modules."""
+        """Return the folder that an import such as "module/a/b" refers to, using the module names in manifests."""
         parts = wish.split(sign)
         for end in range(len(parts), 0, -1):
             home = self._named.get((manifest, sign.join(parts[:end])))
@@ -350,7 +350,7 @@ class _Index:
         return None
 
     def _package(self, family: str, folder: str | None, path: str) -> list[str]:
-        """The files of a folder that others may mean when they import it: the largest, and no tests."""
+        """Return the files that an import of a folder refers to: the largest ones, without tests."""
         files = [name for name in self._folders.get((family, folder or ""), ()) if "_test." not in name]
         if folder is None or path in files:
             return []
@@ -361,7 +361,7 @@ class _Index:
         return [found] if found else []
 
     def _near(self, family: str, tail: str, path: str) -> list[str]:
-        """The file whose path ends in `tail`; of several the one that is nearest to `path`."""
+        """Return the file whose path ends in `tail`; if there are several, the one nearest to `path`."""
         keys = self._tails.get((family, tail.rpartition("/")[2]), ())
         return self._nearest(family, [key for key in keys if f"/{key}".endswith(f"/{tail}")], path)
 
@@ -373,7 +373,7 @@ class _Index:
 
 
 def _key(family: str, path: str) -> str:
-    """A path as imports call it: without its ending, and a file that stands for its folder by the folder's name."""
+    """Return a path as imports name it: without its extension; for a file such as `__init__.py`, its folder."""
     if family == "c":
         return path
     folder, _, name = path.rpartition("/")
@@ -382,7 +382,7 @@ def _key(family: str, path: str) -> str:
 
 
 def _joined(folder: str, tail: str) -> str:
-    """A relative path made whole, without dots."""
+    """Join a folder and a relative path, resolving `.` and `..`."""
     parts: list[str] = []
     for part in f"{folder}/{tail}".split("/"):
         if part == ".." and parts:
@@ -393,7 +393,7 @@ def _joined(folder: str, tail: str) -> str:
 
 
 def _shared(a: str, b: str) -> int:
-    """How many folders two paths have in common from the top."""
+    """Count the leading path components that two paths share."""
     count = 0
     for one, other in zip(a.split("/"), b.split("/"), strict=False):
         if one != other:

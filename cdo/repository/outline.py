@@ -1,4 +1,4 @@
-"""An outline of a repository: its folders, what each module says it is, and which modules import which. Pure."""
+"""Outlines a repository: its folders, the description of each module, and its imports. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from cdo.core.formatting import pluralise
 from cdo.repository.context import estimate_tokens, language
 from cdo.repository.visible_files import printable
 
-HEAD = 8_000  # bytes of a file in which it says what it is
-_DEFINED = 5  # definitions that are named of a file that says nothing
-_LENGTH = 96  # characters of what a module says that are shown
-_NAMES = 12  # modules that one line lists
+HEAD = 8_000  # bytes at the start of a file that are searched for its description
+_DEFINED = 5  # definitions listed for a file without a description
+_LENGTH = 96  # characters shown of a module's description
+_NAMES = 12  # modules listed on one line
 
 _LICENSE = re.compile(r"copyright|licen[sc]e|spdx|all rights reserved", re.IGNORECASE)
 _NOISE = re.compile(
@@ -26,8 +26,8 @@ _BLOCK = re.compile(r"/\*+!?(.*?)\*/", re.DOTALL)
 _LINE = re.compile(r"(?://[/!]?|--|;+|%+)(.*)")
 _HASH = re.compile(r"#(.*)")
 _HASHED = ("py", "pyi", "rb", "sh", "bash", "zsh", "pl", "pm", "ex", "exs", "jl", "r", "nim", "php", "ps1")
-_UNNAMED = ("c", "h", "cc", "cpp", "cxx", "hh", "hpp")  # definitions do not begin with a word for them
-_CLASSES = ("java", "kt", "scala", "groovy")  # what a file says stands at its class
+_UNNAMED = ("c", "h", "cc", "cpp", "cxx", "hh", "hpp")  # definitions do not begin with a keyword
+_CLASSES = ("java", "kt", "scala", "groovy")  # the description is the comment of the class
 _DEFINES = re.compile(
     r"^(?:(?:export|default|pub(?:\([a-z]+\))?|public|static|async|abstract|final|sealed|data)[ \t]+)*"
     r"(?:def|class|func|fn|function|interface|struct|enum|trait|type|module|object|record|const)[ \t]+"
@@ -39,7 +39,7 @@ _HEADING = re.compile(r"#{1,3} +(.+)")
 
 
 def within(lines: Sequence[str], tokens: int) -> list[str]:
-    """The first of `lines` that fit into `tokens`, and how many are missing."""
+    """Return the first of `lines` that fit into `tokens`, and a line that counts the rest."""
     kept, used = list[str](), 8
     for line in lines:
         used += estimate_tokens(f"{line}\n")
@@ -50,7 +50,7 @@ def within(lines: Sequence[str], tokens: int) -> list[str]:
 
 
 def folders(files: Sequence[str]) -> list[str]:
-    """Folders of two levels with the number of files below each, and what they are written in."""
+    """Describe the folders of the first two levels: the number of files below each, and their languages."""
     below: dict[str, Counter[str]] = {}
     for path in files:
         parts, name = path.split("/")[:-1], language(path) or "other"
@@ -66,7 +66,7 @@ def folders(files: Sequence[str]) -> list[str]:
 
 
 def says(path: str, head: str) -> str:
-    """What a file says that it is in its docstring or leading comment, else what it defines; "" for neither."""
+    """Return a file's description from its docstring or leading comment, else the names it defines, else ""."""
     suffix = path.rpartition(".")[2].lower()
     if suffix in ("md", "rst", "markdown"):
         found = _HEADING.search(head)
@@ -77,7 +77,7 @@ def says(path: str, head: str) -> str:
 
 
 def _leading(text: str, suffix: str) -> str:
-    """The first sentence at the top of a file that is no license."""
+    """Return the first sentence of a file's leading docstring or comment that is not a license; "" if none."""
     line = _HASH if suffix in _HASHED else _LINE
     while text := re.sub(r"\A(?:\s+|#![^\n]*\n)+", "", text):
         if suffix in ("py", "pyi") and (quoted := _DOCSTRING.match(text)):
@@ -101,7 +101,7 @@ def _bare(comment: str) -> list[str]:
 
 
 def _first(lines: Sequence[str]) -> str:
-    """The first of the lines that says something, with the rest of its sentence."""
+    """Return the first line with real text, not tool directives, with the rest of its sentence."""
     useful = [line.strip() for line in lines]
     says_something = (at for at, line in enumerate(useful) if _TEXT.search(line) and not _NOISE.search(line))
     start = next(says_something, len(useful))
@@ -117,13 +117,13 @@ def _short(text: str) -> str:
 
 
 def line_of(path: str, importers: int, said: str) -> str:
-    """One module of the outline."""
+    """Return the outline's line for one module."""
     known = f" (imported by {importers})" if importers else ""
     return f"{path}{known}{f': {said}' if said else ''}"
 
 
 def links_of(path: str, imports: Sequence[str], importers: Sequence[str]) -> str:
-    """Which modules a module imports, and which import it; "" where there are none."""
+    """Return a line about the modules a module imports and the modules that import it; "" if there are none."""
     parts = [
         f"imports {_listed(imports)}" if imports else "",
         f"imported by {_listed(importers)}" if importers else "",
@@ -139,7 +139,7 @@ def _listed(paths: Sequence[str]) -> str:
 
 
 def _module(path: str) -> str:
-    """A path as short as it can still be told: its name, with its folder where the name is that of every folder's."""
+    """Return the shortest clear name of a path: its stem, with its folder if the stem is generic (`__init__`)."""
     folder, _, name = path.rpartition("/")
     stem = name.partition(".")[0]
     return (

@@ -11,8 +11,8 @@ import unicodedata
 from collections.abc import Iterable
 from functools import lru_cache
 
-QUESTION, CONTEXT, REPOSITORY, CHECK = "question", "context", "repository", "check"  # where words can stand
-LEAST = 8  # letters and digits that words need; fewer stand almost everywhere
+QUESTION, CONTEXT, REPOSITORY, CHECK = "question", "context", "repository", "check"  # places of quoted words
+LEAST = 8  # letters and digits that words need to be looked up; fewer occur almost everywhere
 
 _LINE = re.compile(r"^[ \t]*(?:\d+\|[ \t])?(?:[ \t]*(?:>|#{1,6}|[-*+]|\d{1,3}[.)])[ \t]+)*", re.MULTILINE)
 _MARKS = re.compile("[*_`~\\\\|\"'“”„‟‘’‚«»‹›]")
@@ -51,7 +51,7 @@ class Text:
         return _joined(words) == self._text
 
     def _find(self, part: str, at: int) -> int:
-        """The end of the first match from `at` on; -1 if there is none."""
+        """Return the end of the first match from `at` on; -1 if there is none."""
         while (begin := self._text.find(part, at)) >= 0:
             end = begin + len(part)
             if self._edges[begin] and self._edges[end]:
@@ -61,13 +61,13 @@ class Text:
 
 
 class Material:
-    """The texts that a run was given, by place. The first place that holds the words counts."""
+    """The texts that a run was given, by place. The first place that contains the words counts."""
 
     def __init__(self, texts: Iterable[tuple[str, str]]) -> None:
         self._texts = [(place, _prepared(text)) for place, text in texts]
 
     def place(self, words: str) -> str:
-        """Where the words stand; "" if nowhere. The whole question, repeated, shows nothing and does not count."""
+        """Return the place that contains the words, "" if none. A quote of the whole question does not count."""
         for place, text in self._texts:
             if text.holds(words) and not (place == QUESTION and text.is_all(words)):
                 return place
@@ -75,7 +75,7 @@ class Material:
 
 
 def standing(words: Iterable[str], files: Iterable[str]) -> frozenset[str]:
-    """Those of `words` that stand in one of the files' texts."""
+    """Return the subset of `words` that occur in at least one of the files' texts."""
     left = {item: _rarest(item) for item in words if enough(_joined(item))}
     found = set()
     for text in files:
@@ -116,5 +116,5 @@ def _joined(text: str) -> str:
 
 
 def _rarest(words: str) -> str:
-    """The longest token: a file without it cannot hold the words."""
+    """Return the longest token: a file without it cannot hold the words."""
     return max(_tokens(words), key=len, default="")

@@ -1,12 +1,12 @@
-"""Which files of a repository say most about a question. Pure.
+"""Ranks the files of a repository by their relevance to a question. Pure.
 
-Two voices put the files in order. BM25 over paths and contents finds the files that hold the words of the question.
-The import graph finds the files that the repository rests on, those near the question's subject first. How specific
-the question is decides how much each voice counts: BM25 leads where the question names something that few files are
-about; the import graph leads where its words stand everywhere, or nowhere, or speak of the repository as a whole.
+The score combines two measures. BM25 over paths and contents finds the files that contain the question's words. The
+import graph finds the files that the repository depends on, starting from the question's subject. Their weights
+depend on how specific the question is: BM25 dominates if the question names something that few files are about; the
+import graph dominates if its words occur everywhere or nowhere, or refer to the repository as a whole.
 
 Words are cut to stems and counted as substrings, so that "caching" also finds `CacheStore` and `arch_rules` is found
-by "arch". A short stem counts only where a word begins: "ray" is not found in "array".
+by "arch". A short stem counts only at the start of a word: "ray" is not found in "array".
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from functools import cached_property, lru_cache
 from cdo.core.words import FUNCTION_WORDS, words
 from cdo.repository.import_graph import Imports, family_of, page_rank, two_ways
 
-MAX_CHARS = 65_536  # of each file that are counted
-_TERMS = 24  # stems of a question that are looked for
-_SHORT = 4  # letters of a stem that counts only where a word begins
-_HEAD = 500  # bytes at the top of a file in which it says what it is
+MAX_CHARS = 65_536  # bytes of each file that are counted
+_TERMS = 24  # stems of a question that are searched for
+_SHORT = 4  # a stem of at most this many letters counts only at the start of a word
+_HEAD = 500  # bytes at the top of a file, where its description stands
 _K1, _B = 1.2, 0.75  # the usual constants of BM25
-_IN_PATH = 12  # a word in a path weighs as much as this often in the text
-_NAMED = 1_000.0  # a path that the question spells out
+_IN_PATH = 12  # a word in a path counts as much as this many occurrences in the text
+_NAMED = 1_000.0  # score added to a file whose path the question contains
 
 _MANY = 20  # files; among fewer, no word is too common to count
-_EVERYWHERE = 0.5  # share of files; a stem that more of them hold says nothing
-_COMMON_NAME = 0.25  # the same for the names of files and definitions, and for what files say at their top
-_SINGLED_OUT = 0.06  # share of files; a stem that stands in the names of no more singles them out
+_EVERYWHERE = 0.5  # share of files; a stem in more of them has no weight
+_COMMON_NAME = 0.25  # the same for the names of files and definitions, and for the tops of files
+_SINGLED_OUT = 0.06  # share of files; a stem in the names of at most this many files identifies them
 # Weights of a stem in a file's name, in the names of its definitions, and at its top.
 _FIELDS = (3.0, 2.0, 1.0)
-# Specificity from which BM25 leads, and below which the import graph leads; what the graph has of the score then.
+# The import graph's share of the score is _SECOND at specificity _SPECIFIC or more, _FIRST at _GENERAL or less.
 _SPECIFIC, _GENERAL = 0.6, 0.35
 _SECOND, _FIRST = 0.2, 0.9
-_ABSENT = 0.5  # how much a word that stands nowhere counts against specificity, beside one that does
-_WHOLE = 0.25  # what words for the whole repository take from specificity
-# What makes a file important whatever is asked: its words, its place near the subject, its place in the repository.
+_ABSENT = 0.5  # weight of a word found in no file, relative to a word that is found, when specificity is computed
+_WHOLE = 0.25  # subtracted from specificity if the question refers to the repository as a whole
+# Weights of a file's importance: question words in its names, closeness to the subject, role in the repository.
 _ABOUT, _NEAR, _CENTRAL = 0.1, 0.5, 0.4
-_SUBJECT = 3  # words in the names of files or definitions that tell a question's subject for sure
+_SUBJECT = 3  # words found in names of files or definitions that are enough to identify a question's subject
 _FROM_TEST = 0.2  # an import by a test, compared with an import by other code
 
 
@@ -49,7 +49,7 @@ _STOP = FUNCTION_WORDS | words(
     "assess best better compare consider decide describe evaluate evaluates explain make need needs "
     "propose review suggest want"
 )
-# Words that frame a question about a repository: files that hold them are not what it is about.
+# Words for a repository as a whole. They are not searched for.
 _FRAME = words(
     "application applications approach architecture architectures architectural code codebase design entire "
     "everything everywhere framework overall project projects refactor repo repos repository repositories rewrite "
@@ -63,12 +63,12 @@ _OURS = re.compile(
 )
 # A name from code: with an underscore, a hump or a dot inside, or between backticks.
 _IDENTIFIER = re.compile(r"`[^`\n]{2,80}`|\b[A-Za-z]\w*(?:_\w+|[a-z0-9][A-Z]\w+|\.[a-z]\w+)")
-# Endings of words that are still told apart by what is left, and of words of which less is left.
+# Endings that are cut off: long ones from longer stems, short ones also from shorter stems.
 _LONG_ENDING = re.compile(
     r"(?:ization|isation|ations|ation|ments|ment|ities|ity|tures|ture|tural|ures|ure|ers|er|ors|or|ions|ion|ly)$"
 )
 _SHORT_ENDING = re.compile(r"(?:ings|ing|ed|es|(?<!s)s)$")
-_MODIFIED = rb"\n[ \t]*(?:(?:%b)[ \t]+){0,5}(?:%b)[ \t]+(\w{1,80})"  # by words before, and words that define
+_MODIFIED = rb"\n[ \t]*(?:(?:%b)[ \t]+){0,5}(?:%b)[ \t]+(\w{1,80})"  # filled in with modifiers and defining keywords
 _DEFINITIONS = {
     "python": re.compile(_MODIFIED % (b"async", b"def|class")),
     "script": re.compile(
@@ -106,7 +106,7 @@ _FOLDER_FILES = words("__init__ index mod main lib")
 
 @dataclass(frozen=True)
 class Ranked:
-    """One file with its score, the stems of the question that it holds, and how many files import it."""
+    """One file with its score, the question's stems that it contains, and how many files import it."""
 
     path: str
     score: float
@@ -116,7 +116,7 @@ class Ranked:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What is kept of a file: how often each stem stands in it, and in its name, its definitions and at its top."""
+    """The counts kept of a file: how often each stem occurs in it, and in its name, its definitions and its top."""
 
     path: str
     size: int
@@ -139,7 +139,7 @@ class Ranking:
         self._imports = Imports()
 
     def add(self, path: str, data: bytes) -> None:
-        """Count a file; `data` are its first bytes, b"" where they are not known."""
+        """Count a file; `data` are its first bytes, b"" if it was not read."""
         data, name = data[:MAX_CHARS], path.encode("utf-8", "surrogateescape")
         low = data.lower()
         text, place = b" " + low.translate(_LETTERS), b" " + name.lower().translate(_LETTERS)
@@ -157,7 +157,7 @@ class Ranking:
         self._imports.add(path, data)
 
     def ranked(self, changed: Mapping[str, int]) -> list[Ranked]:
-        """All files, best first; `changed` says how often recent commits touched which. Ties go by path."""
+        """Return all files, best first, ties by path; `changed` counts recent commits by path."""
         by_words, by_place = _scaled(self._matches), _scaled(self._importance(changed))
         found = []
         for seen in self._seen:
@@ -171,7 +171,7 @@ class Ranking:
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """The stems that count: not those that stand nearly everywhere."""
+        """The question's stems, without those that occur in most files."""
         weighed = zip(self.stems, self._weights, strict=True)
         return tuple(stem for stem, weight in weighed if weight)
 
@@ -179,13 +179,13 @@ class Ranking:
 
     @cached_property
     def _weights(self) -> list[float]:
-        """How telling each stem is: the fewer files hold it, the more; 0 where it stands nearly everywhere."""
+        """The weight of each stem: higher, the fewer files contain it; 0 if most files do."""
         holders = [sum(seen.counts[number] > 0 for seen in self._seen) for number in range(len(self.stems))]
         return [_telling(held, len(self._seen), _EVERYWHERE) for held in holders]
 
     @cached_property
     def _matches(self) -> dict[str, float]:
-        """BM25 of each file, times what its kind is worth."""
+        """The BM25 score of each file, times the weight of its kind."""
         mean = sum(seen.size for seen in self._seen) / max(1, len(self._seen)) + 1
         found = {}
         for seen in self._seen:
@@ -198,7 +198,7 @@ class Ranking:
 
     @cached_property
     def _about(self) -> dict[str, float]:
-        """How much of the question stands in what a file calls itself and its parts, times what its kind is worth."""
+        """A score by file for question words in its name, definitions and top, times the weight of its kind."""
         found = dict.fromkeys((seen.path for seen in self._seen), 0.0)
         for number in range(len(self.stems)):
             for place, worth in enumerate(_FIELDS):
@@ -210,7 +210,7 @@ class Ranking:
 
     @cached_property
     def _specificity(self) -> float:
-        """Between 0 and 1: how surely the words of the question lead to a few files."""
+        """How clearly the question's words identify a few files: at most 1, the higher the more specific."""
         names = [number for number, weight in enumerate(self._weights) if weight and self._holders(number)]
         if not names:
             return 0.0
@@ -229,7 +229,7 @@ class Ranking:
         return sum(seen.counts[number] > 0 for seen in self._seen)
 
     def _named(self, number: int) -> int:
-        """How many files, tests aside, have a stem in their name or in that of a definition."""
+        """Count the files, without tests, that have a stem in their name or in the name of a definition."""
         return sum(bool(seen.fields[0][number] or seen.fields[1][number]) for seen in self._seen
                    if not is_test(seen.path))  # fmt: skip
 
@@ -237,15 +237,15 @@ class Ranking:
 
     @cached_property
     def general(self) -> float:
-        """Between 0 and 1: how much the import graph counts beside BM25."""
+        """The weight of the import graph, between 0 and 1; BM25 has the rest."""
         lead = (_SPECIFIC - self._specificity) / (_SPECIFIC - _GENERAL)
         joined = {path for path, out in self._edges.items() if out or path in self.importers}
-        known = 2 * len(joined) / len(self._edges) if self._edges else 0.0  # else imports say little here
+        known = 2 * len(joined) / len(self._edges) if self._edges else 0.0  # few known imports say little
         return _SECOND + (_FIRST - _SECOND) * min(1.0, max(0.0, lead)) * min(1.0, known)
 
     @property
     def is_general(self) -> bool:
-        """Whether the import graph leads: the question is about the repository rather than about a few files."""
+        """True if the import graph dominates: the question is about the repository rather than about a few files."""
         return self.general >= 0.5
 
     @cached_property
@@ -254,7 +254,7 @@ class Ranking:
 
     @cached_property
     def importers(self) -> dict[str, tuple[str, ...]]:
-        """The files that import each file, tests left out; a file that nothing imports is left out."""
+        """The importers of each file, without tests. Files without importers have no entry."""
         found: dict[str, list[str]] = {}
         for path, targets in self._edges.items():
             for target in () if is_test(path) else targets:
@@ -262,11 +262,11 @@ class Ranking:
         return {path: tuple(names) for path, names in found.items()}
 
     def imports(self, path: str) -> tuple[str, ...]:
-        """The files that a file imports."""
+        """Return the files that a file imports."""
         return tuple(self._edges.get(path, ()))
 
     def _importance(self, changed: Mapping[str, int]) -> dict[str, float]:
-        """What each file is worth where the words of the question do not decide."""
+        """Return the importance of each file, the score that is combined with BM25."""
         about, central = _scaled(self._about), _scaled(self._standing(changed))
         subject = {path: 0.0 if is_test(path) else about[path] ** 2 for path in self._edges}
         known = min(1.0, sum(self._named(number) > 0 for number in range(len(self.stems))) / _SUBJECT)
@@ -284,7 +284,7 @@ class Ranking:
         }
 
     def _standing(self, changed: Mapping[str, int]) -> dict[str, float]:
-        """What a file is in the repository: imported, importing, changed, large, a place to start, near the top."""
+        """Score each file's role: imported, importing, often changed, large, an entry point, near the top."""
         incoming: dict[str, float] = {}
         for path, targets in self._edges.items():
             for target in targets:
@@ -300,7 +300,7 @@ class Ranking:
 
 @lru_cache(65_536)
 def kind(path: str) -> float:
-    """The weight of a file by what its path says it is: source above prose, tests, settings, and data last."""
+    """Return the weight of a file by its path: source 1.0, prose 0.8, settings 0.4, other 0.25; tests times 0.6."""
     suffix = path.rpartition(".")[2].lower()
     weight = 1.0 if suffix in _CODE else 0.8 if suffix in _PROSE else 0.4 if suffix in _SETTINGS else 0.25
     return weight * (0.6 if is_test(path) else 1.0)
@@ -308,19 +308,19 @@ def kind(path: str) -> float:
 
 @lru_cache(65_536)
 def is_test(path: str) -> bool:
-    """Whether a path is that of a test, an example or a benchmark."""
+    """True if a path looks like a test, an example or a benchmark."""
     return _TEST.search(path.lower()) is not None
 
 
 def stems(problem: str) -> tuple[str, ...]:
-    """The stems that a question is searched by, in order of their first use: few enough to be counted quickly."""
+    """Return the question's stems, in order of first use, at most `_TERMS` so that counting stays fast."""
     words = re.findall(r"[^\W\d_]{3,40}", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", problem[:20_000]))
     found = dict.fromkeys(_stem(word) for word in map(str.lower, words) if word not in _STOP | _FRAME)
     return tuple(found)[:_TERMS]
 
 
 def _stem(word: str) -> str:
-    """A word without its ending, as long as enough of it is left to be told from others."""
+    """Return a word without its ending, if the rest is long enough to be distinctive."""
     if word.endswith(("ies", "ied")) and len(word) > 5:
         return word[:-3]
     for ending, least in ((_LONG_ENDING, 5), (_SHORT_ENDING, 4)):
@@ -331,32 +331,32 @@ def _stem(word: str) -> str:
 
 
 def _spaced(data: bytes) -> bytes:
-    """Words in small letters with a blank before each, humps and underscores taken apart."""
+    """Return the words in lower case, each after a space; camelCase and underscores are split."""
     return b" " + _HUMP.sub(b" ", data).lower().translate(_LETTERS)
 
 
 def _module(path: str) -> str:
-    """What a file is called by those who use it: its folder and its name; the folder alone where that says it all."""
+    """Return a file's folder and stem; the folder alone if the file represents it (`__init__`, `index`)."""
     *folders, name = path.split("/")
     stem = name.partition(".")[0]
     return " ".join([*folders[-1:], *([] if stem in _FOLDER_FILES and folders else [stem])])
 
 
 def _is_overview(path: str) -> bool:
-    """Whether a file is prose about the design of the whole, near the top."""
+    """True if a file is prose about the overall design, in the top folder or in `doc` or `docs`."""
     *folders, name = path.lower().split("/")
     stem, _, suffix = name.partition(".")
     return suffix in _PROSE and stem in _OVERVIEWS and (not folders or folders in (["doc"], ["docs"]))
 
 
 def _telling(held: int, total: int, share: float) -> float:
-    """The inverse document frequency of BM25; 0 for what more than a share of the files hold."""
+    """Return BM25's inverse document frequency; 0 if `held` is more than `share` of at least `_MANY` files."""
     if total >= _MANY and held > share * total:
         return 0.0
     return math.log(1 + (total - held + 0.5) / (held + 0.5))
 
 
 def _scaled(scores: Mapping[str, float]) -> dict[str, float]:
-    """Scores between 0 and 1: the best is 1."""
+    """Scale scores to between 0 and 1, the best being 1."""
     best = max(scores.values(), default=0.0)
     return {path: score / best if best else 0.0 for path, score in scores.items()}

@@ -1,11 +1,11 @@
-"""What a repository says about a question before anybody is asked: `00-context.md` without being told where to look.
+"""Builds `00-context.md` from the repository alone, by selecting the files most relevant to the question.
 
-Git is asked for names and history only, in a way in which nothing that a repository brings along is run; without
-git the tree is walked. Files are chosen by rank, shown with line numbers, and what is left out is said. The same
-tree, history, question and budget give the same bytes.
+Git provides only file names and history, and runs no program that the repository configures; without git the tree is
+walked. Files are chosen by rank and shown with line numbers; omissions are listed. The output is deterministic: the
+same tree, history, question and budget give the same bytes.
 
-A question about the repository as a whole gets an outline of it and the files that the others rest on: many files,
-each cut to its structure. Any other question gets fewer files, and more of each.
+A question about the repository as a whole gets an outline and the files that the others depend on: many files, each
+cut to its structure. Any other question gets fewer files, and more of each.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ from cdo.repository.visible_files import (
 )
 from cdo.security.secrets import secret_in
 
-COMMITS = 15  # subjects that are shown
+COMMITS = 15  # commit subjects shown
 CHANGES = 100  # commits over which changes of a file are counted
 MAX_READ = 10_000  # files whose content is ranked; the others are ranked by their path
 MAX_RANKED_BYTES = 150_000_000
 
 CENTRAL = 3  # files of which a general question gets more than the structure
 LINKED = 16  # files of an outline whose imports are listed
-MIN_STRUCTURE = 400  # tokens; the structure of a file says something in fewer than an excerpt needs
+MIN_STRUCTURE = 400  # tokens; a file's structure is useful in fewer tokens than an excerpt (`MIN_CUT`)
 
 NOTHING = "# Context\n\nNo context was gathered: there is no room for it.\n"
 NESTED = "another repository"
@@ -81,13 +81,13 @@ _MANIFESTS = (
 
 
 def root_of(start: Path) -> Path | None:
-    """The top of the git work tree that `start` is in, or None. Git itself is not needed."""
+    """Return the top of the git work tree that contains `start`, or None. Does not run git."""
     start = Path(os.path.realpath(start))
     return next((place for place in (start, *start.parents) if _is_work_tree(place)), None)
 
 
 def _is_work_tree(place: Path) -> bool:
-    """Whether a folder has a `.git` that is one: a repository's data, or a file that says where they are."""
+    """True if a folder has a valid `.git`: a folder with repository data, or a file that points to one."""
     data = place / ".git"
     try:
         if data.is_dir():
@@ -101,11 +101,11 @@ def _is_work_tree(place: Path) -> bool:
 
 
 def survey(root: Path, problem: str, budget: int, given: Context | None = None) -> str:
-    """The text of `00-context.md`: at most `budget` estimated tokens about the repository at `root`.
+    """Return the text of `00-context.md`: at most `budget` estimated tokens about the repository at `root`.
 
-    What a person has `given` comes first and is cut only where it alone is over the budget. The rest goes to an
-    overview (folders, files, history), then to manifests and the README, then to the files that rank highest for
-    `problem`. Never raises for what is inside the repository.
+    The person's own material (`given`) comes first and is cut only if it alone exceeds the budget. The rest of the
+    budget goes to an overview (folders, files, history), then to manifests and the README, then to the files that
+    rank highest for `problem`. No file of the repository makes this raise.
     """
     return _Survey(root, problem, budget, given).text()
 
@@ -115,7 +115,7 @@ def survey(root: Path, problem: str, budget: int, given: Context | None = None) 
 
 @dataclass
 class _Surveyed:
-    """What a repository holds: the raw paths of its files, what is not looked at, commits, changes by path."""
+    """The contents of a repository: the raw paths of its files, the skipped files, commits, changes by path."""
 
     files: list[str]
     skipped: list[Skipped]
@@ -139,7 +139,7 @@ def _look_around(tree: Tree) -> _Surveyed:
 
 
 def _walked(tree: Tree) -> _Surveyed:
-    """The same without git: no history, and no more than the ignore rules leave."""
+    """Survey the tree without git: no history, and only files that are not ignored."""
     found = _Surveyed([], [])
     try:
         for item in walk(tree.folder("")):
@@ -153,7 +153,7 @@ def _walked(tree: Tree) -> _Surveyed:
 
 
 def _judged(tree: Tree, names: Sequence[str]) -> _Surveyed:
-    """Which of the paths that git knows may be shown, by what they are and how they and their folders are called."""
+    """Split the paths that git lists into visible and skipped, by file type and by the names of files and folders."""
     found, folders = _Surveyed([], []), dict[str, str]()
     for name in names:
         folder, barred = "", False
@@ -183,7 +183,7 @@ def _folder_why(tree: Tree, folder: str, name: str) -> str:
 
 
 def _file_why(tree: Tree, path: str) -> str | None:
-    """Why a file is not looked at, "" where it is; None where it is gone from the work tree."""
+    """Return why a file is skipped, "" if it is not; None if it is missing from the work tree."""
     name = path.rstrip("/").rpartition("/")[2]
     try:
         state = os.lstat(f"{tree.root}/{path.rstrip('/')}")
@@ -205,7 +205,7 @@ def _file_why(tree: Tree, path: str) -> str | None:
 
 
 def _ranked(tree: Tree, found: _Surveyed, problem: str) -> tuple[Ranking, list[Ranked]]:
-    """The files, best first; what turns out not to be anybody's text is moved to what was skipped."""
+    """Rank the files, best first; move files found to be binary, generated or unreadable to `found.skipped`."""
     ranking, room, kept = Ranking(problem), MAX_RANKED_BYTES, list[str]()
     for number, path in enumerate(sorted(found.files, key=lambda path: (-kind(path), path))):
         data = b""
@@ -228,12 +228,12 @@ def _ranked(tree: Tree, found: _Surveyed, problem: str) -> tuple[Ranking, list[R
 
 
 def _why(error: OSError) -> str:
-    # A folder on the way that has become a link shows as one of these.
+    # These errors mean that a folder in the path has been replaced by a symlink.
     return LINK if error.errno in (errno.ELOOP, errno.ENOTDIR) else unreadable(error)
 
 
 class _Survey:
-    """One `00-context.md` in the making: what was found, and how much of it fits."""
+    """Builder of one `00-context.md`: holds the files found and selects as many as fit."""
 
     def __init__(self, root: Path, problem: str, budget: int, given: Context | None) -> None:
         self._tree = Tree(root)
@@ -251,18 +251,18 @@ class _Survey:
         self._lines = LIST_LINES if self._budget >= 8000 else 10 if self._budget >= 2000 else 3
 
     def text(self) -> str:
-        """The largest text that keeps the budget."""
+        """Return a text within the budget, as large as ten attempts find."""
         room = self._budget
         for attempt in range(10):
             text = self._attempt(room)
             over = estimate_tokens(text) - self._budget
             if over <= 0:
                 return text
-            room -= (over + 4) << attempt  # files come and go whole: a small step may change nothing
+            room -= (over + 4) << attempt  # only whole files drop out, so a small step may change nothing
         return NOTHING if estimate_tokens(NOTHING) <= self._budget else ""
 
     def _attempt(self, room: int) -> str:
-        """A text whose pieces and overview have about `room` tokens; its head comes on top."""
+        """Return a text whose pieces and overview have about `room` tokens; its head is not counted."""
         given, lacking = list(self._given.pieces), list[Skipped]()
         if self._given.tokens > room:
             given, lacking = share([piece.uncut() for piece in given], max(0, room))
@@ -271,7 +271,7 @@ class _Survey:
         gathered, notes, more = self._fill(room - estimate_tokens(overview), {piece.path for piece in given})
         found = sorted({*self._given.skipped, *lacking, *self._found.skipped}, key=lambda item: (item.path, item.why))
         shown = {piece.path for piece in (*given, *gathered)}
-        left = [item for item in (*found, *more) if item.path not in shown]  # what ranks too low: by rank
+        left = [item for item in (*found, *more) if item.path not in shown]  # `more` is in order of rank
         head = ["# Context\n", f"{HOW_TO_READ}\n"]
         if self._given.pieces:
             head += self._entries("Given with `--context`", given, {})
@@ -294,7 +294,7 @@ class _Survey:
         )
 
     def _entries(self, title: str, pieces: Sequence[Piece], notes: dict[str, str]) -> list[str]:
-        """A list of what is shown: `title` with totals, one line a file, the rest counted."""
+        """Return the list of shown files: `title` with totals, one line per file, a count of the rest."""
         tokens = sum(piece.tokens for piece in pieces)
         lines = [f"{title}: {pluralise(len(pieces), 'file')}, {pluralise(tokens, 'token')}.\n"]
         for piece in pieces[: self._lines]:
@@ -305,7 +305,7 @@ class _Survey:
         return [*lines, ""]
 
     def _fill(self, room: int, shown: set[str]) -> tuple[list[Piece], dict[str, str], list[Skipped]]:
-        """Files in order of their worth until nothing more fits: (pieces, why each was taken, what was left out)."""
+        """Select files in order until no more fit; return (pieces, why each was chosen, files left out)."""
         pieces, notes, left = list[Piece](), dict[str, str](), list[Skipped]()
         whole, small = room, max(1, least(room) // 4)
         for path, note in self._order:
@@ -329,13 +329,13 @@ class _Survey:
         return pieces, notes, left
 
     def _most(self, piece: Piece, place: int, room: int) -> int:
-        """The most tokens that a file may take, of `room` for all; `place` counts the files before it."""
+        """Return the most tokens one file may take, of `room` for all; `place` counts the files before it."""
         if self._ranking.is_general:
             part = 10 if place < self._first else 12 if place < self._first + CENTRAL else 28
             most = max(min(MIN_STRUCTURE, least(room)), room // part)
         else:
             most = max(least(room), room // 6)
-        if place < self._first:  # a list of parts is never cut
+        if place < self._first:  # do not cut a list of project parts
             most = max(most, min(room // 3, essential(piece.text, piece.path) // 4 + MIN_STRUCTURE))
         return most
 
@@ -350,7 +350,7 @@ class _Survey:
         return self._loaded[path]
 
     def _overview(self, room: int) -> str:
-        """Folders, history, for a general question an outline, and all file names where they fit into their share."""
+        """Return folders, history, an outline for a general question, and all file names if they fit their share."""
         files, general = self._found.files, self._ranking.is_general
         share = room // 6 if general else room // 3
         parts = [("Folders", outline.within(self._folders, share))]
@@ -364,7 +364,7 @@ class _Survey:
         return "".join(f"\n## {title}\n\n{fenced(visible(chr(10).join(lines)))}" for title, lines in parts if lines)
 
     def _modules(self, room: int) -> list[str]:
-        """What each module says that it is, by path: of those that matter most, as many as fit into `room` tokens."""
+        """Return the descriptions of the most important modules that fit into `room` tokens, sorted by path."""
         lines: dict[str, str] = {}
         for item in self._central():
             line = outline.line_of(printable(item.path), item.importers, self._said(item.path))
@@ -386,7 +386,7 @@ class _Survey:
         return [line for line in found if line]
 
     def _central(self) -> list[Ranked]:
-        """The source files, the most important first, tests left out."""
+        """Return the source files without tests, the most important first."""
         return [item for item in self._ranked if kind(item.path) == 1.0 and not is_test(item.path)]
 
     def _said(self, path: str) -> str:
@@ -407,7 +407,7 @@ class _Survey:
 
 
 def _first(files: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """What is shown whatever the question is: manifests at the top, and the README."""
+    """Yield the files shown for every question, with a note: the README, then manifests in the top folder."""
     top = [path for path in files if "/" not in path]
     yield from ((path, "; README") for path in top if path.lower().partition(".")[0] == "readme")
     yield from ((path, "; manifest") for path in _MANIFESTS.split() if path in top)

@@ -1,11 +1,11 @@
-"""Three read-only tools with which a model looks into a repository: list, read, search.
+"""Gives models three read-only tools for a repository: list, read, search.
 
-They run in this process, see what `cdo.repository.visible_files` shows, and answer at most `MAX_ANSWER` bytes. An
-invalid request is answered with a sentence that the model can act on. The same request gets the same answer while the
-files stay the same.
+They run in this process, see only the files that `cdo.repository.visible_files` allows, and answer at most
+`MAX_ANSWER` bytes. An invalid request gets an error message that the model can act on. The answers are deterministic
+while the files stay the same.
 
-A search compares texts, never regular expressions: its time grows with what is read, whatever the pattern is, and
-what is read is capped by files and bytes.
+A search compares literal text, not regular expressions. So its time depends only on the amount of text read, which is
+capped by number of files and by bytes.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from cdo.security.safe_open import DirectoryCache
 CONTENT = "dispatch/tools"
 MAX_ANSWER = 16_384  # bytes of one answer
 MAX_ARGUMENTS = 10_000  # characters of the JSON a model sends
-MAX_LINE = 1_000  # characters of a line that are shown
-MAX_FOUND_LINE = 240  # of a line that was searched for
-MAX_FILES = 20_000  # met in one use
+MAX_LINE = 1_000  # characters shown of a line by `read`
+MAX_FOUND_LINE = 240  # characters shown of a line by `search`
+MAX_FILES = 20_000  # entries visited by one use of `list` or `search`
 MAX_SEARCHED = 100_000_000  # bytes read in one search
 
 Depth = Annotated[int, Field(ge=1, le=8)]
@@ -57,16 +57,16 @@ Path_ = Annotated[str, Field(max_length=4096)]
 
 
 class ToolSpec(Schema):
-    """One tool as models are told of it: what it does, and what each parameter is."""
+    """The description of one tool for models: what it does, and what each parameter means."""
 
     description: str
     parameters: dict[str, str]
 
 
 class ToolBox(Schema):
-    """`dispatch/tools.yaml`: the wording of the tools, and how many uses and rounds of uses one reply may have.
+    """`dispatch/tools.yaml`: the tool descriptions, and the limits on uses and rounds of use for one reply.
 
-    A preset may set numbers of its own (`looks`).
+    A preset may override the limits (`looks`).
     """
 
     purpose: str
@@ -88,7 +88,7 @@ class _Read(Block):
 
 
 class _SearchTool(Block):
-    # Blanks at the ends of a pattern are part of it.
+    # White space at either end of a pattern is part of it.
     model_config = ConfigDict(str_strip_whitespace=False)
 
     pattern: Annotated[str, Field(min_length=1, max_length=500)]
@@ -99,9 +99,9 @@ _ARGUMENTS: Mapping[str, type[Block]] = {"list": _List, "read": _Read, "search":
 
 
 class Tools:
-    """The tools for one repository. `looks` are the limits on their use, [requests, rounds]: the caller keeps them.
+    """The tools for one repository. `looks` are their limits, [requests, rounds]: the caller enforces them.
 
-    Raises `ContentError` where `dispatch/tools` does not describe exactly these tools and their parameters.
+    Raises `ContentError` if `dispatch/tools` does not describe exactly these tools and their parameters.
     """
 
     def __init__(self, root: Path, library: Library, looks: tuple[int, int] | None = None) -> None:
@@ -116,16 +116,16 @@ class Tools:
 
     @property
     def max_requests(self) -> int:
-        """How often all tools together may be used in one step."""
+        """The most tool uses in one step, all tools together."""
         return self._looks[0]
 
     @property
     def max_rounds(self) -> int:
-        """In how many rounds."""
+        """The most rounds of tool use in one step."""
         return self._looks[1]
 
     def schemas(self) -> tuple[Mapping[str, Any], ...]:
-        """The tools as requests carry them: name, description, and the JSON schema of the parameters."""
+        """Return the tools as sent in requests: name, description, and the JSON schema of the parameters."""
         return tuple(_schema(name, self.box.tools[name], model) for name, model in _ARGUMENTS.items())
 
     def run(self, name: str, arguments: str) -> str:
@@ -138,7 +138,7 @@ class Tools:
             return f"Error: {' '.join(invalid.problems)}"
         except OSError as error:
             return f"Error: it {unreadable(error)}."
-        except Exception as error:  # a file system has no end of ways to fail, and a run must outlive all of them
+        except Exception as error:  # a file system can fail in many ways, and none of them may end the run
             return f"Error: the tool failed ({type(error).__name__}). Try another path."
 
     def _answer(self, name: str, arguments: str) -> str:
@@ -214,7 +214,7 @@ class Tools:
         return f"Nothing found.{literal}"
 
     def _files(self, path: str) -> Iterator[VisibleFile]:
-        """The files to search: one that is named, or all below a folder that are somebody's own text."""
+        """Yield the files to search: the named file, or all visible files below the named folder."""
         if file := self._tree.find(path):
             yield file
             return
@@ -224,7 +224,7 @@ class Tools:
 
 
 class _SearchPattern:
-    """What a search looks for: alternatives, each a row of texts that a line must hold one after the other."""
+    """A parsed search pattern: alternatives, each a list of texts that a line must contain in that order."""
 
     def __init__(self, pattern: str) -> None:
         self._plain = pattern == pattern.lower()
@@ -233,7 +233,7 @@ class _SearchPattern:
             raise NotShowable("the pattern has no text to look for", "Give some words of the line.")
 
     def lines_in(self, file: VisibleFile, descent: DirectoryCache) -> Iterator[str]:
-        """The lines of a file that match, as `path:line: text`; none where the file must not be shown."""
+        """Yield the matching lines of a file as `path:line: text`; none if the file must not be shown."""
         try:
             data = descent.read(file.way, MAX_BYTES + 1)
             if not self._may_hold(data):
@@ -246,7 +246,7 @@ class _SearchPattern:
                 yield f"{file.path}:{number}: {_short(line.strip(), MAX_FOUND_LINE)}"
 
     def _may_hold(self, data: bytes) -> bool:
-        """A quick look at the bytes: most files hold nothing of what is searched, and need not be decoded."""
+        """False if the bytes cannot match. This quick test saves decoding most files."""
         data = data.lower() if self._plain else data
         return any(not part.isascii() or part.encode() in data for part, *_ in self._rows)
 
@@ -266,7 +266,7 @@ def _in_order(row: Sequence[str], text: str) -> bool:
 
 
 def _rows(pattern: str) -> list[list[str]]:
-    """A pattern as alternatives of texts in a row; a backslash takes the next sign as it is."""
+    """Split a pattern at `|` into alternatives and at `.*` into texts; a backslash escapes the next character."""
     rows, text = [[""]], iter(re.findall(r"\\[^\w\s]|\.\*|.", pattern, re.DOTALL))
     for sign in text:
         if sign == "|":
@@ -292,14 +292,14 @@ def _schema(name: str, tool: ToolSpec, model: type[Block]) -> Mapping[str, Any]:
 
 
 def _parsed(arguments: str) -> Any:
-    """The JSON that a model sent; nothing at all stands for no arguments."""
+    """Parse the JSON that a model sent; an empty string means no arguments."""
     if len(arguments) > MAX_ARGUMENTS:
         raise InvalidReply([f"The arguments are longer than {MAX_ARGUMENTS} characters."])
     try:
         data = json.loads(arguments) if arguments.strip() else {}
     except (ValueError, RecursionError):
         raise InvalidReply(["The arguments are not valid JSON. Send one JSON object."]) from None
-    # Some models send null for what they leave out.
+    # Some models send null for an omitted argument.
     return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
 
 
@@ -308,7 +308,7 @@ def _short(line: str, limit: int) -> str:
 
 
 def _with_note(lines: list[str], note: str) -> str:
-    """Lines as far as they fit, and the note that says they are not all."""
+    """Return as many lines as fit, then the note that lines are missing."""
     room = MAX_ANSWER - len(note.encode()) - 1
     kept = []
     for line in lines:
@@ -320,7 +320,7 @@ def _with_note(lines: list[str], note: str) -> str:
 
 
 def _capped(text: str) -> str:
-    """An answer within its cap, with nothing in it that acts or hides, or cannot be sent."""
+    """Cap an answer's size, make control and hidden characters visible, and replace what UTF-8 cannot encode."""
     text = visible(text)
     data = text.encode("utf-8", "replace")
     return data[:MAX_ANSWER].decode("utf-8", "ignore")

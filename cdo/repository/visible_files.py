@@ -1,8 +1,7 @@
-"""The files below a folder, judged: which of them may be shown to a model, why the others not, and their text.
+"""Decides which files below a folder may be shown to a model, and reads their text.
 
-Version control data, sessions of cdo and what looks like a secret are never shown; ignored and binary files are not
-either. No symbolic link is followed out of a root. Paths are relative, with `/`, and printable whatever bytes a
-name has.
+Version control data, cdo sessions and likely secrets are never shown. Ignored and binary files are not shown either.
+No symlink is followed out of the root. Paths are relative, use `/`, and are printable whatever bytes a name has.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from cdo.repository.gitignore import Rules, rules_above
 from cdo.security.safe_open import DirectoryCache, present
 from cdo.security.secrets import SECRET_FOLDERS, called, secret_in, secret_name
 
-MAX_BYTES = 1_000_000  # a larger file that nobody named is data, not reading matter
+MAX_BYTES = 1_000_000  # a larger file is treated as data and skipped, unless a person named it
 
 IGNORED = "ignored by git"
 VERSION_CONTROL = "version control data"
@@ -42,10 +41,10 @@ _DERIVED_NAMES = (
     "*_pb2.py *_pb2.pyi *_pb2_grpc.py *.pb.go *.generated.* *.g.dart"
 )
 _DERIVED_MARK = re.compile(r"^\W{0,8}(?:Code generated .*DO NOT EDIT|@generated\b)", re.MULTILINE)
-_SESSION_MARKS = ("calls", "journal.jsonl")  # one of them, beside session.yaml
-_LINKS = 16  # symbolic links on the way to one file
+_SESSION_MARKS = ("calls", "journal.jsonl")  # a session has session.yaml and one of these
+_LINKS = 16  # most symlinks resolved for one path
 
-# Control characters, and those that reorder or hide text (bidi marks, tags): what a reader would not see.
+# Control characters, and characters that reorder or hide text (bidi marks, tags): invisible to a reader.
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]"
 )
@@ -53,7 +52,7 @@ _HIDDEN = re.compile(
 
 @dataclass(frozen=True)
 class Skipped:
-    """One file, or folder (its path ends with "/"), that was left out, and why, as a phrase."""
+    """A file or folder (its path ends with "/") that was left out, and the reason as a phrase."""
 
     path: str
     why: str
@@ -61,7 +60,10 @@ class Skipped:
 
 @dataclass(frozen=True)
 class VisibleFile:
-    """A regular file that may be shown: its name, the way to it (see `DirectoryCache`), its size in bytes."""
+    """A regular file that may be shown: its path, its way (see `DirectoryCache`), and its size in bytes.
+
+    `named` is true if a person named it.
+    """
 
     path: str
     way: tuple[str, ...]
@@ -70,13 +72,13 @@ class VisibleFile:
 
     @property
     def real(self) -> str:
-        """Its real path."""
+        """The real path."""
         return _joined(self.way)
 
 
 @dataclass(frozen=True)
 class VisibleFolder:
-    """A folder to walk: the way to it, what shown paths in it start with, and the rules that hold around it."""
+    """A folder to walk: its way, the prefix of the paths shown in it, and the ignore rules that apply around it."""
 
     way: tuple[str, ...]
     prefix: str
@@ -84,7 +86,7 @@ class VisibleFolder:
 
 
 class NotShowable(Exception):
-    """A file must not be shown: why, as a phrase, and what whoever named it can do, as a sentence or ""."""
+    """Raised if a file must not be shown: `why` is a phrase; `hint` is a sentence for the caller, or ""."""
 
     def __init__(self, why: str, hint: str = "") -> None:
         super().__init__(why)
@@ -95,7 +97,7 @@ class NotShowable(Exception):
 
 
 def forbidden(name: str, *, folder: bool) -> str:
-    """Why an entry called `name` is never shown to a model; "" where its name says nothing against it."""
+    """Return why an entry called `name` is never shown to a model; "" if its name does not forbid it."""
     if called(name, _VCS) and (folder or name == ".git"):
         return VERSION_CONTROL
     return SECRET_NAME if (called(name, SECRET_FOLDERS) if folder else secret_name(name)) else ""
@@ -109,12 +111,12 @@ def derived(name: str, *, folder: bool) -> str:
 
 
 def generated(text: str) -> bool:
-    """Whether a file says at its start that a program wrote it."""
+    """True if a marker in the first 1,000 characters says that the file is generated."""
     return _DERIVED_MARK.search(text, 0, 1000) is not None
 
 
 def is_session(folder: str, at: int | None = None) -> bool:
-    """Whether a folder holds a session of cdo, by its marks: voices must not be fed what voices said.
+    """True if a folder holds a cdo session, by its marker files. Voices must not be shown the replies of other runs.
 
     A relative path starts at the open directory `at`, if there is one.
     """
@@ -123,10 +125,10 @@ def is_session(folder: str, at: int | None = None) -> bool:
 
 
 def walk(start: VisibleFolder, depth: int = 0) -> Iterator[VisibleFile | Skipped]:
-    """What is below a folder, in order: its files, then its subfolders, each by name.
+    """Yield everything below a folder, in order: its files, then its subfolders, each by name.
 
-    Folders below `depth` levels (0: any number) are skipped. Symbolic links are not followed, also where one takes
-    the place of a folder meanwhile, so this ends and stays inside. Raises `OSError` where `start` cannot be read.
+    Folders below `depth` levels (0: no limit) are skipped. Symlinks are not followed, even if one replaces a folder
+    during the walk. So the walk ends and stays inside the folder. Raises `OSError` if `start` cannot be read.
     """
     stack, last = [start], len(start.way) + depth - 1
     with DirectoryCache() as descent:
@@ -162,9 +164,9 @@ def walk(start: VisibleFolder, depth: int = 0) -> Iterator[VisibleFile | Skipped
 
 
 def _look(entry: os.DirEntry[str], path: str, above: str, rules: Rules, at: int) -> int | Skipped | None:
-    """Judge an entry of the folder `above`, open `at`, by what it is and how it is called.
+    """Judge an entry of the folder `above`, open `at`, by its type and name.
 
-    Returns the size of a file, None for a folder to walk.
+    Return the size of a file, None for a folder to walk, or a `Skipped`.
     """
     if entry.is_symlink():
         return Skipped(path, LINK)
@@ -191,7 +193,7 @@ def _look(entry: os.DirEntry[str], path: str, above: str, rules: Rules, at: int)
 
 
 def load(file: VisibleFile, limit: int, descent: DirectoryCache) -> str:
-    """The text of a file of at most `limit` bytes, fit to be shown; raises `Unfit`."""
+    """Return the text of a file of at most `limit` bytes, safe to show; raise `NotShowable`."""
     try:
         data = descent.read(file.way, limit + 1)
     except OSError as error:
@@ -200,7 +202,7 @@ def load(file: VisibleFile, limit: int, descent: DirectoryCache) -> str:
 
 
 def readable(data: bytes, limit: int) -> str:
-    """The bytes of a file as text in which nothing acts or hides; raises `Unfit` for what must not be shown."""
+    """Decode a file with control and hidden characters made visible; raise `NotShowable` if it must not be shown."""
     if len(data) > limit:
         raise NotShowable(f"over {limit // 1_000_000} MB", "Copy what matters into a smaller file.")
     if b"\0" in data:
@@ -215,18 +217,18 @@ def readable(data: bytes, limit: int) -> str:
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a file's text, as they are numbered everywhere: line 1 is the first of them."""
+    """Split a file's text into lines, as line numbers count them everywhere: the first item is line 1."""
     lines = text.split("\n")
     return lines[:-1] if not lines[-1] else lines
 
 
 def numbered(lines: Sequence[str], first: int = 1) -> str:
-    """Lines with their numbers before them ("12| code"), so that they can be cited."""
+    """Prefix lines with their numbers ("12| code"), so that they can be cited."""
     return "".join([f"{number}| {line}\n" for number, line in enumerate(lines, first)])
 
 
 def visible(text: str) -> str:
-    """`text` with what would act or hide shown instead: ␛ for escape, <U+202E> for a mark of direction."""
+    """Replace control and hidden characters by visible ones: ␛ for escape, <U+202E> for a direction mark."""
     return _HIDDEN.sub(_shown, text)
 
 
@@ -236,7 +238,7 @@ def _shown(match: re.Match[str]) -> str:
 
 
 def printable(name: str) -> str:
-    """A file name on one line: bytes that are not UTF-8 as `\\xNN`, control characters visible."""
+    """Return a file name on one line: bytes that are not UTF-8 as `\\xNN`, control characters visible."""
     if name.isascii() and name.isprintable():
         return name
     name = os.fsencode(name).decode("utf-8", "backslashreplace")
@@ -244,15 +246,15 @@ def printable(name: str) -> str:
 
 
 def unreadable(error: OSError) -> str:
-    """Why something cannot be read, as a phrase."""
+    """Return a phrase that says why something cannot be read."""
     return f"cannot be read ({(error.strerror or 'unknown error').lower()})"
 
 
-# -- a path that somebody wrote -------------------------------------------------------------------
+# -- paths written by a model ---------------------------------------------------------------------
 
 
 class Tree:
-    """The files below `root`, found by paths that a model wrote: whatever they are, nothing outside is touched."""
+    """The files below `root`, looked up by untrusted paths (written by a model). No path leads outside `root`."""
 
     def __init__(self, root: Path) -> None:
         self.root = os.path.realpath(root)
@@ -260,14 +262,14 @@ class Tree:
         self._rules = rules_above(Path(self.root), Path(self.root))
 
     def find(self, path: str) -> VisibleFile | None:
-        """The regular file at `path`, None for a folder.
+        """Return the regular file at `path`, None for a folder.
 
-        Raises `Unfit` for what is not there, leads outside, or must not be shown.
+        Raise `NotShowable` if `path` does not exist, leads outside, or must not be shown.
         """
         return self._find(path)[1]
 
     def folder(self, path: str) -> VisibleFolder:
-        """The folder at `path`; raises `Unfit`."""
+        """Return the folder at `path`; raise `NotShowable`."""
         parts, file, rules = self._find(path)
         if file:
             raise NotShowable("a file, not a folder", "Read it instead.")
@@ -275,16 +277,16 @@ class Tree:
         return VisibleFolder((self.root, *parts), prefix, rules)
 
     def text(self, path: str) -> str:
-        """The text of the file at `path`, fit to be shown; raises `Unfit`."""
+        """Return the text of the file at `path`, safe to show; raise `NotShowable`."""
         parts, file, _ = self._find(path)
         if not file:
             raise NotShowable("a folder, not a file", "Name a file in it.")
         return readable(self._bytes(parts), MAX_BYTES)
 
     def bytes_at(self, path: str, limit: int) -> bytes:
-        """At most `limit` bytes of a file whose path is known to be plain: relative, without `..`, in raw names.
+        """Read at most `limit` bytes of a file. `path` must be relative, without `..`, with raw names.
 
-        No component may be a symbolic link. Raises `OSError`.
+        Raise `OSError` if it cannot be read, or if a component is a symlink.
         """
         return self._bytes(path.split("/"), limit)
 
@@ -293,7 +295,7 @@ class Tree:
             return descent.read((self.root, *parts), limit)
 
     def _find(self, path: str) -> tuple[list[str], VisibleFile | None, Rules]:
-        """(names from the root down, the file if it is one, the rules around it); no name is a symbolic link."""
+        """Resolve symlinks; return (names from the root down, the file or None, the ignore rules around it)."""
         todo = self._parts(path)
         if not todo:
             return [], None, self._rules
@@ -304,7 +306,7 @@ class Tree:
             raise NotShowable(unreadable(error)) from error
 
     def _step_down(self, todo: list[str], descent: DirectoryCache) -> tuple[list[str], VisibleFile | None, Rules]:
-        """`_find` for the names in `todo`; raises `OSError` too."""
+        """Do the work of `_find` for the names in `todo`; also raise `OSError`."""
         done, links = list[str](), 0
         rules, file = self._rules, None
         while todo:
@@ -333,7 +335,7 @@ class Tree:
         return done, file, rules
 
     def _parts(self, path: str) -> list[str]:
-        """The names in a path, from the root down; an absolute one must say that it is below the root."""
+        """Split a path into names from the root down; an absolute path must be below the root."""
         for root in (self.root, self._given):
             if path == root or path.startswith(root.rstrip("/") + "/"):
                 path = path[len(root) :].lstrip("/")
@@ -344,7 +346,7 @@ class Tree:
         return parts
 
     def _behind(self, here: str, name: str, links: int) -> list[str]:
-        """Where a symbolic link leads, as names from the root down; raises `Unfit` if not inside."""
+        """Return a symlink's target as names from the root down; raise `NotShowable` if it is not inside."""
         if why := forbidden(name, folder=False) or forbidden(name, folder=True):
             raise NotShowable(why, "It is not shown to models.")
         real = os.path.realpath(here)
@@ -354,9 +356,9 @@ class Tree:
 
 
 def _entry(folder: int, part: str) -> str:
-    """The entry of an open folder that is written `part`, byte for byte or as `printable` shows it; raises `Unfit`.
+    """Return the entry of an open folder named `part`, exactly or as `printable` shows it; raise `NotShowable`.
 
-    Asking the folder rather than the file system: `.GIT` or `.g\u200cit` is `.git` to some of them.
+    The folder's listing is compared, because some file systems open `.git` for `.GIT` or `.g\u200cit`.
     """
     names = os.listdir(folder)
     found = part if part in names else next((name for name in sorted(names) if printable(name) == part), None)

@@ -1,7 +1,7 @@
-"""Copies a git work tree as it is, without what git ignores, so that a command can be run on the copy.
+"""Copies a git work tree without its ignored files, so that a command can be run on the copy.
 
 Only tracked files and files that git does not ignore are copied, with their modes and times. Symlinks are copied as
-they are if they lead to somewhere inside. Left out are `.git`, submodules, sessions of cdo, and links that lead out.
+symlinks if their target is inside the work tree. `.git`, submodules, cdo sessions and other symlinks are left out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_BYTES = 4 * 2**30  # of all files together
 
 @dataclass
 class Copied:
-    """What was copied: how many files of how many bytes, and what was left out."""
+    """The result of a copy: number of files, total bytes, and the paths left out."""
 
     files: int = 0
     size: int = 0
@@ -35,8 +35,8 @@ class Copied:
 def copy(root: Path, target: Path, without: Path) -> Copied:
     """Copy the work tree at `root` into the empty folder `target`, without the folder `without`.
 
-    Raises `ConfigError` where git cannot list its files or there are too many, and `OSError` where they cannot be
-    written.
+    Raises `ConfigError` if git cannot list the files or they are too many or too large, and `OSError` if they cannot
+    be written.
     """
     names = Git(str(root)).ask("ls-files", "-z", "--cached", "--others", "--exclude-standard")
     if names is None:
@@ -55,7 +55,7 @@ def copy(root: Path, target: Path, without: Path) -> Copied:
             except FileNotFoundError:
                 continue  # deleted, and not committed yet
             except OSError as error:
-                # A folder on the way that is a link, a submodule, a socket …: it is no file of this work tree.
+                # A symlink in the path, a submodule, a socket …: not a file of this work tree.
                 if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.EINVAL, errno.EACCES, errno.ENXIO):
                     raise
                 done.left_out.append(name)
@@ -95,7 +95,7 @@ def _copy_one(root: Path, target: Path, name: str, descent: DirectoryCache, done
 
 
 def _of_a_session(root: Path, name: str, known: dict[str, bool]) -> bool:
-    """True if a file belongs to a session of cdo; `known` remembers the folders that were looked at."""
+    """True if a file belongs to a cdo session; `known` caches the result by folder."""
     folder = ""
     for part in name.split("/")[:-1]:
         folder += f"{part}/"

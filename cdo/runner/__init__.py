@@ -1,4 +1,4 @@
 """Executes the steps of a program durably: calls, retries, budgets, records, pauses for people.
 
-The runner knows no program and no mission. It imports session and what session imports.
+The runner knows no particular program or mission. It imports session, and the packages that session imports.
 """

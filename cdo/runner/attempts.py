@@ -1,6 +1,6 @@
-"""One call's attempts with one model: send, record, judge, look things up, try again. The only place that sends.
+"""Makes one call's attempts with one model: send, record, validate, run tools, retry. No other module sends requests.
 
-What came back is recorded before anybody looks at it; what is on record already is taken up where it stopped.
+Every response is recorded before it is processed. A resumed call continues from its recorded attempts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cdo.session.store import Session
 
 @dataclass(frozen=True)
 class Deadlines:
-    """Seconds until the first sign of an answer, between two signs, and for a whole call."""
+    """Timeouts in seconds: until the first byte, between two pieces of an answer, and for one whole request."""
 
     first_byte: float = 120.0
     idle: float = 60.0
@@ -38,7 +38,7 @@ class Deadlines:
 
 @dataclass(frozen=True)
 class ModelSeat:
-    """A model with the backend that reaches it and the gate of its provider."""
+    """A model with the backend that reaches it and the circuit breaker (`gate`) of its provider."""
 
     spec: ModelSpec
     backend: Backend
@@ -47,7 +47,7 @@ class ModelSeat:
 
 @dataclass
 class Attempts:
-    """Asks models on behalf of a runner, within the run's caps; `batch_deadline` is monotonic."""
+    """Sends requests to models for a runner, within the run's caps; `batch_deadline` is a monotonic time."""
 
     session: Session
     library: Library
@@ -65,9 +65,9 @@ class Attempts:
         self._sending = asyncio.Semaphore(self.concurrency)
 
     async def ask(self, work: PendingCall, seat: ModelSeat) -> Reply:
-        """One model's attempts, after what is on record of it: an invalid reply, a request that did not fit.
+        """Attempt a call with one model until a reply is valid, taking its recorded attempts into account first.
 
-        A valid reply's text and model are left in `work.last`; a missing one says why.
+        The text and model of the last reply are left in `work.last`. A missing reply carries the reason.
         """
         tries = AttemptCounter()
         toolbox = self.toolbox if work.call.tools and seat.spec.tools else None
@@ -89,10 +89,10 @@ class Attempts:
                 record = await self._attempt(work, seat, self._threaded(work, seat, talk.request(), anew=anew), tries)
             except BackendError as error:
                 if error.message.startswith(LOST) and not anew:
-                    anew = True  # on another machine, say: the request holds everything, so begin a new one
+                    anew = True  # the thread is lost: start a new one, the request is complete
                     continue
                 if error.fault is Fault.REJECTED and talk.refuse_tools():
-                    continue  # a model that knows no tools is asked without them
+                    continue  # the model does not support tools: ask without them
                 tries.note(error.fault)
                 if not talk.change(error.fault) or not await self._again(work, tries, error):
                     return _given_up(work, error.fault, error.message)
@@ -101,7 +101,7 @@ class Attempts:
                     return reply
 
     async def _again(self, work: PendingCall, tries: AttemptCounter, error: BackendError) -> bool:
-        """Whether to try once more after `error`; waits as long as policy and provider ask."""
+        """Return whether to retry after `error`; if so, first wait as long as the policy and the provider require."""
         delay = max(tries.delay() if error.fault in retry.PASSING else 0.0, error.retry_after or 0.0)
         left = min(self.batch_deadline - time.monotonic(), self.budget.remaining_seconds())
         if delay > min(tries.patience(), left) or not tries.retry(error.fault) or not self.allowance.take():
@@ -120,7 +120,7 @@ class Attempts:
     async def _judge(
         self, work: PendingCall, record: Mapping[str, Any], tries: AttemptCounter, talk: RequestBuilder
     ) -> Reply | None:
-        """The reply of a recorded response when it is valid; otherwise note what the model must be told."""
+        """Return the reply in a recorded response if it is valid; otherwise prepare the next request."""
         text = str(record["response"]["text"])
         if "tools" in record["request"] and (wishes := record["response"].get("tool_calls")):
             talk.looked(text, [ToolCall(**wish) for wish in wishes], await self._look(work, record))
@@ -136,7 +136,7 @@ class Attempts:
         return Reply(work.call.name, data)
 
     async def _look(self, work: PendingCall, record: Mapping[str, Any]) -> list[str]:
-        """What the tools answer to a recorded response: as recorded, else found now and recorded."""
+        """Return the tool results for a recorded response: the recorded ones, else run the tools and record."""
         identity = (work.call.name, work.key, record["attempt"])
         for old in self.session.records:
             if old["kind"] == "tools" and (old["call"], old["inputs"], old["attempt"]) == identity:
@@ -162,9 +162,9 @@ class Attempts:
         return [str(result) for result in kept["results"]]
 
     def _threaded(self, work: PendingCall, seat: ModelSeat, request: Request, *, anew: bool) -> Request:
-        """The request as part of its thread: the newest conversation on record of the same name and model.
+        """Attach a request to its thread: the newest recorded conversation with the same name and model.
 
-        A new one is begun where that is lost (`anew`).
+        With `anew`, start a new thread, because the recorded one is lost.
         """
         name = work.call.thread
         if not name:
@@ -181,7 +181,7 @@ class Attempts:
     async def _attempt(
         self, work: PendingCall, seat: ModelSeat, request: Request, tries: AttemptCounter
     ) -> dict[str, Any]:
-        """Send one request and record what came back before anybody looks at it; raise `BackendError`."""
+        """Send one request and record the response before it is processed; raise `BackendError`."""
         estimate = sum(estimate_tokens(message.text) for message in request.messages)
         held = await self.budget.reserve(seat.spec, estimate, request.max_tokens, closes=work.call.closes)
         try:
@@ -211,15 +211,15 @@ class Attempts:
         work.records.append(record)
         self._report(work, record)
         if error:
-            error.message = str(record["fault"]["message"])  # as recorded: without secrets
+            error.message = str(record["fault"]["message"])  # as recorded, with secrets redacted
             raise error
         return record
 
     async def _enter(self, seat: ModelSeat, tries: AttemptCounter) -> bool:
-        """Pass the provider's gate and take a place among the requests in flight; says whether it probes.
+        """Wait for the provider's gate, then for a concurrency slot; return whether this attempt is the probe.
 
-        Waits at the gate without a place, so that a provider that is down does not hold up others, and no longer
-        than the call has patience.
+        No slot is held while waiting at the gate, so that a provider that is down does not block others. The wait is
+        limited by the time the call may still wait, the batch deadline and the time cap.
         """
         while True:
             began = time.monotonic()
@@ -244,7 +244,7 @@ class Attempts:
     async def _exchange(
         self, work: PendingCall, seat: ModelSeat, request: Request
     ) -> tuple[Response | None, BackendError | None]:
-        """One request under our own deadlines: what came back, and what is wrong with it."""
+        """Send one request under our own timeouts; return the response and the error found in it, if any."""
         name, loop = work.call.name, asyncio.get_running_loop()
         self.observe(Event("call", name, {"model": seat.spec.name, "attempt": len(work.records) + 1}))
         left = min(self.deadlines.total, self.batch_deadline - time.monotonic())
@@ -279,7 +279,7 @@ class Attempts:
         usage: Usage | None,
         cost: float | None,
     ) -> dict[str, Any]:
-        """The record of one exchange. What a batch shares is recorded once and referred to."""
+        """Build the record of one exchange. Text shared by a batch is recorded once and referenced."""
         record: dict[str, Any] = {
             "kind": "exchange",
             "call": work.call.name,

@@ -1,7 +1,7 @@
-"""The caps on calls, tokens, money and time, held before a call is made.
+"""Enforces the caps on calls, tokens, money and time, before each call is made.
 
-A call first reserves the most it can take; what it really took is settled afterwards. With a cap on money, a
-model whose price is unknown is refused: unknown is never zero.
+A call first reserves the most it can use; its actual usage is settled afterwards. Under a cap on money, a model whose
+price is unknown is refused: an unknown price never counts as zero.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cdo.providers.models import ModelSpec
 
 
 def price_unknown(spec: ModelSpec) -> ConfigError:
-    """Why a model cannot be used under a cap on money."""
+    """Return the error for a model without a known price under a cap on money."""
     return ConfigError(
         f"The price of {spec.name} is not known, so a budget in dollars cannot be kept.",
         "Give it under `prices` in the configuration, or cap with --max-calls or --max-tokens instead.",
@@ -27,7 +27,7 @@ def price_unknown(spec: ModelSpec) -> ConfigError:
 
 @dataclass(frozen=True)
 class Limits:
-    """Caps of a run: requests, tokens, dollars, and seconds of this process; None is no cap."""
+    """The caps of a run: requests, tokens, dollars, and seconds of this process; None is no cap."""
 
     calls: int | None = None
     tokens: int | None = None
@@ -37,18 +37,18 @@ class Limits:
 
 @dataclass(frozen=True)
 class Reservation:
-    """The most that one request in flight can take."""
+    """The most tokens and dollars that one request in flight can use."""
 
     tokens: int
     cost: float
 
 
-HELD_BACK = 0.1  # of each cap, for the calls that end a run,
-CLOSING_CALLS = 4  # and so many calls: a reply may have to be asked for again
+HELD_BACK = 0.1  # share of each cap that is reserved for the calls that close a run
+CLOSING_CALLS = 4  # calls reserved for closing: a reply may have to be requested again
 
 
 def held_back(limits: Limits) -> Limits:
-    """What of some caps is kept for the calls that close a run, so that its end can be told."""
+    """Return the part of the caps that is reserved for the calls that close a run, such as the final answer."""
     return Limits(
         calls=None if limits.calls is None else min(CLOSING_CALLS, limits.calls // 3),
         tokens=None if limits.tokens is None else int(limits.tokens * HELD_BACK),
@@ -58,9 +58,10 @@ def held_back(limits: Limits) -> Limits:
 
 
 class Budget:
-    """Reserves before a request, settles after it. `totals` start with what earlier processes recorded.
+    """The usage of a run against its caps: reserves before a request, settles after it.
 
-    `back` is what of the caps only a call that closes the run may use.
+    `totals` start with the usage that earlier processes recorded. `back` is the part of the caps that only a call
+    that closes the run may use.
     """
 
     def __init__(self, limits: Limits, totals: TotalUsage, back: Limits = Limits()) -> None:
@@ -70,18 +71,18 @@ class Budget:
         self._started = time.monotonic()
 
     def remaining_seconds(self) -> float:
-        """Seconds left of the time cap (infinite without one)."""
+        """Return the seconds left of the time cap (infinite without one)."""
         if self.limits.seconds is None:
             return float("inf")
         return self.limits.seconds - (time.monotonic() - self._started)
 
     @property
     def time_limit(self) -> str:
-        """What is said when the time cap is reached."""
+        """The message for a reached time cap."""
         return f"The time limit of {self.limits.seconds or 0:g} s is reached."
 
     def left(self) -> Limits:
-        """What of the caps is left for calls that do not close the run; never below zero."""
+        """Return what is left of the caps for calls that do not close the run; never below zero."""
         limits, totals, back = self.limits, self.totals, self._back
         seconds = self.remaining_seconds() - (back.seconds or 0)
         return Limits(
@@ -94,10 +95,10 @@ class Budget:
     async def reserve(
         self, spec: ModelSpec, input_tokens: int, reply_tokens: int, *, closes: bool = False
     ) -> Reservation:
-        """Hold what a request may take; waits while requests in flight might still give something back.
+        """Reserve the most a request may use; wait if requests in flight may still free enough.
 
-        A request that `closes` the run may use what is held back. Raises `BudgetReached`, or `ConfigError` for an
-        unknown price under a cap on money.
+        A request that `closes` the run may also use the part held back for that. Raises `BudgetReached`, or
+        `ConfigError` for an unknown price under a cap on money.
         """
         cost = spec.cost(Usage(input_tokens, reply_tokens))
         if cost is None and self.limits.cost is not None:
@@ -105,7 +106,7 @@ class Budget:
         wish = Reservation(input_tokens + reply_tokens, cost or 0.0)
         back = Limits() if closes else self._back
         while problem := self._over(wish, self._held, back):
-            if self._over(wish, (), back):  # whatever those in flight give back, it is not enough
+            if self._over(wish, (), back):  # not enough even if the requests in flight use nothing
                 raise BudgetReached(problem, "`cdo resume` goes on under a higher cap; nothing is paid twice.")
             self._settled.clear()
             await self._settled.wait()
@@ -113,18 +114,18 @@ class Budget:
         return wish
 
     async def release(self, held: Reservation) -> None:
-        """Give a reservation back: the request was never sent."""
+        """Cancel a reservation: the request was never sent."""
         self._held.remove(held)
         self._settled.set()
 
     async def settle(self, held: Reservation, usage: Usage | None, cost: float | None) -> None:
-        """Replace a reservation by what was really taken."""
+        """Replace a reservation by the actual usage."""
         self._held.remove(held)
         self.totals += TotalUsage.one(usage, cost)
         self._settled.set()
 
     def _over(self, wish: Reservation, held: Sequence[Reservation], back: Limits) -> str:
-        """Which cap, less what is kept `back`, `wish` would break beside those `held`, in words; "" when none."""
+        """Say which cap, less its part kept `back`, `wish` would exceed in addition to `held`; "" if none."""
         limits, totals = self.limits, self.totals
         if limits.calls is not None and totals.calls + len(held) + 1 > limits.calls - (back.calls or 0):
             return f"The cap of {limits.calls} calls is reached."

@@ -1,7 +1,7 @@
-"""Runs the person's command (`--check`) in a copy of the work tree, sandboxed where this machine can.
+"""Runs the person's command (`--check`) in a copy of the work tree, in a sandbox if this machine supports one.
 
-The command is the person's own: it runs only if they gave it for this repository, by `--check`. A patch that a model
-wrote is only ever applied to a copy. Everything of a run is gone afterwards, whatever became of it.
+The command runs only if the person gave it for this repository with `--check`. A patch written by a model is only
+applied to the copy. The copy and all other files of a run are always removed afterwards.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from cdo.security.secrets import masked
 from cdo.security.trust import Trust
 from cdo.session.atomic_files import explain
 
-KIND = "check"  # as what a command is trusted
+KIND = "check"  # the kind of trust entry for a command
 TAIL = 8192  # bytes of each of stdout and stderr that are kept: the last ones
 ABANDONED = 60.0  # seconds after which the copies of killed runs are removed
-NOT_STARTED = (126, 127)  # how a shell says that it could not start a command
+NOT_STARTED = (126, 127)  # exit codes of a shell that could not start a command
 SHOWN = 120  # characters of the command in a message
 CUT = "[… earlier output left out …]\n"
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 
 def allow(check: CheckCommand, root: Path) -> None:
-    """Remember that the person gave this command for the repository at `root`; raises `ConfigError`."""
+    """Record that the person gave this command for the repository at `root`; raise `ConfigError`."""
     Trust.load().pin(KIND, [(root, _fingerprint(check))])
 
 
@@ -53,7 +53,7 @@ def _fingerprint(check: CheckCommand) -> str:
 def runner(
     check: CheckCommand, session: Path, limit: float, say: Callable[[str], None]
 ) -> Callable[[RunCheck], Coroutine[Any, Any, CheckRun]]:
-    """What runs the command of a session, for at most `limit` seconds; `say` tells the person what happens."""
+    """Return a function that runs a session's command for at most `limit` seconds; `say` shows progress messages."""
     root = Path(os.path.realpath(session / check.root))
 
     async def run_check(step: RunCheck) -> CheckRun:
@@ -79,7 +79,7 @@ def runner(
 
 
 def sandbox_here() -> Confinement:
-    """What would hold a command on this machine; raises `SessionError` where the cache folder cannot be used."""
+    """Return the sandbox this machine would use; raise `SessionError` if the cache folder cannot be used."""
     folder = _cache()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ def sandbox_here() -> Confinement:
 
 
 def _folders(home: Path) -> dict[str, Path]:
-    """The empty folders that a place is made of, in a folder of one run."""
+    """Create the empty folders of a `Place` below the folder of one run."""
     folders = {name: home / name for name in ("copy", "home", "temporary", "base")}
     for path in folders.values():
         path.mkdir()
@@ -105,7 +105,7 @@ def _cache() -> Path:
 
 
 class _Running:
-    """One run: where everything is, and what is asked."""
+    """One run of a command: its folders, command, patch and time limit."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class _Running:
         self.place = Place(root=root, folder=check.folder, **_folders(home))
 
     def prepare(self) -> str:
-        """Make the copy and apply the patch; returns why that cannot be applied, "" if it could."""
+        """Make the copy and apply the patch; return why the patch cannot be applied, "" if it was."""
         copied = work_tree_copy.copy(self.place.root, self.place.copy, self.session)
         if copied.left_out:
             self.say(f"check: not copied: {one_line(', '.join(copied.left_out), SHOWN)}")
@@ -142,12 +142,12 @@ class _Running:
 
 
 async def _run(what: _Running) -> CheckRun:
-    """Copy, patch, choose a sandbox, tell the person, run."""
+    """Copy, patch, choose a sandbox, announce the run to the person, and run."""
     if why := await asyncio.to_thread(what.prepare):
         what.say(f"check: the patch does not apply: {why}")
         return CheckRun(what.command, limit=what.limit, refused=why)
     sandbox = await asyncio.to_thread(command_sandbox.choose, what.place, what.mounts, os.environ)
-    if sandbox.name == command_sandbox.LANDLOCK.name:  # it can show nothing in another place, but keeps it as it is
+    if sandbox.name == command_sandbox.LANDLOCK.name:  # Landlock cannot mount the dependencies: link to them
         for path in what.dependencies:
             link = what.place.copy / path.relative_to(what.place.root)
             link.parent.mkdir(parents=True, exist_ok=True)
@@ -166,7 +166,7 @@ async def _run(what: _Running) -> CheckRun:
 
 
 async def _held(what: _Running, sandbox: Confinement) -> CheckRun:
-    """Run the command in a sandbox until it ends or its time is up."""
+    """Run the command in a sandbox until it ends or reaches its time limit."""
     start = command_sandbox.started(sandbox, what.place, what.mounts, what.command, os.environ)
     out, err = Sink(TAIL + 1, tail=True), Sink(TAIL + 1, tail=True)
     began, late = time.monotonic(), False
@@ -197,7 +197,7 @@ async def _held(what: _Running, sandbox: Confinement) -> CheckRun:
 
 
 def _tail(text: str, place: Place) -> str:
-    """The end of an output as plain text without secrets; paths in the copy are shown as those of the work tree."""
+    """Return the end of an output as plain text without secrets; paths in the copy become paths in the work tree."""
     cut = len(text.encode("utf-8", "replace")) > TAIL
     lines = _ESCAPE.sub("", text.replace("\r\n", "\n")).split("\n")
     lines = [line.rpartition("\r")[2] for line in (lines[1:] if cut and len(lines) > 1 else lines)]
@@ -206,7 +206,7 @@ def _tail(text: str, place: Place) -> str:
 
 
 def announced(command: str, sandbox: Confinement, limit: float, *, patched: bool = False) -> str:
-    """What a person is told before their command runs: what holds it, and plainly what does not."""
+    """Return the message shown before the command runs: what the sandbox prevents, and what it does not."""
     copy = "in a copy of the work tree" + (" with a patch that a model wrote" if patched else "")
     what = f"check: `{one_line(command, SHOWN)}` runs {copy}, for at most {limit:g} s"
     if not sandbox.name:
@@ -223,7 +223,7 @@ def _listed(names: tuple[str, ...]) -> str:
 
 
 def given(command: str, root: Path | None, folder: Path) -> CheckCommand:
-    """The check of a run from `folder`, of the repository at `root`; raises `UsageError`."""
+    """Return the check command for a run started in `folder` of the repository at `root`; raise `UsageError`."""
     if not command.strip():
         raise UsageError("--check has no command.", 'Give one: --check "pytest -q tests/test_gateway.py".')
     if "\0" in command or any(0xD800 <= ord(char) < 0xE000 for char in command):

@@ -1,4 +1,4 @@
-"""Checks what replies rest on: their citations, and the words that they quote. Each result is recorded once."""
+"""Checks the evidence in replies: their citations and their quoted words. Each result is recorded once."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from cdo.repository.quotes import CHECK, CONTEXT, QUESTION, REPOSITORY, Material
 from cdo.session.artifact import Artifact
 from cdo.session.store import Session
 
-RECALLED = "# Earlier runs, not evidence"  # how the part of the context begins that is evidence of nothing
+RECALLED = "# Earlier runs, not evidence"  # heading of the part of the context that does not count as evidence
 
 
 @dataclass
 class EvidenceChecks:
-    """The evidence of one session, as first found: a result stays the same after the files have changed.
+    """The evidence checks of one session. A recorded result is kept even if the files change later.
 
-    `given` returns a file that the run was begun with. `checked` are the checks of citations so far, by the hash of
-    their artifact. `check` checks the citations of a text, `search` returns those of some words that stand in the
-    repository; each is None where there is no repository. `check_runs` are the runs of the person's command so far.
+    `given` returns the text of one of the run's initial files. `checked` holds the citation checks so far, by the
+    hash of their artifact. `check` checks the citations of a text. `search` returns the quotes that occur in the
+    repository. Both are None if there is no repository. `check_runs` are the runs of the person's command so far.
     """
 
     session: Session
@@ -42,7 +42,7 @@ class EvidenceChecks:
         return self.checked.get(artifact.sha, ())
 
     async def places(self, artifact: Artifact, data: Any) -> dict[str, str]:
-        """Return where the quoted words of a reply stand: in what the run was given, else in the repository."""
+        """Return where each quote of a reply was found: in the run's material first, else in the repository."""
         if not isinstance(data, Quoting) or not data.quotes:
             return {}
         material = self._material()
@@ -54,7 +54,7 @@ class EvidenceChecks:
         return found
 
     async def _standing(self, sha: str, words: Sequence[str]) -> Sequence[str]:
-        """Which words of the reply with this hash stand in the repository."""
+        """Return the quotes of the reply with this hash that occur in the repository; record them once."""
         for record in self.session.records:
             if record["kind"] == "quoted" and record["sha"] == sha:
                 return cast("list[str]", record["words"])
@@ -65,7 +65,7 @@ class EvidenceChecks:
         return cast("list[str]", record["words"])
 
     def _material(self) -> Material:
-        """What the run was given so far: the records of the person's command, the context, the question."""
+        """Return the run's material so far: the runs of the person's command, the question, the context."""
         context = self.given("00-context").partition(f"\n{RECALLED}\n")[0]
         runs = [(CHECK, run.text) for run in self.check_runs]
         return Material([*runs, (QUESTION, self.given("00-input")), (CONTEXT, context)])

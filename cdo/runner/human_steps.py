@@ -1,7 +1,7 @@
-"""What people put into a run between its turns: answers, edited plans, messages. Each is recorded once taken.
+"""Takes the person's input between turns: answers, edited plans, messages. Each input is recorded when it is taken.
 
-A resume finds the same answers again; a plan that was edited since wins over what was recorded of it. What cdo only
-shows (rosters, dashboards) is written when the run really goes on, so that a replay changes no file.
+A resume reuses the recorded answers; a plan that was edited since replaces its recorded version. Files that are only
+for display (rosters, dashboards) are written when a run makes new calls, so that a replay changes no file.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from cdo.session.artifact import digest
 from cdo.session.store import Session
 
 QUARANTINE = "quarantine"
-INBOX, LETTER = "inbox", "answer"  # where answers are put, and how their names begin
-TAKEN = "taken"  # where a letter is kept once it was taken
-EDITS = "superseded/edits"  # what a person changed in place, once it was taken
+INBOX, LETTER = "inbox", "answer"  # the folder for answers, and the prefix of their file names
+TAKEN = "taken"  # the folder for messages that were taken
+EDITS = "superseded/edits"  # the folder for files edited in place, after the edit was taken
 
 
 @dataclass(frozen=True)
 class PendingReview:
-    """A document in a person's hands: where it is and its text, how it was worded, and how it is written back."""
+    """A document under review by the person: its path, text and review step, and functions to render and write it."""
 
     path: Path
     text: str
@@ -39,10 +39,10 @@ class PendingReview:
 
 @dataclass(frozen=True)
 class Human:
-    """How the person is asked; each is None where nobody can be asked.
+    """Functions that ask the person; each is None if no person can be asked.
 
-    `answer` takes a pause and returns an option, `tell` a question and returns any text; `consent` takes stale and
-    kept names and says yes or no; `review` lets a document be edited and returns its text.
+    `answer` takes a pause and returns an option. `tell` takes a question and returns any text. `consent` takes the
+    names of stale and of kept files and returns yes or no. `review` lets a document be edited and returns its text.
     """
 
     answer: Callable[[Pause], Awaitable[str]] | None = None
@@ -53,14 +53,14 @@ class Human:
 
 @dataclass
 class HumanSteps:
-    """The person's side of one session."""
+    """The person's steps in one session: answers, reviews, messages, and the files shown to the person."""
 
     session: Session
     library: Library
     human: Human
     observe: Observe
-    moved: bool = False  # this process asked models something: what waits was not yet seen as it is now
-    closed: bool = False  # nothing that was left after the end is looked for
+    moved: bool = False  # this process has called models, so the person has not seen the current documents yet
+    closed: bool = False  # ignore files that were left after the end of the run
     _drafts: dict[str, str] = field(default_factory=dict)
     _restored: dict[str, str] = field(default_factory=dict)
     _projected: Project | None = None
@@ -69,7 +69,7 @@ class HumanSteps:
     _gone: tuple[str, ...] = ()
 
     async def pause(self, pause: Pause) -> str:
-        """The recorded answer to a pause, or the person's, or the default where nobody can be asked."""
+        """Return the recorded answer to a pause, else the person's, else the default if no person can be asked."""
         if record := self._answered(pause):
             return str(record["answer"])
         self.show()
@@ -79,9 +79,9 @@ class HumanSteps:
         return str((await self._keep(pause, answer, "human" if asked else "default"))["answer"])
 
     async def ask(self, ask: Ask) -> str:
-        """The answer to a question that only the person can answer: recorded, left in the inbox, or given now.
+        """Return the answer to a question that only the person can answer: recorded, left in the inbox, or given now.
 
-        Raises `NeedsHuman` where nobody can be asked and no answer was left.
+        Raise `NeedsHuman` if no person can be asked and no answer was left.
         """
         if record := self._answered(ask):
             self._clear(record)
@@ -104,7 +104,10 @@ class HumanSteps:
         return str((await self._keep(ask, await self.human.tell(ask), "human"))["answer"])
 
     def _left_as_answer(self) -> tuple[str, str] | None:
-        """The letter (name, text) that answers a question: one that is called so, else one addressed to nothing."""
+        """Return the message (name, text) that answers a question, or None.
+
+        A file named `answer…` comes first, then one without front matter.
+        """
         letters = [(name, text) for name, text, _ in self.session.taken(INBOX) if text.strip()]
         named = [letter for letter in letters if letter[0].startswith(LETTER)]
         plain = [letter for letter in letters if not letter[1].lstrip().startswith("---")]
@@ -124,15 +127,15 @@ class HumanSteps:
         )
 
     def _clear(self, record: Mapping[str, Any]) -> None:
-        """Move the letter that was taken as an answer, also where a crash came before this."""
+        """Move the message that was taken as an answer, even if a crash prevented that before."""
         name, text = record.get("letter") or ("", "")
         if name and self._just(record) and (name, text, "") in self.session.taken(INBOX):
             self.session.move(f"{INBOX}/{name}", TAKEN)
 
     def _just(self, record: Mapping[str, Any]) -> bool:
-        """Whether a record is so new that what follows from it may not be done yet: no model was asked since.
+        """True if no model call was recorded after this record, so that its effects may not be applied yet.
 
-        Later the same words in the same place are said anew.
+        After a model call, the same text in the same file counts as new input.
         """
         newer = takewhile(lambda other: other["kind"] != "exchange", reversed(self.session.records))
         return any(other is record for other in newer)
@@ -140,10 +143,10 @@ class HumanSteps:
     # -- documents ----------------------------------------------------------------------------
 
     async def review(self, review: Review) -> Any:
-        """The data of a document as the person left it.
+        """Return the data of a document after the person's review.
 
-        Raises `NeedsHuman` where nobody can be asked: the file is there then, and the next process takes it as it
-        stands; also where an edit cannot be read, with line and column.
+        Raise `NeedsHuman` if no person can be asked: the file is then written, and the next process takes it as it
+        is. Also raise `NeedsHuman`, with line and column, if an edit cannot be parsed.
         """
         proposed = review.word(self._render(review))
         identity = digest([review.file, proposed])[:16]
@@ -163,7 +166,7 @@ class HumanSteps:
         return lambda values: self.library.render(review.template, values)
 
     def _reviewed(self, identity: str) -> tuple[bool, str | None]:
-        """Whether a document was put before the person already, and the text they left last."""
+        """Return whether a document was already shown to the person, and the text of their last review."""
         asked, left = False, None
         for record in self.session.records:
             if record.get("proposed") == identity:
@@ -172,7 +175,7 @@ class HumanSteps:
         return asked, left
 
     async def _edited(self, review: Review, identity: str, proposed: str, text: str | None) -> tuple[str, Any]:
-        """Put a document before the person, and return what they made of it."""
+        """Show a document to the person, and return its text and data after the review."""
         if text is None:
             if self.session.read(review.file) is not None:
                 self.session.move(review.file, "superseded/plans")
@@ -210,7 +213,7 @@ class HumanSteps:
     # -- messages -----------------------------------------------------------------------------
 
     async def collect(self, collect: Collect) -> tuple[Any, ...]:
-        """What a person left in a folder, taken once; what cannot be read is put into quarantine, with the reason."""
+        """Take the messages a person left in a folder, once. Invalid ones move to quarantine, with the reason."""
         record = self._collected(collect.name)
         if record is None and ((collect.again and self.closed) or self._collected(collect.before)):
             return ()
@@ -237,7 +240,7 @@ class HumanSteps:
         known = {item["file"]: item["text"] for item in record["items"]}
         parent = collect.folder.rpartition("/")[0]
         for name, text, _ in self.session.taken(collect.folder) if known and self._just(record) else ():
-            if known.get(name) == text:  # also where a crash came between the record and this
+            if known.get(name) == text:  # also after a crash between the commit and this move
                 self.session.move(f"{collect.folder}/{name}", f"{parent}/{TAKEN}" if parent else TAKEN)
         return tuple(collect.format.parse(text) for text in known.values())
 
@@ -246,16 +249,16 @@ class HumanSteps:
         return next((old for old in records if old["kind"] == "collected" and old["name"] == name), None)
 
     async def gather(self, gather: Gather) -> tuple[tuple[str, Any], ...]:
-        """What a person changed or added below a folder, as (file, data), taken once.
+        """Take the files a person changed or added below a folder, once, as (file, data).
 
-        What was taken is moved out of the way, so that what was published can be there again.
+        The taken files are moved away, so that the published versions can be restored.
         """
         record = self._collected(gather.name)
         if record is None and gather.again and self.closed:
             return ()
         if record is None:
             self.show()
-            self.session.flush()  # or what cdo is about to write would look like an edit
+            self.session.flush()  # otherwise cdo's own pending writes would look like edits
             items = []
             for name, text, problem in self.session.below(gather.folder, written=False):
                 if not problem and gather.known.get(name) == text:
@@ -265,7 +268,7 @@ class HumanSteps:
                         raise InvalidReply([problem])
                     gather.format.parse(text)
                 except InvalidReply as invalid:
-                    if name not in gather.known:  # else it makes no room: the next time it is whole again
+                    if name not in gather.known:  # a known file is left in place: the person may still fix it
                         self.session.move(name, QUARANTINE, f"{invalid.problems[0]}\n")
                     self.observe(Event("note", "", {"text": f"{name} was not taken: {invalid.problems[0]}"}))
                 else:
@@ -293,14 +296,14 @@ class HumanSteps:
         self._drafts |= publish.files
 
     def project(self, project: Project) -> None:
-        """Keep a state to be shown until the run really goes on, and tell observers what is over."""
+        """Keep a state to be shown when the run makes new calls, and notify observers of a finished round."""
         self._projected = project
         if project.name:
             how = {} if self.moved else {"how": "recorded"}
             self.observe(Event("round", project.name, {**project.told, **how}))
 
     def go_on(self) -> None:
-        """Write queued files and move outdated ones away; called just before a model is asked."""
+        """Write queued files and move outdated ones away; called just before the run makes new calls."""
         for name in self._gone:
             if self.session.read(name) is not None:
                 self.session.move(name, "superseded/ended")
@@ -309,7 +312,7 @@ class HumanSteps:
         self.moved = True
 
     def show(self) -> None:
-        """Write what was published, where it is not on disk as it is."""
+        """Write the published files that differ from the disk."""
         files, rooms, once = self._drafts, self._rooms, dict(self._restored)
         self._drafts, self._rooms, self._restored = {}, {}, {}
         if project := self._projected:
@@ -328,20 +331,20 @@ class HumanSteps:
             self.session.put_changed(name, text)
 
     def _spare(self, files: Mapping[str, str], untouched: Callable[[str], bool]) -> None:
-        """Move what a person edited out of the way of the files that are written over it, and tell where it is."""
+        """Move a person's edits away before cdo overwrites these files, and say where the edits are kept."""
         for name, text in files.items():
             there = self.session.read(name)
             if there is None or there == text or untouched(there):
                 continue
             kept = f"{EDITS}/{name.rpartition('/')[2]}"
-            place = kept if self.session.read(kept) is None else EDITS  # there it gets a number
+            place = kept if self.session.read(kept) is None else EDITS  # `move` adds a number
             self.session.move(name, EDITS)
             told = f"{name} was edited: cdo writes it from the record; what you wrote is in {place}"
             self.observe(Event("note", "", {"text": f"{told}; use inbox/ to change things"}))
 
     def _make_room(self, folder: str, files: Mapping[str, str]) -> None:
-        """Move what this process did not write in a folder, and would now write over, to superseded/."""
-        self.session.flush()  # or what it is about to write would look like another's
+        """Move files of a folder that this process did not write and is about to overwrite to superseded/."""
+        self.session.flush()  # otherwise this process's own pending writes would count as foreign
         here = [f"{folder}/{file}" for file, *_ in self.session.taken(folder, written=False)]
         for name in (*here, *(name for name, *_ in self.session.below(folder, written=False))):
             if name in files and not self._holds(name, files[name]):
@@ -354,7 +357,7 @@ class HumanSteps:
             return False
 
     def _clear_out(self, folder: str, names: Collection[str]) -> None:
-        """Move what is in a folder of the session, and not among `names`, to superseded/."""
+        """Move the files of a folder that are not among `names` to superseded/."""
         here = [f"{folder}/{file}" for file, *_ in self.session.taken(folder)]
         for name in (*here, *(name for name, *_ in self.session.below(folder))):
             if name not in names:
@@ -362,7 +365,7 @@ class HumanSteps:
 
 
 def chosen(answer: str, options: Sequence[str]) -> str:
-    """The option that a person means: as it stands, or by its number; else what they wrote."""
+    """Return the option that an answer names, by its text or number; else the answer itself."""
     if answer in options:
         return answer
     return options[int(answer) - 1] if answer.isdecimal() and 1 <= int(answer) <= len(options) else answer

@@ -1,4 +1,4 @@
-"""What calls read: artifacts, files that the run was begun with, and skills, all as of one moment."""
+"""Reads the inputs of calls as one consistent snapshot: artifacts, the run's initial files, and skills."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Inputs:
     """The texts that calls of one session read, and their hashes.
 
     `checked` are the results of citation checks by the artifact's hash; `skill` returns the body of a skill by its
-    name. `unwritten` holds replies whose files are written at the end of the run.
+    name. `unwritten` holds replies whose files are written later (deferred calls).
     """
 
     session: Session
@@ -32,7 +32,7 @@ class Inputs:
     _gone: dict[str, str] = field(default_factory=dict)
 
     async def prepared(self, calls: Sequence[Call], prepare: Callable[[Call], PendingCall]) -> list[PendingCall]:
-        """Prepare calls with what they read as of one moment, at which no person was in the middle of a save."""
+        """Prepare calls with a consistent snapshot of their inputs, taken while no person is saving a file."""
         stems = dict.fromkeys(stem for call in calls for stem in (call.artifact, *call.reads) if "/" not in stem)
         names = [f"{stem}.md" for stem in stems]
         while True:
@@ -47,7 +47,7 @@ class Inputs:
         return works
 
     def read(self, name: str) -> tuple[str, str]:
-        """Return the text of a file without cdo's own keys, and its hash; files called 00-* are read as they are."""
+        """Return the text of a file without cdo's own keys, and its hash; files called 00-* are read unchanged."""
         if name.startswith("00-"):
             text = self.given(name)
             return text, artifacts.digest(text)[:16]
@@ -67,7 +67,7 @@ class Inputs:
         return as_read(artifact, self.checked)
 
     def given(self, name: str) -> str:
-        """Return the text of a file that the run was begun with; one that has vanished since is written again."""
+        """Return the text of one of the run's initial files; a file deleted since is restored."""
         text = self.session.read(f"{name}.md")
         if text is None and (text := self._begun.get(name)) is not None:
             self._gone[name] = text
@@ -75,7 +75,7 @@ class Inputs:
         return text or ""
 
     def _skill(self, name: str) -> tuple[str, str]:
-        """The body of a skill as it was when the session first used it; a copy is kept in the session."""
+        """Return a skill's body and hash as of its first use by the session, which keeps a copy."""
         text = self.session.read(f"{name}.md")
         if text is None:
             text = self.skill(name.partition("/")[2]) if self.skill else ""

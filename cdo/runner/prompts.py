@@ -1,7 +1,7 @@
-"""From a call and the artifacts it reads to the messages of a request. Pure but for loading templates.
+"""Builds the messages of a request from a call and the artifacts it reads. Pure, except for loading templates.
 
-What a batch shares comes first (rules, question, context, last synthesis), what differs comes last, so
-that a provider's prefix cache pays for it once.
+Text that a batch shares comes first (rules, question, context, last synthesis) and text that differs comes last, so
+that a provider's prefix cache can serve the shared part.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from cdo.core.steps import CONTEXT, DRAFT, Call
 from cdo.formats.final_answer import unmarked
 from cdo.formats.markdown import headings
 
-QUESTION = "00-input"  # never shortened: it is what everybody answers
-COMMON = frozenset(("agent", "synthesis", "findings", "draft", "review", "final"))  # kinds that begin alike
-RECORD = frozenset(("findings", "final"))  # kinds that are shown the whole run
+QUESTION = "00-input"  # never shortened
+COMMON = frozenset(("agent", "synthesis", "findings", "draft", "review", "final"))  # kinds with the same beginning
+RECORD = frozenset(("findings", "final"))  # kinds that see the record of the whole run
 CUT = "\n[… {count} characters left out: the prompt did not fit …]\n"
 
 
 def messages(
     call: Call, texts: Mapping[str, str], library: Library, *, limit: int = 0, tools: bool = False
 ) -> tuple[Message, ...]:
-    """Word `call` for a model: `texts` are the artifacts it reads, by name; `tools` whether it is given any.
+    """Return the system and user messages for `call`. `texts` are the artifacts it reads, by name.
 
-    `limit` bounds the characters of each artifact (0: whole); raises `ContentError` for a broken template.
+    `limit` bounds the characters of each artifact except the question (0: no limit). `tools` says whether the model
+    gets tools. Raises `ContentError` for a broken template.
     """
-    several = False  # whether others of the same batch share the beginning
-    if call.kind != "document":  # these have a schema of their own, which the plan has read
+    several = False  # whether other calls of the batch share the beginning
+    if call.kind != "document":  # documents have their own schema, which the plan has read
         several = library.read(call.template, Prompt)[0].kind in ("agent", "cabal")
     values: dict[str, Any] = {
         **call.data,
@@ -74,9 +75,9 @@ _FOR_THE_LEAD = frozenset(("antigroupthink", "nextturndirective"))
 
 
 def for_voices(synthesis: str) -> str:
-    """A synthesis as voices read it: without the sections on agreement and on the next turn.
+    """Return a synthesis as shown to voices: without the sections on agreement and on the next turn.
 
-    So no voice sees how many agree, how sure the lead is, or what the lead writes to others.
+    So no voice sees how many agree, how confident the lead is, or the lead's instructions to other voices.
     """
     lines = synthesis.split("\n")
     for start, end, key in reversed(headings(lines)):
@@ -86,12 +87,12 @@ def for_voices(synthesis: str) -> str:
 
 
 def no_context(text: str) -> bool:
-    """Whether the text of 00-context.md says that there is none, and nothing else."""
+    """True if the text of 00-context.md only says that there is no context."""
     return re.fullmatch(r"# Context\n\nNo context [^\n]*\n*", text) is not None
 
 
 def unfound_numbers(text: str, material: str) -> list[str]:
-    """The numbers in `text` that stand nowhere in `material`, in order, each once.
+    """Return the numbers in `text` that do not occur in `material`, in order, each once, at most 60.
 
     Single digits and the numbers of list items are left out.
     """
@@ -105,13 +106,13 @@ _NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?![\w]*\d)")
 
 
 def _methods(names: Sequence[str], library: Library) -> list[tuple[str, str]]:
-    """Each known role with the line that says how it works."""
+    """Return each role of `names` that has a template, with its method line."""
     there = set(library.names("templates/roles"))
     return [(name, library.read(f"templates/roles/{name}", Role)[0].method) for name in names if name in there]
 
 
 def _including(name: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The variables of an included document: those of the call; for a domain its own, for skills their bodies."""
+    """Return the variables of an included document: the call's, plus a domain's own or the bodies of skills."""
     if name == "domain":
         return {**values, **values["domain"]}
     if name != "skills":
@@ -121,7 +122,7 @@ def _including(name: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _role(name: str, library: Library) -> dict[str, Any]:
-    """What the brief says about a role: its method where there is one, else only its name."""
+    """Return a role's template variables; a role without a template has only a title, made from its name."""
     if name not in library.names("templates/roles"):
         return {"title": name.replace("-", " ").capitalize(), "method": "", "evidence": "", "body": "", "length": 1.0}
     role, body = library.read(f"templates/roles/{name}", Role)
@@ -135,9 +136,9 @@ def _role(name: str, library: Library) -> dict[str, Any]:
 
 
 def fit(text: str, limit: int) -> str:
-    """`text`, with its middle left out when it is longer than `limit` characters (0: never)."""
+    """Return `text` with its middle left out if it is longer than `limit` characters (0: never)."""
     if not limit or len(text) <= limit:
         return text
     head, tail = limit * 2 // 3, limit // 3
     cut = text[:head] + CUT.format(count=len(text) - head - tail) + text[len(text) - tail :]
-    return min(cut, text, key=len)  # what says that something was left out must not be longer than that
+    return min(cut, text, key=len)  # with the mark, the cut text could be longer than the original

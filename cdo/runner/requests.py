@@ -1,6 +1,6 @@
-"""One call's talk with one model: its request, how that changes after a fault, and what a response amounts to.
+"""Builds the requests of one call to one model, adapts them after faults, and classifies the responses.
 
-Pure but for loading templates: nothing is sent or written here.
+Pure, except for loading templates: nothing is sent or written here.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from cdo.repository.context import estimate_tokens
 from cdo.runner import prompts
 from cdo.session.artifact import Artifact
 
-# Faults after which a provider has most likely done the work: charged by estimate when it reported nothing.
+# Faults after which the provider has most likely done the work: if it reports no usage, usage is estimated.
 CHARGED = frozenset(
     {Fault.TIMEOUT, Fault.TRUNCATED, Fault.MALFORMED, Fault.EMPTY, Fault.LENGTH, Fault.REFUSED, Fault.INVALID}
 )
 
 
-MOST = 4 * MAX_REPLY_CHARS  # characters that are recorded of a text: more than any format reads
-MOST_WORDS = 8192  # of what a provider says is wrong, and of a reply that is sent back because it is too long
-MOST_WISHES = 64  # uses of tools in one response, more than are ever granted, and characters of one:
-MOST_WISHED = 65_536
+MOST = 4 * MAX_REPLY_CHARS  # characters recorded of a text; more than any format reads
+MOST_WORDS = 8192  # characters kept of a provider's error message, and of an overlong reply that is sent back
+MOST_WISHES = 64  # tool uses recorded of one response; more than are ever granted
+MOST_WISHED = 65_536  # characters recorded of each field of a tool use
 
 
 class Toolbox(Protocol):
-    """Read-only tools that a model may use: how often, what they are, and what they answer (never raising)."""
+    """Read-only tools that a model may use: the limits on their use, their schemas, and `run`, which never raises."""
 
     @property
     def max_requests(self) -> int: ...
@@ -46,10 +46,10 @@ class Toolbox(Protocol):
 
 @dataclass
 class PendingCall:
-    """A call on its way: the key of its inputs, what is recorded for it, and the artifact on disk.
+    """A call in progress: the key of its inputs, its records, and its artifact on disk.
 
-    `last` is (text, model) of the last reply that came, valid or not; `failed` counts the records of attempts at
-    which the whole run failed: they are kept, but a resume begins anew.
+    `last` is (text, model) of the last reply received, valid or not. `failed` is the number of records made before
+    the run failed on this call: they are kept, but a resume does not count them as attempts.
     """
 
     call: Call
@@ -63,7 +63,7 @@ class PendingCall:
     last: tuple[str, str] | None = None
 
     def take(self, record: dict[str, Any]) -> None:
-        """Count a record of the call for it: an attempt, a failed run, or the decision to go on without a reply."""
+        """Apply a record of the call: an attempt, a failed run, or the decision to continue without a reply."""
         if record["kind"] == "exchange":
             self.records.append(record)
         elif record["kind"] == "failed":
@@ -73,9 +73,9 @@ class PendingCall:
 
     @property
     def stale(self) -> bool:
-        """Whether the artifact on disk is cdo's own and was made from other inputs.
+        """True if the artifact on disk was written by cdo from other inputs.
 
-        The shell may have written a deferred file from another call's reply, where this call was given up.
+        If this call was given up, its deferred file may come from another call's reply: that is not stale.
         """
         if self.artifact is None or self.artifact.edited or (self.call.deferred and self.given_up):
             return False
@@ -83,7 +83,7 @@ class PendingCall:
 
 
 class RequestBuilder:
-    """The request of one call to one model, and how it changes after what came back."""
+    """Builder of the requests of one call to one model; each result changes the next request."""
 
     def __init__(
         self,
@@ -97,19 +97,19 @@ class RequestBuilder:
         self.problems: tuple[str, ...] = ()
         self._toolbox, self._rounds, self._requests = toolbox, 0, 0
         self._looks: list[Message] = []
-        self._looks_limit = 0  # characters of all answers of tools together; 0: all of them
+        self._looks_limit = 0  # total characters of tool results; 0: no limit
         self._library, self._session, self._work, self._spec = library, session, work, spec
         self._reply_tokens = min(reply_tokens or spec.reply_tokens, spec.window // 2)
         self._rejected = ""
         self._limit = 0
 
     def reject(self, text: str, problems: Sequence[str]) -> None:
-        """The next request shows the model its reply and what is wrong with it."""
+        """Add an invalid reply and its problems to the next request."""
         self._rejected = text if len(text) <= MAX_REPLY_CHARS else prompts.fit(text, MOST_WORDS)
         self.problems = tuple(problems)
 
     def looked(self, text: str, wishes: Sequence[ToolCall], results: Sequence[str]) -> None:
-        """The next request shows the model what its tools answered."""
+        """Add tool uses and their results to the next request."""
         self._rounds += 1
         self._requests += len(wishes)
         self._looks.append(Message("assistant", text, tool_calls=tuple(wishes)))
@@ -118,18 +118,18 @@ class RequestBuilder:
         ]
 
     def refuse_tools(self) -> bool:
-        """Offer no tools any more; says whether there were any to offer."""
+        """Stop offering tools; return whether any were offered before."""
         offered, self._toolbox = self._toolbox is not None, None
         return offered
 
     def change(self, fault: Fault) -> bool:
-        """Change the next request such that `fault` need not come again; says whether there was a way to."""
+        """Change the next request to avoid `fault`; return False if that is not possible."""
         if fault in (Fault.LENGTH, Fault.EMPTY):
             self._reply_tokens = min(2 * self._reply_tokens, self._spec.window // 2)
         return fault is not Fault.OVERFLOW or self._shorten()
 
     def _shorten(self) -> bool:
-        """Leave out so much more that the next request is shorter; says whether anything was left to leave out."""
+        """Shorten the texts until the next request is shorter; return False if nothing can be shortened further."""
         before = _size(self.request().messages)
         if answers := sum(len(message.text) for message in self._answers()):
             self._looks_limit = max(1, answers // 2)
@@ -140,16 +140,16 @@ class RequestBuilder:
         return _size(self._messages()) < before
 
     def request(self) -> Request:
-        """The request as it stands now, shortened so far that it should fit the model's window.
+        """Return the current request, shortened so that it should fit the model's window.
 
-        While it fits, nothing is left out. Where it does not, what tools answered may take half of the window, and
-        the artifacts are shortened to the rest.
+        If it fits, nothing is left out. If not, tool results are limited to half of the window, and the artifacts are
+        shortened to the rest.
         """
         call, spec = self._work.call, self._spec
         messages = self._messages()
         room = spec.window - self._reply_tokens
         if _tokens(messages) > room and sum(len(answer.text) for answer in self._answers()) > 2 * spec.window:
-            self._looks_limit = 2 * spec.window  # half of its tokens, of four characters each
+            self._looks_limit = 2 * spec.window  # half of the window's tokens, at four characters each
             messages = self._messages()
         while _tokens(messages) > room and self._limit != 1:
             self._limit = max(1, (self._limit or self._longest()) * 2 // 3)
@@ -169,17 +169,17 @@ class RequestBuilder:
         )
 
     def _tools(self) -> tuple[Mapping[str, Any], ...]:
-        """What the model may use now: nothing after the last round or request, so that it answers."""
+        """Return the tools to offer now: none after the last round or request, so that the model answers."""
         return () if self._toolbox is None or self._used_up or self._rejected else self._toolbox.schemas()
 
     @property
     def _used_up(self) -> bool:
-        """Whether the model has had tools and used all of its rounds or requests."""
+        """True if tools were offered and the rounds or requests are used up."""
         box = self._toolbox
         return box is not None and (self._rounds >= box.max_rounds or self._requests >= box.max_requests)
 
     def _longest(self) -> int:
-        """Characters of the longest text that may be shortened."""
+        """Return the length in characters of the longest text that may be shortened."""
         return max((len(text) for name, text in self._work.texts.items() if name != prompts.QUESTION), default=0)
 
     def _messages(self) -> tuple[Message, ...]:
@@ -194,11 +194,11 @@ class RequestBuilder:
         return (*messages, *looks, Message("assistant", self._rejected), Message("user", told))
 
     def _answers(self) -> list[Message]:
-        """What tools answered, as it is sent."""
+        """Return the tool results as they are sent."""
         return [message for message in self._looked() if message.role == "tool"]
 
     def _looked(self) -> list[Message]:
-        """What was looked up so far, shortened to its limit; the last of it says when there is no more to come."""
+        """Return the messages of tool use so far, results cut to the limit. The last one says if no uses are left."""
         most = _most([len(message.text) for message in self._looks if message.role == "tool"], self._looks_limit)
         looks = [
             replace(message, text=prompts.fit(message.text, most)) if message.role == "tool" else message
@@ -213,9 +213,9 @@ class RequestBuilder:
 
 
 def _most(sizes: Sequence[int], limit: int) -> int:
-    """The size to which texts are cut so that together they keep a limit: what short ones leave goes to long ones.
+    """Return the size to which long texts must be cut to keep a total limit, after short ones have their full size.
 
-    0: none is cut.
+    0 means that no text is cut.
     """
     if not limit or sum(sizes) <= limit:
         return 0
@@ -236,7 +236,7 @@ def _size(messages: Sequence[Message]) -> int:
 
 
 def kept_of(response: Response) -> dict[str, Any]:
-    """What is recorded of a response, as JSON: of what is longer than anybody reads the beginning and the end."""
+    """Return the recorded form of a response, as JSON data. Overlong texts keep their beginning and end."""
     kept: dict[str, Any] = {"text": prompts.fit(response.text, MOST), "finish": response.finish.value}
     if response.reasoning:
         kept["reasoning"] = prompts.fit(response.reasoning, MOST)
@@ -249,9 +249,9 @@ def kept_of(response: Response) -> dict[str, Any]:
 
 
 def fault_of(response: Response, *, offered: bool) -> BackendError | None:
-    """What is wrong with a complete response before anybody reads it, or None.
+    """Return the fault of a complete response that is visible without parsing it, or None.
 
-    A use of tools is an answer only where tools were `offered`: else a model could go on looking for ever.
+    A tool use counts as an answer only if tools were `offered`; otherwise a model could use tools without end.
     """
     wrong: tuple[Fault, str] | None = None
     if response.finish is Finish.REFUSAL:
@@ -267,7 +267,7 @@ def fault_of(response: Response, *, offered: bool) -> BackendError | None:
 
 
 def usage_of(response: Response | None, error: BackendError | None, input_tokens: int) -> Usage | None:
-    """What an exchange took: as reported, else estimated where the provider most likely worked."""
+    """Return the usage of an exchange: as reported, else estimated if the provider most likely did the work."""
     reported = (response.usage if response else None) or (error.usage if error else None)
     if reported:
         return reported

@@ -1,8 +1,8 @@
-"""What to do about each fault, and when: the one retry owner (SPEC 3, research on retry storms). Mostly pure.
+"""Decides whether and when to retry after each fault (SPEC 3, research on retry storms). Mostly pure.
 
-Backends never retry. Passing faults are retried with jittered back-off; faults of the request get one changed
-attempt; the rest is final. Three brakes hold the whole run: attempts per call, a run-wide allowance, and a gate
-per provider that lets one probe through at a time while the provider is down.
+Only this module decides on retries; backends never retry. Transient faults are retried with jittered back-off; faults
+of the request get one changed attempt; all others are final. Three limits apply: attempts per call, a run-wide retry
+budget, and a circuit breaker per provider that lets one probe through at a time while the provider is down.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from dataclasses import dataclass, field
 
 from cdo.core.exchange import BackendError, Fault
 
-MAX_ATTEMPTS = 4  # of one call, for passing faults
-MAX_REPLIES = 3  # replies that may be sent back as invalid, the first one included
-MAX_WAIT = 600.0  # seconds that one call waits in all: to try again, at the gate, and because a provider asks for it
+MAX_ATTEMPTS = 4  # attempts of one call that end in transient faults
+MAX_REPLIES = 3  # invalid replies to one call, the first one included
+MAX_WAIT = 600.0  # seconds that one call waits in total: back-off, circuit breaker, and waits the provider requests
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0
 
 PASSING = frozenset(
     {Fault.RATE_LIMITED, Fault.OVERLOADED, Fault.NETWORK, Fault.TIMEOUT, Fault.TRUNCATED, Fault.CRASHED}
 )
 CHANGED = frozenset({Fault.LENGTH, Fault.EMPTY, Fault.OVERFLOW, Fault.MALFORMED})
-# Faults that speak of the provider, not of this one request.
+# Faults of the provider as a whole, not of this one request.
 PROVIDER_WIDE = frozenset({Fault.RATE_LIMITED, Fault.OVERLOADED, Fault.NETWORK})
-# Faults by which a provider shows that it answers, though not as we wish.
+# Faults which show that the provider is up.
 ANSWERED = CHANGED - {Fault.MALFORMED} | {Fault.REFUSED, Fault.REJECTED, Fault.DENIED, Fault.INVALID}
 
 
 @dataclass
 class AttemptCounter:
-    """What one call has met so far in this process: how often each fault came, and the seconds it has waited."""
+    """The faults of one call in this process, with their counts, and the seconds it has waited."""
 
     faults: dict[Fault, int] = field(default_factory=dict)
     waited: float = 0.0
 
     def patience(self) -> float:
-        """Seconds that the call may still wait."""
+        """Return the seconds that the call may still wait."""
         return max(0.0, MAX_WAIT - self.waited)
 
     def count(self, faults: frozenset[Fault]) -> int:
@@ -47,7 +47,7 @@ class AttemptCounter:
         self.faults[fault] = self.faults.get(fault, 0) + 1
 
     def retry(self, fault: Fault) -> bool:
-        """Whether a call that just met `fault` (already noted) may be tried again."""
+        """True if the call may be retried after `fault`, which must already be noted."""
         if fault is Fault.INVALID:
             return self.faults[fault] < MAX_REPLIES
         if fault in PASSING:
@@ -55,22 +55,22 @@ class AttemptCounter:
         return fault in CHANGED and self.faults[fault] < 2
 
     def delay(self) -> float:
-        """Seconds to wait before the next attempt: growing fourfold, with jitter.
+        """Return the seconds to wait before the next attempt: growing fourfold, with jitter.
 
-        The first retry is quick, and yet a call alone outlives some seconds of outage with few attempts.
+        So the first retry is quick, and a single call still survives an outage of some seconds with few attempts.
         """
         exponent = min(max(0, self.count(PASSING) - 1), 10)
         return min(LONGEST_DELAY, FIRST_DELAY * 4.0**exponent) * random.uniform(0.6, 1.0)
 
 
 class RetryBudget:
-    """Run-wide number of retries: as many as there were calls, and a few. Ends retry storms."""
+    """A run-wide limit on retries: one per call, plus `few`. Prevents retry storms."""
 
     def __init__(self, few: int = 12) -> None:
         self._few, self._calls, self._used = few, 0, 0
 
     def call(self) -> None:
-        """One more call was started (a call, however often it is tried)."""
+        """Count a started call, once however often it is retried."""
         self._calls += 1
 
     def take(self) -> bool:
@@ -82,27 +82,27 @@ class RetryBudget:
 
 
 class CircuitBreaker:
-    """One provider's door: open while it answers, one probe at a time while it does not.
+    """A gate for one provider: open while it answers; while it does not, one probe at a time passes.
 
-    Probing goes round: who waited longest probes next, so that no call wears out its tries for all the others.
+    The call that has waited longest probes next, so that no single call uses up its attempts for all others.
     """
 
     def __init__(self) -> None:
         self._failures = 0
         self._closed_at = self._not_before = float("-inf")
         self._probing = False
-        self._queue: dict[object, None] = {}  # who waits, in order of arrival
-        self._news = asyncio.Event()  # set when something changed, and then replaced
+        self._queue: dict[object, None] = {}  # the waiting attempts, in order of arrival
+        self._news = asyncio.Event()  # set when the state changes, and then replaced
 
     @property
     def open(self) -> bool:
-        """Whether an attempt may start right now."""
+        """True if an attempt may start right now."""
         return not self._failures and self._not_before <= time.monotonic()
 
     async def enter(self) -> bool:
-        """Wait until an attempt may start; returns whether it is the probe (then `leave` must say so).
+        """Wait until an attempt may start; return whether it is the probe, to be passed to `leave` or `abandon`.
 
-        Raises `BackendError` when the provider asks for more patience than `MAX_WAIT`.
+        Raise `BackendError` if the provider requires a wait longer than `MAX_WAIT`.
         """
         ticket = object()
         self._queue[ticket] = None
@@ -130,7 +130,7 @@ class CircuitBreaker:
         self._news = asyncio.Event()
 
     def abandon(self, probe: bool) -> None:
-        """Report that an attempt was given up from our side: it says nothing about the provider."""
+        """Report that an attempt was cancelled by us: this gives no information about the provider."""
         self._probing = self._probing and not probe
         self._tell()
 
@@ -140,7 +140,7 @@ class CircuitBreaker:
         if fault is None or fault in ANSWERED or (probe and fault not in PROVIDER_WIDE):
             self._failures = 0
         elif fault in PROVIDER_WIDE:
-            if started > self._closed_at:  # not one of the wave that already closed the door
+            if started > self._closed_at:  # not an attempt that was in flight when the gate closed
                 self._failures += 1
                 self._closed_at = now
                 delay = min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(self._failures - 1, 10))

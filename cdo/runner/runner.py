@@ -1,7 +1,7 @@
-"""Executes programs durably: the only place that calls a model, retries, charges, validates and records.
+"""Executes programs durably: calls models, retries, charges, validates and records.
 
-A program's batches are looked up before they are sent: an artifact or record that matches the call's inputs is
-used as it is, so that resuming *is* running again. The runner knows no program by name.
+Each call is looked up before it is sent: an artifact or record that matches its inputs is reused. So resuming a run
+is the same as running it again. The runner knows no particular program.
 """
 
 from __future__ import annotations
@@ -55,20 +55,19 @@ from cdo.session.reader import checked_in
 from cdo.session.store import Session
 
 T = TypeVar("T")
-# What a lenient batch goes on without: nothing that trying again later would fix.
+# Reasons for a missing reply that a lenient batch accepts: a later retry would not help.
 EXCUSED = frozenset((CAPPED, Fault.INVALID, Fault.REFUSED, Fault.LENGTH, Fault.EMPTY, Fault.OVERFLOW))
 
 
 @dataclass
 class Runner:
-    """One process's hold on one session. `seats` maps model names to how they are reached.
+    """Executor of a program on one session in this process. `seats` maps model names to their backends.
 
-    `toolbox` lets models look into the repository; `check` finds what the citations of a text are worth; `search`
-    tells which words stand in the repository; `skill` reads the body of a skill by its name; `nest` holds a
-    deliberation in a session of its own, within the caps it is given, and tells what that used; `run_check` runs the
-    person's command. Each is None where there is nothing to look at. `reopened` tells that a cap which ended the work
-    is lifted: what was made because of that end needs no consent to be made anew. `substitutes` are what a replay
-    has in place of records.
+    These are None if not available: `toolbox` gives models read access to the repository; `check` checks the
+    citations of a text; `search` returns the quotes that occur in the repository; `skill` reads the body of a skill
+    by its name; `nest` runs a deliberation in its own session within given caps, and returns its result and usage;
+    `run_check` runs the person's command. `reopened` means that a cap which ended the work has been lifted: files
+    made because of that end may be replaced without consent. `substitutes` stand in for missing records in a replay.
     """
 
     session: Session
@@ -117,7 +116,7 @@ class Runner:
     # -- the loop -----------------------------------------------------------------------------
 
     async def drive(self, program: Program[T]) -> T:
-        """Run `program` to its end and return its outcome; raises `CdoError` when it cannot go on."""
+        """Run `program` to its end and return its outcome; raise `CdoError` if it cannot continue."""
         answer: Any = None
         try:
             while True:
@@ -155,7 +154,7 @@ class Runner:
                 return run
 
     async def _batch(self, batch: Batch) -> tuple[Reply, ...]:
-        """Replay what is recorded, ask for what is not, and hold the quorum."""
+        """Reuse recorded replies, request the others, and enforce the quorum."""
         works = await self._inputs.prepared(batch.calls, self._prepare)
         visited, human = self._visited, self.human
         await settle(self.session, works, visited, self._open, human, self.observe, reopened=self.reopened)
@@ -172,7 +171,7 @@ class Runner:
         for work, reply in zip(works, replies, strict=True):
             if reply.missing and not work.given_up:
                 capped: dict[str, Any] = {"caps": self._caps} if reply.reason.kind == CAPPED else {}
-                if capped and reply.reason.text == self.budget.time_limit:  # another process has time of its own
+                if capped and reply.reason.text == self.budget.time_limit:  # time limits are per process
                     capped["caps"] = ["time"]
                 await self.session.commit(
                     {
@@ -191,12 +190,12 @@ class Runner:
         return [limits.calls, limits.tokens, limits.cost]
 
     def _lifted(self, record: Mapping[str, Any]) -> bool:
-        """Whether the cap that this record names has been changed since; a time limit is that of one process."""
+        """True if the caps stored in this record have changed since. Time limits are per process and never match."""
         return self.substitutes.lifts_caps and "caps" in record and record["caps"] != self._caps
 
     @property
     def _late(self) -> bool:
-        """Whether the share of the time limit that a batch gets is used up."""
+        """True if the batch's share of the time limit is used up."""
         return self.budget.limits.seconds is not None and time.monotonic() >= self._attempts.batch_deadline - 0.05
 
     async def _reply(self, work: PendingCall, *, lenient: bool = False) -> Reply:
@@ -216,7 +215,7 @@ class Runner:
         return replace(reply, findings=found, places=await self._evidence.places(artifact, reply.data))
 
     def _failed(self, batch: Batch, missing: Sequence[Reply]) -> CdoError:
-        # Half of the time that is left belongs to one batch: with that used up, the cap is what ended it.
+        # A batch gets half of the remaining time. If that is used up, the time cap is the cause of the failure.
         if self._late:
             return BudgetReached(self.budget.time_limit, "`cdo resume` goes on; nothing is paid twice.")
         reasons = "; ".join(f"{reply.call}: {reply.reason}" for reply in missing[:3])
@@ -233,7 +232,7 @@ class Runner:
         )
 
     async def _nested(self, nest: Nest) -> Nested | None:
-        """What a deliberation in a session of its own came to, as recorded or held now; None where a cap ended it."""
+        """Return the result of a nested deliberation, recorded or run now; None if a cap ended it."""
         key = artifacts.digest({"question": nest.question, "context": nest.context, "preset": nest.preset})[:16]
         for record in self.session.records:
             if record["kind"] == "nested" and (record["name"], record["inputs"]) == (nest.name, key):
@@ -251,7 +250,7 @@ class Runner:
         return Nested(**kept["result"])
 
     async def _checked_by_command(self, step: RunCheck) -> CheckRun:
-        """What came of the person's command, as recorded or run now."""
+        """Return the result of the person's command, recorded or run now."""
         key = artifacts.digest({"command": step.command, "patch": step.patch})[:16]
         if run := self._recorded_run(step.name, key):
             return run
@@ -267,7 +266,7 @@ class Runner:
         return check_run(await self.session.commit(record))
 
     def _recorded_run(self, name: str, key: str) -> CheckRun | None:
-        """The recorded run of the person's command called `name`, None if there is none with this `key`."""
+        """Return the recorded run of the person's command with this name and `key`, else a substitute, else None."""
         for record in self.session.records:
             if record["kind"] == "check-run" and (record["name"], record["inputs"]) == (name, key):
                 return check_run(record)
@@ -292,7 +291,7 @@ class Runner:
         return work
 
     def _recorded(self, work: PendingCall) -> tuple[Any, str, str] | None:
-        """A valid reply among the recorded ones, by whichever model: (data, text, model)."""
+        """Return the first valid reply among the recorded ones, from any model, as (data, text, model)."""
         for record in work.records:
             if (
                 "response" in record
@@ -302,13 +301,13 @@ class Runner:
         return None
 
     def _open(self, work: PendingCall) -> bool:
-        """Whether a model must be asked: nothing on disk or on record answers the call."""
+        """True if a model must be asked: neither the disk nor the records answer the call."""
         return not (work.artifact or work.given_up or self._recorded(work))
 
     def _replay(self, work: PendingCall) -> Reply | None:
-        """The reply as the artifact on disk has it, or the recorded decision to go on without one."""
+        """Return the reply from the artifact on disk, or the recorded decision to continue without one, or None."""
         call, artifact = work.call, work.artifact
-        # A deferred file is more than the reply: the record knows better, unless a person edited it.
+        # A deferred file contains more than the reply. Use the record instead, unless a person edited the file.
         if artifact and (artifact.edited or not (call.deferred and (work.records or work.given_up))):
             added = tuple(artifact.own.get("added") or ())
             text, data = artifact.reply, _parsed(call, artifact.reply)
@@ -327,13 +326,13 @@ class Runner:
         return None
 
     def findings(self, call: str) -> tuple[CitationCheck, ...]:
-        """What the citations in the reply to a call are worth."""
+        """Return the citation checks of the reply to a call."""
         return self._evidence.checked.get(self.kept[call].sha, ()) if call in self.kept else ()
 
     # -- asking -------------------------------------------------------------------------------
 
     async def _ask(self, work: PendingCall) -> Reply:
-        """Ask the call's models, in order, until one reply is valid; a missing reply says why."""
+        """Ask the call's models, in order, until a reply is valid; a missing reply carries the reason."""
         if found := self._recorded(work):
             return await self._keep(work, found[1], found[2], Reply(work.call.name, found[0]))
         self.allowance.call()
@@ -357,7 +356,7 @@ class Runner:
         return reply
 
     async def _keep(self, work: PendingCall, text: str, model: str, reply: Reply) -> Reply:
-        """Write the artifact of a valid reply, with what its citations are worth."""
+        """Write the artifact of a valid reply, with its citation checks."""
         call, used = work.call, [record for record in work.records if record.get("usage")]
         costs = [record["cost"] for record in used]
         own = {
@@ -382,7 +381,7 @@ class Runner:
 
 
 def _parsed(call: Call, text: str) -> Any:
-    """The data of a reply, or None when it is not valid."""
+    """Return the data of a reply, or None if it is not valid."""
     try:
         return call.format.parse(text)
     except InvalidReply:
@@ -390,7 +389,7 @@ def _parsed(call: Call, text: str) -> Any:
 
 
 def _broken_edit(session: Session, call: Call) -> SessionError:
-    """What is wrong with a file that a person edited; lines count from the top of the file."""
+    """Return the error for a file that a person edited and broke; lines count from the top of the file."""
     try:
         call.format.parse(session.read(f"{call.artifact}.md") or "")
         why = "it cannot be read."
@@ -403,22 +402,23 @@ def _broken_edit(session: Session, call: Call) -> SessionError:
 
 
 def check_run(record: Mapping[str, Any]) -> CheckRun:
-    """A run of the person's command as it was recorded."""
+    """Return the run of the person's command stored in a record."""
     run = record["run"]
     return CheckRun(**{**run, "held": tuple(run["held"])})
 
 
 def _headline(data: Any) -> dict[str, Any]:
-    """What a live view shows of a reply."""
+    """Return the parts of a reply that the live view shows."""
     shown = ("position", "confidence", "focus", "exit_ready", "agreement")
     headline = {key: getattr(data, key) for key in shown if getattr(data, key, None) is not None}
     return {**headline, "directive": data.model_dump(mode="json")} if "exit_ready" in headline else headline
 
 
 async def _all(coroutines: Sequence[Coroutine[Any, Any, Reply]]) -> list[Reply]:
-    """Await all and let each finish what is paid for, then raise the first error if any.
+    """Await all coroutines, then raise the first error, if any.
 
-    Where the disk fails nothing can be recorded any more: then the others are stopped at once.
+    An error does not stop the other calls, which are already paid for. Exception: after a `SessionError` nothing can
+    be recorded any more, so the others are cancelled at once.
     """
     tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:

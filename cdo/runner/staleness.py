@@ -1,4 +1,4 @@
-"""Moves files that no longer follow from their inputs to superseded/, after asking the person."""
+"""Moves files whose inputs have changed (stale files) to superseded/, after asking the person."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ async def settle(
 ) -> None:
     """Supersede the stale files of `works`, and of calls that are no longer made; raise `NeedsHuman` without consent.
 
-    `visited` are the artifacts of this run so far; `is_open` tells whether a model must be asked. Where a cap was
-    lifted (`reopened`), what was made because of that cap needs no consent.
+    `visited` are the artifacts of this run so far; `is_open` tells whether a model must be asked. If a cap was lifted
+    (`reopened`), no consent is needed unless a person edited one of the files.
     """
     here = {work.call.artifact for work in works}
     peers = {(work.call.kind, work.call.data.get("turn")) for work in works}
@@ -36,7 +36,7 @@ async def settle(
     for name in session.artifact_names():
         if name not in {*visited, *here} and (artifact := session.artifact(name)):
             (edited if artifact.edited else stale).append(name)
-            # An answer to a call like these that is no longer made: the new ones take its place.
+            # It answers a call of the same kind and turn that is no longer made: the new calls replace it.
             replaced |= (artifact.own.get("kind"), artifact.own.get("turn")) in peers
     if not outdated and not (replaced and any(map(is_open, works))):
         return
@@ -50,7 +50,7 @@ async def settle(
 
 
 async def _consent(session: str, human: Human, stale: Sequence[str], edited: Sequence[str]) -> None:
-    """Ask the person whether stale files may be asked for again; raise `NeedsHuman` where they may not."""
+    """Ask the person whether stale files may be requested again; raise `NeedsHuman` if not."""
     if human.consent is None:
         raise NeedsHuman(
             f"Edited files make these stale: {', '.join(f'{name}.md' for name in stale)}.",

@@ -1,4 +1,4 @@
-"""What takes the place of records that a session does not have. A run has no substitutes; a replay has its own."""
+"""Provides substitutes for missing records. A run has none; a replay has its own subclass."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from cdo.runner.requests import PendingCall
 
 
 class Substitutes:
-    """No substitutes: what is not on record is asked, held and run."""
+    """The default, without substitutes: missing replies, deliberations and command runs are made."""
 
-    closed = False  # whether letters and files that were left after the end of the run are ignored
-    lifts_caps = True  # whether a cap that ended a call may be another one now
+    closed = False  # whether files that a person left after the end of the run are ignored
+    lifts_caps = True  # whether a call that a cap ended is tried again when the caps have changed
 
     def prepare(self, work: PendingCall) -> None:
-        """Add records to a call that is about to be looked up, or change whom it asks."""
+        """Add records to a call before it is looked up, or change the models it asks."""
 
     def nested(self, nest: Nest) -> Nested | None:
-        """Return the result of a deliberation that is not on record as it is asked now."""
+        """Return a result for a deliberation without a matching record."""
         return None
 
     def check_run(self, name: str) -> CheckRun | None:
-        """Return the run of the person's command that is not on record as it is run now."""
+        """Return a run of the person's command without a matching record."""
         return None

@@ -1,5 +1,5 @@
-"""What keeps untrusted texts, files and programs from doing harm: secrets, trust, safe opening, sandboxes.
+"""Contains untrusted texts, files and programs: secret detection, trust, safe file opening, sandboxes.
 
-Every other folder that opens a file it did not write, or runs a program, does so through this one. It imports core
-and formats.
+Every other package that opens files it did not write, or runs programs, does so through this one. It imports core and
+formats.
 """

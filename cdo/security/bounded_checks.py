@@ -1,8 +1,8 @@
-"""Patterns and JSON schemas that a model wrote, run against what another wrote, in bounded time. Pure.
+"""Tests texts against patterns and JSON schemas that a model wrote, in bounded time. Pure.
 
-Patterns are those of RE2, which takes time in proportion to the text; their programs are kept small. A schema has the
-keywords listed here and no other (one that would do nothing is refused), refers to its own definitions alone, and its
-test ends after `STEPS`. Nothing is ever fetched.
+Patterns use RE2, which runs in time linear in the text; the size of their programs is limited. A schema may use only
+the keywords listed here (an unknown one, which would have no effect, is refused) and may refer only to its own
+definitions. A test stops after `STEPS`. Nothing is ever fetched.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from cdo.core.steps import Json
 from cdo.formats.strict_yaml import shown
 
 PATTERN = 600  # characters of a pattern
-PROGRAM = 5_000  # instructions of a pattern's program; of all patterns of one schema together
+PROGRAM = 5_000  # instructions of a pattern's program, and of all patterns of one schema together
 SCHEMA = 8_000  # characters of a schema as JSON
 NODES = 500  # subschemas, each counted as often as it is referred to
-DEPTH = 24  # subschemas within each other; what refers to itself is deeper than any number
-STEPS = 200_000  # keywords applied in one test, each as often as its list is long, or its text for a pattern
+DEPTH = 24  # nesting levels of subschemas; this also stops a schema that refers to itself
+STEPS = 200_000  # steps of one test; see `_cost` for the steps of a keyword
 SEARCHED = 64  # characters that a pattern searches in one step
-NESTED = 64  # lists and mappings within each other in what is tested
+NESTED = 64  # nesting levels of lists and mappings in a tested document
 
 _ONE = frozenset({"items", "additionalProperties", "contains", "propertyNames", "not", "if", "then", "else"})
 _LIST = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
@@ -36,13 +36,13 @@ _PLAIN = frozenset({
 })  # fmt: skip
 _NOTES = frozenset({"title", "description", "default", "examples", "$comment"})
 _KNOWN = _ONE | _LIST | _MAP | _PLAIN | _NOTES
-# The end is left open: where it never comes, no second look is taken.
+# The closing quote is optional: an unterminated string matches to the end, without backtracking.
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 _REF = re.compile(r"#/(\$defs|definitions)/([A-Za-z0-9_.-]{1,80})")
 
 
 class UnusableCheck(Exception):
-    """A pattern, schema or document that cannot be used; the message says why, without a full stop."""
+    """Raised if a pattern, schema or document cannot be used; the message says why, without a full stop."""
 
 
 # -- patterns --------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ class UnusableCheck(Exception):
 
 @lru_cache(maxsize=256)
 def pattern(text: str) -> Any:
-    """A compiled RE2 pattern; raise `Unfit`. What it searches must have gone through `encodable`."""
+    """Compile an RE2 pattern; raise `UnusableCheck`. Texts to search must be passed through `encodable` first."""
     import re2  # lazily: only missions with such criteria need it
 
     if len(text) > PATTERN:
@@ -69,7 +69,7 @@ def pattern(text: str) -> Any:
 
 
 def encodable(text: str) -> str:
-    """`text` with a question mark for each lone surrogate: JSON can hold them, UTF-8 cannot."""
+    """Replace lone surrogates by question marks: JSON can contain them, UTF-8 cannot."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -77,7 +77,7 @@ def encodable(text: str) -> str:
 
 
 def check_schema(schema: Json) -> None:
-    """Raise `Unfit` unless a value is a JSON schema (2020-12) that `misfit` can hold documents against."""
+    """Raise `UnusableCheck` unless a value is a JSON schema (2020-12) that `misfit` can test documents against."""
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import SchemaError
 
@@ -93,19 +93,19 @@ def check_schema(schema: Json) -> None:
     if program > PROGRAM:
         raise UnusableCheck("the patterns of the schema are too large together")
     try:
-        # Without formats: theirs would hand patterns to Python's own engine.
+        # Without the format checker, which would compile patterns with Python's own engine.
         Draft202012Validator.check_schema(_plain(schema), format_checker=None)
     except SchemaError as error:
         raise UnusableCheck(f"at {one_line(error.json_path, 80)}: {one_line(error.message, 160)}") from None
 
 
 def _plain(schema: dict[str, Json]) -> dict[str, Json]:
-    """A schema without the name of its dialect, by which the library would choose another validator than ours."""
+    """Return a schema without `$schema`, by which the library would choose another validator than ours."""
     return {key: value for key, value in schema.items() if key != "$schema"}
 
 
 def _patterns(schema: dict[str, Json]) -> Iterator[str]:
-    """All patterns of a schema; raise `Unfit` for what is not known, goes outside, or is too large or too deep."""
+    """Yield a schema's patterns; raise `UnusableCheck` if it has unknown keywords or references, or is too large."""
     nodes = 0
     rest: list[tuple[Json, int]] = [(schema, 1)]
     while rest:
@@ -127,7 +127,7 @@ def _patterns(schema: dict[str, Json]) -> Iterator[str]:
 
 
 def _within(node: dict[str, Json], schema: dict[str, Json]) -> Iterator[Json]:
-    """The subschemas of one, and the definition that it refers to."""
+    """Yield the direct subschemas of a schema node, and the definition it refers to."""
     for key, value in node.items():
         if key in _ONE:
             yield value
@@ -147,7 +147,7 @@ def _within(node: dict[str, Json], schema: dict[str, Json]) -> Iterator[Json]:
 
 
 def document(content: str) -> Json:
-    """The JSON that a content is, or that its first block fenced as ```json holds; raise `Unfit`."""
+    """Parse a content, or its first block fenced as ```json, as JSON; raise `UnusableCheck`."""
     text = _fenced(content) or content
     if _depth(text) > NESTED:
         raise UnusableCheck(f"its JSON nests deeper than {NESTED} levels")
@@ -163,7 +163,7 @@ def document(content: str) -> Json:
 
 
 def _fenced(content: str) -> str:
-    """The first block fenced as ```json; "" where there is none, or where it never ends."""
+    """Return the first block fenced as ```json; "" if there is none or it is not closed."""
     lines = content.splitlines()
     starts = [place for place, line in enumerate(lines) if line.strip().lower() == "```json"]
     if not starts:
@@ -174,7 +174,7 @@ def _fenced(content: str) -> str:
 
 
 def _depth(text: str) -> int:
-    """How deep brackets nest in a text of JSON, those within its strings aside."""
+    """Return how deep brackets nest in a JSON text, ignoring its strings."""
     deepest = depth = 0
     for sign in re.findall(r"[\[\]{}]", _STRING.sub("", text)):
         depth += 1 if sign in "[{" else -1
@@ -183,7 +183,7 @@ def _depth(text: str) -> int:
 
 
 def _once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    """A mapping of which no key came twice: readers do not agree which of two counts."""
+    """Build a mapping; raise `ValueError` for a duplicate key, because parsers differ in which value they keep."""
     made = dict(pairs)
     if len(made) < len(pairs):
         raise ValueError("a key is there twice")
@@ -198,9 +198,9 @@ def _no_number(name: str) -> NoReturn:
 
 
 def misfit(schema: dict[str, Json], found: Json) -> str:
-    """Where a document first breaks a schema that `check_schema` let pass, in words; "" where it fits.
+    """Return a message about the first mismatch of a document with a schema; "" if it matches.
 
-    Raise `Unfit` for what cannot be tested.
+    The schema must have passed `check_schema`. Raise `UnusableCheck` if the document cannot be tested.
     """
     from jsonschema import Draft202012Validator
     from jsonschema.validators import extend
@@ -218,7 +218,7 @@ def misfit(schema: dict[str, Json], found: Json) -> str:
 
 
 def _counted(rule: Callable[..., Any], left: list[int]) -> Callable[..., Iterator[Any]]:
-    """A rule that counts down `left` by what it costs, and ends the test where nothing is left."""
+    """Wrap a rule so that it deducts its cost from `left`, and ends the test when nothing is left."""
 
     def run(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
         left[0] -= _cost(value, instance) if rule is _matches else _cost(value)
@@ -230,13 +230,13 @@ def _counted(rule: Callable[..., Any], left: list[int]) -> Callable[..., Iterato
 
 
 def _cost(value: Any, searched: Any = "") -> int:
-    """The steps that a keyword with this value takes, of which a pattern takes more where there is more to search."""
+    """Return the steps a keyword costs: the length of its list, plus one per `SEARCHED` characters to search."""
     length = len(value) if isinstance(value, list | dict) else 1
     return max(length, 1) + (len(searched) // SEARCHED if isinstance(searched, str) else 0)
 
 
 def _matches(validator: Any, value: str, instance: Any, schema: Any) -> Iterator[Any]:
-    """The keyword `pattern`, by RE2."""
+    """Implement the keyword `pattern` with RE2."""
     from jsonschema import ValidationError
 
     if isinstance(instance, str) and not pattern(value).search(encodable(instance)):
@@ -244,7 +244,7 @@ def _matches(validator: Any, value: str, instance: Any, schema: Any) -> Iterator
 
 
 def _unique(validator: Any, value: bool, instance: Any, schema: Any) -> Iterator[Any]:
-    """The keyword `uniqueItems`, in one pass: the library's compares each item with each."""
+    """Implement the keyword `uniqueItems` in one pass; the library's version compares all pairs of items."""
     from jsonschema import ValidationError
 
     if value and isinstance(instance, list):
@@ -254,7 +254,7 @@ def _unique(validator: Any, value: bool, instance: Any, schema: Any) -> Iterator
 
 
 def _counts(value: Json) -> Json:
-    """A value as it counts in a comparison: 1.0 is 1."""
+    """Normalise a value for comparison: 1.0 becomes 1."""
     if isinstance(value, list):
         return [_counts(item) for item in value]
     if isinstance(value, dict):

@@ -1,9 +1,8 @@
-"""Chooses what holds the person's command (`--check`): bubblewrap, namespaces, Landlock, or nothing.
+"""Chooses the sandbox for the person's command (`--check`): bubblewrap, namespaces, Landlock, or none.
 
-Each sandbox shows the command the same: the copy of the work tree, writable; an empty home and an empty /tmp; the
-system's folders, the folders that hold the programs on PATH, known toolchains below the home, and the work tree's
-installed dependencies, all of these read-only. Everything else (other folders of the home, /run with its sockets)
-is not there.
+Each sandbox shows the command the same files. Writable: the copy of the work tree, an empty home and an empty /tmp.
+Read-only: the system's folders, the folders of the programs on PATH, known toolchains below the home, and the work
+tree's installed dependencies. Everything else (other folders of the home, /run with its sockets) is absent.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from pathlib import Path
 
 from cdo.security.secrets import secret_values
 
-SECONDS = 20.0  # for the trial of a sandbox
-LINKS = 3000  # entries of a folder on PATH whose links are followed
+SECONDS = 20.0  # time limit for testing a sandbox
+LINKS = 3000  # symlinks followed in one folder on PATH
 _CHILD = Path(__file__).with_name("sandbox_child.py")
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/gnu", "/snap")
-# Below the home: what compilers, interpreters and package managers keep there. None of it holds a login.
+# Folders of compilers, interpreters and package managers below the home. None of them contains credentials.
 _TOOLCHAINS = (
     ".cargo/bin .cargo/registry .cargo/git .rustup go/bin go/pkg .m2/repository .nvm .fnm .volta .pyenv .rbenv .rvm "
     ".gem .asdf .sdkman/candidates .deno .bun .ghcup .opam .elan .dotnet .nuget/packages .pub-cache .stack "
@@ -32,7 +31,7 @@ _TOOLCHAINS = (
     ".local/share/uv .local/share/pnpm .local/share/pipx .local/share/virtualenvs .cache/ms-playwright"
 )
 DEPENDENCIES = (".venv", "venv", "node_modules")  # of the work tree: ignored by git, needed to run anything
-_PROGRAMS = ("bin", "sbin", "shims")  # what a folder of programs is called; the one around it goes with it
+_PROGRAMS = ("bin", "sbin", "shims")  # names of program folders; their parent folder is shown as well
 _VARIABLES = (
     "PATH LANG LANGUAGE TZ TERM USER LOGNAME VIRTUAL_ENV CONDA_PREFIX CONDA_DEFAULT_ENV PYTHONPATH PYENV_VERSION "
     "PYENV_ROOT GOPATH GOROOT GOFLAGS GOMODCACHE GOTOOLCHAIN CARGO_HOME RUSTUP_HOME RUSTUP_TOOLCHAIN JAVA_HOME "
@@ -45,7 +44,7 @@ FILES, NETWORK, TCP, PROCESSES = "other files", "the network", "TCP connections"
 
 @dataclass(frozen=True)
 class Place:
-    """Where a command runs: the work tree at `root`, the copy that stands for it, and the `folder` below it.
+    """The folders of one command run: the work tree at `root`, its `copy`, and the working `folder` below it.
 
     `home` and `temporary` are empty folders that become the home and /tmp; `base` is an empty folder for mounts.
     """
@@ -60,14 +59,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Confinement:
-    """One way to hold a command: its name ("" for nothing) and what it keeps the command from."""
+    """One kind of sandbox: its name ("" for none) and what it prevents (`held`)."""
 
     name: str
     held: tuple[str, ...] = ()
 
     @property
     def open(self) -> tuple[str, ...]:
-        """What the command is not kept from."""
+        """The accesses that it does not prevent."""
         return tuple(what for what in (FILES, NETWORK, PROCESSES) if what not in self.held)
 
 
@@ -80,7 +79,7 @@ NOTHING = Confinement("")
 
 @dataclass(frozen=True)
 class Started:
-    """A command, ready to be started: arguments, the folder to start it in, and its environment."""
+    """A command ready to start: its arguments, working folder and environment."""
 
     argv: tuple[str, ...]
     folder: Path
@@ -88,7 +87,7 @@ class Started:
 
 
 def choose(place: Place, mounts: Mounts, env: Mapping[str, str]) -> Confinement:
-    """The first sandbox that works for a place on this machine, found out by running nothing in it."""
+    """Return the first sandbox that works for a place on this machine, tested with an empty command."""
     for sandbox in (BUBBLEWRAP, NAMESPACES, LANDLOCK):
         if sandbox is BUBBLEWRAP and not shutil.which("bwrap", path=_path(env)):
             continue
@@ -100,9 +99,9 @@ def choose(place: Place, mounts: Mounts, env: Mapping[str, str]) -> Confinement:
 
 
 def started(sandbox: Confinement, place: Place, mounts: Mounts, command: str, env: Mapping[str, str]) -> Started:
-    """How `command` is started by /bin/sh in a sandbox.
+    """Build the process that runs `command` with /bin/sh in a sandbox.
 
-    `mounts` are those of `view`; `env` is the environment of which the command sees a part.
+    `mounts` are the result of `view`; `env` is filtered before the command sees it.
     """
     shell = ("/bin/sh", "-c", command)
     if sandbox in (BUBBLEWRAP, NAMESPACES):
@@ -125,7 +124,7 @@ def started(sandbox: Confinement, place: Place, mounts: Mounts, command: str, en
 
 
 def environment(env: Mapping[str, str], home: Path, temporary: Path) -> dict[str, str]:
-    """The variables that a command sees: named ones, without what looks like a secret."""
+    """Return the variables that a command sees: a fixed list, without values that look like secrets."""
     names, secret = _VARIABLES.split(), secret_values(env)
     seen = {
         name: value for name, value in env.items() if (name in names or name.startswith("LC_")) and name not in secret
@@ -137,10 +136,10 @@ def environment(env: Mapping[str, str], home: Path, temporary: Path) -> dict[str
 
 
 def view(place: Place, env: Mapping[str, str]) -> Mounts:
-    """The file system of a command as (kind, where, what), outer folders first; made before anything is run.
+    """Return the file system that a command sees as (kind, target, source), outer folders first.
 
-    Kinds: "read" and "write" show a folder of this machine, "link" is a symlink, "tmpfs" is empty, "dev" and "proc"
-    are what they are called.
+    Call it before anything is run in the copy. Kinds: "read" and "write" mount a folder of this machine, "link" is a
+    symlink, "tmpfs" an empty folder, "dev" and "proc" are /dev and /proc.
     """
     home = Path.home()
     mounts = [*_system(), ("dev", "/dev", ""), ("proc", "/proc", ""), ("tmpfs", "/run", "")]
@@ -151,7 +150,7 @@ def view(place: Place, env: Mapping[str, str]) -> Mounts:
     mounts += [("read", str(path), str(path)) for path in _programs(place, env, home)]
     mounts.append(("write", str(place.root), str(place.copy)))
     mounts += [("read", str(path), str(path)) for path in dependencies(place)]
-    distinct = {where: (kind, where, what) for kind, where, what in mounts}  # the last one of a place wins
+    distinct = {where: (kind, where, what) for kind, where, what in mounts}  # the last mount of a target wins
     return sorted(distinct.values(), key=lambda mount: len(Path(mount[1]).parts))
 
 
@@ -164,7 +163,7 @@ def _system() -> Iterator[tuple[str, str, str]]:
 
 
 def _programs(place: Place, env: Mapping[str, str], home: Path) -> list[Path]:
-    """The folders that programs on PATH need: where they are, what is around it, and where their links lead."""
+    """Return the folders that programs on PATH need: their folders, the parents of these, and symlink targets."""
     found: dict[Path, None] = {}
 
     def take(folder: Path) -> None:
@@ -173,7 +172,7 @@ def _programs(place: Place, env: Mapping[str, str], home: Path) -> list[Path]:
         if _inside(folder, place.root) and _copied(place, folder):
             return  # it is part of the copy
         around = folder.parent if folder.name.lstrip(".") in _PROGRAMS else folder
-        # Never the home, the work tree, or what either lies in; of ~/.cargo and ~/.local only the programs.
+        # Never show the home, the work tree, or a parent of either. Of ~/.cargo and ~/.local show only the programs.
         hidden = around.parent == home and around.name.startswith(".")
         if hidden or around == Path("/") or _inside(home, around) or _inside(place.root, around):
             around = folder
@@ -190,7 +189,7 @@ def _programs(place: Place, env: Mapping[str, str], home: Path) -> list[Path]:
 
 
 def _led_to(folder: Path) -> Iterator[Path]:
-    """What the symlinks in a folder lead to, step by step."""
+    """Yield each step of the paths that the symlinks in a folder lead to."""
     try:
         entries = [Path(entry.path) for entry in os.scandir(folder) if entry.is_symlink()][:LINKS]
     except OSError:
@@ -204,7 +203,7 @@ def _led_to(folder: Path) -> Iterator[Path]:
 
 
 def dependencies(place: Place) -> list[Path]:
-    """The folders of installed dependencies that the copy lacks, from the root down to where the command runs."""
+    """Return the installed dependency folders that the copy lacks, from the root down to the working folder."""
     parts = Path(place.folder).parts
     folders = [place.root.joinpath(*parts[:depth]) for depth in range(len(parts) + 1)]
     found = [folder / name for folder in folders for name in DEPENDENCIES]
@@ -212,7 +211,7 @@ def dependencies(place: Place) -> list[Path]:
 
 
 def _copied(place: Place, path: Path) -> bool:
-    """True if the copy has a folder of the work tree; an empty one is only where something is to be shown."""
+    """True if the copy has this folder of the work tree and it is not empty: an empty one is only a mount point."""
     here = place.copy / path.relative_to(place.root)
     return here.is_dir() and any(here.iterdir())
 
@@ -226,7 +225,7 @@ def _inside(path: Path, folder: Path) -> bool:
 
 
 def _path(env: Mapping[str, str]) -> str:
-    """PATH without relative folders: those would be found in the copy."""
+    """Return PATH without relative folders: those would lead into the copy."""
     kept = [place for place in env.get("PATH", "").split(os.pathsep) if place.startswith("/")]
     return os.pathsep.join(kept) or os.defpath
 
@@ -235,7 +234,7 @@ def _path(env: Mapping[str, str]) -> str:
 
 
 def _bubblewrap(mounts: Sequence[tuple[str, str, str]]) -> list[str]:
-    """The options of bubblewrap for a view."""
+    """Return the options of bubblewrap for these mounts."""
     words = ["--unshare-all", "--unshare-user", "--die-with-parent", "--cap-drop", "ALL"]
     options = {"read": "--ro-bind", "write": "--bind", "link": "--symlink"}
     for kind, where, what in mounts:
@@ -248,7 +247,7 @@ def _confined(spec: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def _landlock() -> int:
-    """The version of Landlock that the kernel has, below 1 for none."""
+    """Return the kernel's Landlock version, below 1 for none."""
     import ctypes
 
     return int(ctypes.CDLL(None).syscall(ctypes.c_long(444), None, ctypes.c_long(0), ctypes.c_long(1)))

@@ -12,7 +12,7 @@ _MAX_OPEN = 64  # folders held open at once
 
 
 def read_regular(path: str | Path, limit: int, folder: int | None = None) -> bytes:
-    """At most `limit` bytes of a regular file; never waits for a FIFO or follows a link. Raises `OSError`.
+    """Read at most `limit` bytes of a regular file; never wait for a FIFO or follow a symlink. Raise `OSError`.
 
     A relative path starts at the open directory `folder`, if there is one.
     """
@@ -27,7 +27,7 @@ def read_regular(path: str | Path, limit: int, folder: int | None = None) -> byt
 
 
 def present(path: str, folder: int | None = None) -> bool:
-    """Whether there is anything at `path`, a dangling link included; relative ones as in `read_regular`."""
+    """True if `path` exists, even as a dangling symlink; a relative path starts at the open directory `folder`."""
     try:
         os.stat(path, dir_fd=folder, follow_symlinks=False)
     except (OSError, ValueError):
@@ -36,15 +36,15 @@ def present(path: str, folder: int | None = None) -> bool:
 
 
 class DirectoryCache:
-    """Folders, each opened from the one above it and never through a symbolic link.
+    """A cache of open folders, each opened from its parent and never through a symlink.
 
-    A way there is a real path to start from, then the names from there on. Whoever puts a link in the place of a
-    folder, at whatever moment, causes an error and shows no way out. The folders that were used last stay open: what
-    is near them is cheap. A context manager closes them.
+    A way is a tuple: a real path to start from, then the names below it. If a folder is replaced by a symlink, at any
+    time, opening fails instead of leaving the tree. The most recently used folders stay open, which makes access near
+    them cheap. Use it as a context manager, which closes them.
     """
 
     def __init__(self) -> None:
-        self._open: dict[tuple[str, ...], int] = {}  # the one that was used last at the end
+        self._open: dict[tuple[str, ...], int] = {}  # most recently used last
 
     def __enter__(self) -> DirectoryCache:
         return self
@@ -54,7 +54,7 @@ class DirectoryCache:
             os.close(self._open.popitem()[1])
 
     def folder(self, way: tuple[str, ...]) -> int:
-        """The folder at the end of `way`, open at least until the next call. Raises `OSError`."""
+        """Return a descriptor of the folder at `way`, open at least until the next call. Raise `OSError`."""
         found = self._open.pop(way, None)
         if found is None:
             if len(way) > _MAX_DEEP:
@@ -67,5 +67,5 @@ class DirectoryCache:
         return found
 
     def read(self, way: tuple[str, ...], limit: int) -> bytes:
-        """At most `limit` bytes of the regular file at the end of `way`. Raises `OSError`."""
+        """Read at most `limit` bytes of the regular file at `way`. Raise `OSError`."""
         return read_regular(way[-1], limit, self.folder(way[:-1]))

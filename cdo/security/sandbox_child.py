@@ -1,11 +1,11 @@
 """Confines this process and runs a command: `python -I -S sandbox_child.py SPEC`, where SPEC is JSON.
 
-With `"kind": "namespaces"` the command sees a file system of its own, made of `mounts`, and no network, no other
-process. With `"kind": "landlock"` the kernel refuses every access to files but `read` (read and execute) and `write`
-(everything), and TCP where it can. Nothing of this needs root; what the kernel does not allow ends the process with
-code 125 and a line on stderr, before the command begins.
+With `"kind": "namespaces"` the command sees its own file system, made of `mounts`, no network and no other processes.
+With `"kind": "landlock"` the kernel refuses access to all files except `read` (read and execute) and `write` (all
+access), and refuses TCP if it can. Neither needs root. If the kernel does not allow the setup, the process ends with
+code 125 and a line on stderr, before the command starts.
 
-This file imports nothing of cdo, so that it can be run by its path alone.
+This file imports nothing from cdo, so that it can be run by its path alone.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main(spec: dict[str, Any]) -> NoReturn:
-    """Confine this process as `spec` says, and run its command in there."""
+    """Confine this process as `spec` says, and run its command."""
     try:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if spec["kind"] == "landlock":
@@ -65,7 +65,7 @@ def _execute(spec: dict[str, Any]) -> NoReturn:
 
 
 def _call(name: str, *arguments: Any) -> int:
-    """Call a function of the C library; raises `OSError` where it fails."""
+    """Call a function of the C library; raise `OSError` if it fails."""
     result = int(getattr(_libc, name)(*arguments))
     if result < 0:
         number = ctypes.get_errno()
@@ -77,7 +77,7 @@ def _call(name: str, *arguments: Any) -> int:
 
 
 def namespaces(spec: dict[str, Any]) -> NoReturn:
-    """Run the command as a process of namespaces of its own; ends with its exit code."""
+    """Run the command in its own namespaces; exit with its exit code."""
     ids = os.getuid(), os.getgid()
     _unshare(_NEWUSER | _NEWNS | _NEWPID | _NEWNET | _NEWIPC | _NEWUTS, ids)
     child = os.fork()
@@ -87,7 +87,7 @@ def namespaces(spec: dict[str, Any]) -> NoReturn:
         _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         _loopback()
         _mounted(spec["base"], spec["mounts"])
-        # A second one inside: what was mounted read-only cannot be mounted otherwise any more.
+        # A second, inner namespace: in it the read-only mounts cannot be remounted writable.
         _unshare(_NEWUSER | _NEWNS, ids)
         _unprivileged()
         command = os.fork()
@@ -97,7 +97,7 @@ def namespaces(spec: dict[str, Any]) -> NoReturn:
         sys.stderr.write(f"cdo: this machine does not allow it: {error}\n")
         sys.stderr.flush()
         os._exit(UNUSABLE)
-    while True:  # the first process of the namespace takes in what others leave; they end with it
+    while True:  # as the namespace's init, reap orphans; its end kills all other processes
         pid, status = os.wait()
         if pid == command:
             os._exit(_code(status))
@@ -109,7 +109,7 @@ def _code(status: int) -> int:
 
 
 def _unshare(flags: int, ids: tuple[int, int]) -> None:
-    """Enter new namespaces; in that of users this process stays who it is, and nobody else is known."""
+    """Enter new namespaces. The user namespace maps only this process's own user and group."""
     _call("unshare", flags)
     Path("/proc/self/setgroups").write_text("deny")
     for name, number in zip(("uid_map", "gid_map"), ids, strict=True):
@@ -117,7 +117,7 @@ def _unshare(flags: int, ids: tuple[int, int]) -> None:
 
 
 def _loopback() -> None:
-    """Bring up the one network device that there is: a command may talk to itself."""
+    """Bring up the loopback device, the only network device, for connections within the sandbox."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack("16sH22x", b"lo", 0)
         flags = struct.unpack("16sH22x", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request))[1]
@@ -125,7 +125,7 @@ def _loopback() -> None:
 
 
 def _unprivileged() -> None:
-    """Give up every privilege in the namespace, for this process and what it starts."""
+    """Drop every capability in the namespace, for this process and its children."""
     with contextlib.suppress(OSError):
         for capability in range(64):
             _call("prctl", _PR_CAPBSET_DROP, capability, 0, 0, 0)
@@ -133,7 +133,7 @@ def _unprivileged() -> None:
 
 
 def _syscall(number: int, *arguments: int | bytes | None) -> int:
-    """Make a system call that the C library has no function for; raises `OSError` where it fails."""
+    """Make a system call that the C library has no function for; raise `OSError` if it fails."""
     whole = [ctypes.c_long(item) if isinstance(item, int) else item for item in (number, *arguments)]
     return _call("syscall", *whole)
 
@@ -144,7 +144,7 @@ def _mount(source: str, target: str, kind: str = "", flags: int = 0, data: str =
 
 
 def _mounted(base: str, mounts: Sequence[Sequence[str]]) -> None:
-    """Make a file system of `mounts` below the empty folder `base`, and make that the root."""
+    """Build a file system from `mounts` below the empty folder `base`, and make it the root."""
     _mount("none", "/", flags=_MS_REC | _MS_PRIVATE)
     _mount("tmpfs", base, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=755")
     for kind, target, source in mounts:
@@ -176,7 +176,7 @@ def _bound(source: str, place: str, attributes: int) -> None:
 
 
 def _devices(place: str) -> None:
-    """A folder of the devices that harm nobody."""
+    """Build a /dev folder with harmless devices only."""
     _mount("tmpfs", place, "tmpfs", _MS_NOSUID, "mode=755")
     for name in _DEVICES:
         Path(place, name).touch()
@@ -195,7 +195,7 @@ def _devices(place: str) -> None:
 
 
 def landlock(read: Sequence[str], write: Sequence[str]) -> None:
-    """Have the kernel refuse this process all files but these, and connections by TCP where it knows how."""
+    """Make the kernel refuse this process all files except these, and TCP connections if it supports that."""
     version = _syscall(_SYS_LANDLOCK_CREATE, None, 0, 1)
     files = (1 << 13) - 1 | (1 << 13) * (version >= 2) | _TRUNCATE * (version >= 3) | _IOCTL * (version >= 5)
     handled = struct.pack("QQQ", files, 3 * (version >= 4), 3 * (version >= 6))
@@ -206,7 +206,7 @@ def landlock(read: Sequence[str], write: Sequence[str]) -> None:
             _allow(rules, path, access)
     for name in _DEVICES:
         _allow(rules, f"/dev/{name}", (_READ_FILE | _WRITE_FILE | _TRUNCATE | _IOCTL) & files)
-    _unprivileged()  # root could look into other processes all the same
+    _unprivileged()  # otherwise root could still access other processes
     _syscall(_SYS_LANDLOCK_RESTRICT, rules, 0)
     os.close(rules)
 

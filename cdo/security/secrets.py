@@ -1,4 +1,4 @@
-"""What looks like a secret: names of files, shapes inside texts, and values of environment variables."""
+"""Detects likely secrets: by file names, by patterns in texts, and by values of environment variables."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _SECRET_NAMES = (
     ".netrc _netrc .npmrc .pypirc .pgpass .my.cnf .htpasswd .git-credentials .dockercfg .boto .s3cfg "
     ".vault-token *.tfstate *.tfstate.backup service-account*.json client_secret*.json"
 )
-# Data files only: credentials.py is source code, credentials.json is the thing itself.
+# Data files only: credentials.py is source code, credentials.json contains credentials.
 _CREDENTIALS = (
     r"(?i)(.*[-_.])?(credentials?|secrets?)(\.(json|ya?ml|toml|ini|conf|xml|csv|txt|properties|db|enc|gpg))?"
 )
 
-# What it is, a literal in every match (a cheap first test), and its shape. The content is untrusted, so
-# every repeat that may fail late is bounded.
+# The kind of secret, a literal in every match (a cheap first test), and its pattern. The content is untrusted, so
+# every repetition that could backtrack is bounded.
 _SECRETS = (
     ("a private key", "-BEGIN ", r"(?s)-BEGIN [A-Z ]{0,20}PRIVATE KEY[A-Z ]{0,6}-----.{0,200}?([\w+/]{32})"),
     ("a private key", "AGE-SECRET-KEY-", r"\b(AGE-SECRET-KEY-1[0-9A-Z]{58})"),
@@ -33,7 +33,7 @@ _SECRETS = (
     *(("a GitHub token", f"gh{kind}_", rf"\b(gh{kind}_[A-Za-z0-9]{{36}})") for kind in "pousr"),
     ("a GitHub token", "github_pat_", r"\b(github_pat_\w{50})"),
     ("a GitLab token", "glpat-", r"\b(glpat-[\w-]{20})"),
-    # sk-learn-like-names are words: ask for one long run with a digit, as real keys have.
+    # Names such as sk-learn-like-names are not keys: require one long run with a digit, as real keys have.
     ("an API key", "sk-", r"\b(sk-(?:[\w-]{0,80}[-_])?(?=[A-Za-z]{0,40}[0-9])[A-Za-z0-9]{16,})"),
     ("a Groq key", "gsk_", r"\b(gsk_[A-Za-z0-9]{40})"),
     ("a Stripe key", "k_live_", r"\b([sr]k_live_[A-Za-z0-9]{16})"),
@@ -60,13 +60,13 @@ def secret_name(name: str) -> bool:
 
 
 def secret_in(text: str) -> str:
-    """What kind of secret a text holds, "" for none. Placeholders (xxxx, EXAMPLE) are not secrets."""
+    """Return the kind of secret found in a text, "" for none. Placeholders (xxxx, EXAMPLE) are not secrets."""
     return next((what for what, _ in _found(text)), "")
 
 
 def secret_of(name: str, data: bytes, redact: Callable[[str], str]) -> str:
-    """What secret a file holds, also in its name, in words; "" for none. `redact` takes known values out of texts."""
-    # Without its zeros UTF-16 reads as UTF-8 does.
+    """Describe the secret in a file's name or content; "" for none. `redact` removes known values from texts."""
+    # Without its zero bytes, UTF-16 text reads like UTF-8.
     for part in dict.fromkeys((data, data.replace(b"\0", b""))):
         text = f"{name}\n{part.decode('utf-8', 'replace')}"
         if redact(text) != text:
@@ -77,7 +77,7 @@ def secret_of(name: str, data: bytes, redact: Callable[[str], str]) -> str:
 
 
 def masked(text: str) -> str:
-    """A text without the secrets that `secret_in` finds, each taken out to its end."""
+    """Return a text in which each secret that `secret_in` finds is replaced, up to its end."""
     kept, at = [], 0
     for what, match in sorted(_found(text), key=lambda found: found[1].start()):
         if match.start() >= at:
@@ -87,7 +87,7 @@ def masked(text: str) -> str:
     return "".join((*kept, text[at:]))
 
 
-# What may follow the part of a secret that tells what it is.
+# Matches the rest of a secret after the part that identifies it.
 _REST = re.compile(r"[\w+/=.-]*", re.ASCII)
 _KEY_REST = re.compile(r"[\w+/=\s\\]*(-----END [A-Z ]{0,40}-----)?", re.ASCII)
 
@@ -101,7 +101,7 @@ def _found(text: str) -> Iterator[tuple[str, re.Match[str]]]:
 
 
 def _entropy(text: str) -> float:
-    """Bits per character by the frequencies in `text` itself; random keys of 20 characters reach 3.5."""
+    """Return the entropy in bits per character, by frequencies in `text`; random keys of 20 characters reach 3.5."""
     return -sum(n / len(text) * math.log2(n / len(text)) for n in Counter(text).values())
 
 
@@ -112,13 +112,13 @@ _SECRET_NAME = re.compile(
     r"(^|_|SSH)PASS$|_PWD$|(^|_)(AUTH|AUTHORIZATION|COOKIE|JWT|PAT)$",
     re.IGNORECASE,
 )
-# What only tells about a secret (where it is, whose it is), and git's way to pass settings.
+# Variables that only describe a secret (its path, its user), and git's variables for passing settings.
 _ABOUT_NAME = re.compile(
     r"_(FILE|PATH|DIR|URL|URI|HOST|PORT|ENDPOINT|NAME|USER|USERNAME|EMAIL|TYPE|METHOD|MODE|FORMAT|SOCK|REGION|"
     r"VERSION)$|^GIT_CONFIG_KEY_\d+$",
     re.IGNORECASE,
 )
-# Paths, numbers, switches, addresses, and single short words: taking these out of every text would only garble it.
+# Paths, numbers, switches, URLs, and single short words: redacting these in every text would only garble it.
 _PLAIN_VALUE = re.compile(
     r"(~[\w-]*|\.{0,2})/.*|[a-z]:[\\/].*|\S+\.(pem|key|crt|json|ya?ml|txt|env)|[\d.,:_ +-]*|[a-z]{0,11}|"
     r"[a-z][a-z0-9+.-]*://.*",
@@ -129,15 +129,15 @@ _BASE64 = re.compile(r"(?=.*\d)(?=.*[a-z])(?=.*[A-Z])[A-Za-z0-9+/]{32,}={0,2}")
 
 
 def secret_variable(name: str) -> bool:
-    """Whether a variable called so is taken to hold a secret."""
+    """True if a variable with this name is assumed to contain a secret."""
     return bool(_SECRET_NAME.search(name)) and not _ABOUT_NAME.search(name)
 
 
 def secret_values(env: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Values of the environment that look like secrets, by variable name; they never reach a file.
+    """Return the environment's values that look like secrets, by variable name. They must never reach a file.
 
-    Also the password inside any address, as in `postgres://user:password@host/`. Values below eight characters
-    are too like ordinary words to be told from them.
+    This includes the password inside any URL, as in `postgres://user:password@host/`. Values below eight characters
+    are left out, because they cannot be told from ordinary words.
     """
     found = {}
     for name, value in (os.environ if env is None else env).items():
@@ -153,35 +153,35 @@ def secret_values(env: Mapping[str, str] | None = None) -> dict[str, str]:
 
 @functools.lru_cache(256)
 def spellings(value: str) -> frozenset[str]:
-    """A secret as a text may hold it: as it is, and as JSON, YAML, HTML, an address or base64 would have it.
+    """Return the forms a secret can take in a text: as it is, and encoded for JSON, YAML, HTML, URLs or base64.
 
-    Of base64 it is what stays the same wherever in a longer text the secret stands.
+    A base64 form has only the digits that do not depend on the bytes around the secret.
     """
     import base64
     import html
     from urllib.parse import quote, quote_plus
 
     found = {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], value.replace("'", "''")}
-    odd = "surrogateescape"  # what is no UTF-8 in a variable
+    odd = "surrogateescape"  # for bytes in a variable that are not UTF-8
     found |= {quote(value, errors=odd), quote(value, safe="", errors=odd), quote_plus(value, errors=odd)}
     escaped = html.escape(value, quote=False)
     for double in ('"', "&quot;", "&#34;"):
         found |= {escaped.replace('"', double).replace("'", one) for one in ("'", "&#x27;", "&#39;", "&apos;")}
     data = value.encode(errors=odd)
-    for before, mixed in ((0, 0), (1, 2), (2, 3)):  # bytes of something else in front, digits that hold part of them
+    for before, mixed in ((0, 0), (1, 2), (2, 3)):  # other bytes before it, base64 digits that mix them in
         whole = (before + len(data)) * 8 // 6
         digits = base64.b64encode(bytes(before) + data).decode()[mixed:whole]
         found |= {digits, digits.translate(str.maketrans("+/", "-_"))}
     return frozenset(found)
 
 
-_CUT = 6  # characters of a secret by which it is known where a text was cut in its middle
+_CUT = 6  # fewest characters of a secret by which a truncated secret is recognised
 
 
 def redactor(env: Mapping[str, str]) -> Callable[[str], str]:
-    """A function that takes the values of secret-looking variables out of a text, also as `spellings` has them.
+    """Return a function that redacts the values of secret-looking variables in a text, in all their `spellings`.
 
-    A part of one at the end of the text, or at its beginning, goes too: others may have cut it.
+    It also redacts part of a value at the start or end of the text, because the text may have been cut there.
     """
     forms: dict[str, str] = {}
     for name, value in secret_values(env).items():

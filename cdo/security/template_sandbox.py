@@ -1,8 +1,8 @@
-"""The Jinja2 of content files: templates that can neither reach out of what they are given nor go on for ever.
+"""Renders the Jinja2 templates of content files in a sandbox with bounded work.
 
-A project's templates are whoever's can write into it. The sandbox of Jinja2 keeps them from Python's insides; here
-each rendering also has an allowance of work, counted in steps and characters and not in seconds, so that a template
-ends in the same way on every machine. What is left to chance is taken out: a prompt must come out the same again.
+A project's templates are untrusted. Jinja2's sandbox keeps them away from Python internals. In addition, each
+rendering has a work limit, counted in steps and characters rather than seconds, so that a template gives the same
+result on every machine. Random functions are removed, so that a prompt can be reproduced.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-WORK = 50_000_000  # for one rendering
-STEP = 100  # what a pass of a loop, a call and a filter take, beside the characters they are about
-MAX_TEXT = 20_000_000  # characters or entries that one value may have
+WORK = 50_000_000  # the work limit of one rendering
+STEP = 100  # cost of a loop pass, a call or a filter, in addition to the characters it handles
+MAX_TEXT = 20_000_000  # most characters or entries of one value
 _LEFT_OUT = ("random", "urlize", "striptags", "pprint")
-# Filters and methods of texts whose result can be as large as their arguments multiplied.
+# Filters and string methods whose result can be as large as the product of their arguments.
 _GROWING = frozenset(
     ("replace", "join", "center", "ljust", "rjust", "zfill", "expandtabs", "indent", "batch", "slice")
 )
@@ -31,7 +31,7 @@ _WIDE = re.compile(r"%[-+ #0]*(\d{4}|\*)|:[^{}]*\d{4}|\{[^{}]*\{")
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """An environment that gives each rendering `WORK` to spend; what goes on beyond that raises `SecurityError`."""
+    """A Jinja2 environment that limits each rendering to `WORK`; exceeding it raises `SecurityError`."""
 
     intercepted_binops = frozenset(("*", "**", "%", "+"))
 
@@ -45,19 +45,19 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self._left = WORK
 
     def compiled(self, source: str) -> Template:
-        """The template of a body; raises `TemplateSyntaxError`."""
+        """Compile a template body; raise `TemplateSyntaxError`."""
         self.refill()
         try:
             return self.from_string(_Meters().visit(self.parse(source)))
-        except (ValueError, RecursionError, SyntaxError, MemoryError):  # numbers and nesting that nobody writes
+        except (ValueError, RecursionError, SyntaxError, MemoryError):  # absurdly long numbers or deep nesting
             raise TemplateSyntaxError("it cannot be compiled: too deep, or a number too long", 1) from None
 
     def refill(self) -> None:
-        """Begin another rendering."""
+        """Reset the work limit for another rendering."""
         self._left = WORK
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """The result of an operation, where it can be told before that it is no larger than a value may be."""
+        """Evaluate a binary operation; raise `SecurityError` if its result could be too large."""
         if operator == "**" or (operator == "%" and isinstance(left, str)):
             raise SecurityError(f"`{operator}` is not for templates")
         self._charged(left)
@@ -70,7 +70,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """What a template calls: a macro, a function that it is given, a method of a value."""
+        """Run a call of a template (a macro, a given function, a method of a value), and charge it."""
         owner, name = getattr(obj, "__self__", None), getattr(obj, "__name__", "")
         if isinstance(owner, str):
             args = tuple(list(self._passes(item)) if isinstance(item, Iterator) else item for item in args)
@@ -79,13 +79,13 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return self._charged(super().call(context, obj, *args, **kwargs))
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        """As in Jinja2, for patterns that do not pad without measure."""
+        """Wrap `str.format` as Jinja2 does; raise `SecurityError` for patterns that pad too far."""
         if getattr(value, "__name__", "") in ("format", "format_map") and isinstance(value.__self__, str):
             _foreseen(value.__name__, value.__self__, ())
         return super().wrap_str_format(value)
 
     def _metered(self, function: Any, name: str = "") -> Callable[..., Any]:
-        """A filter or test that takes from the allowance, wherever it is used."""
+        """Wrap a filter or test so that every use is charged against the work limit."""
         first = 1 if hasattr(function, "jinja_pass_arg") else 0
 
         @functools.wraps(function)
@@ -100,7 +100,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return metered
 
     def _charged(self, value: Any) -> Any:
-        """The value itself, where there is an allowance left for it."""
+        """Charge a value against the work limit and return it; raise `SecurityError` if the limit is exceeded."""
         size = len(value) if isinstance(value, (str, bytes, list, tuple, dict)) else 0
         self._left -= STEP + size
         if self._left < 0:
@@ -115,7 +115,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
 
 class _Meters(NodeTransformer):
-    """Puts a meter before whatever a template repeats, prints, joins, compares or cuts."""
+    """An AST transformer that charges every value a template loops over, prints, joins, compares or slices."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
         if node.recursive:
@@ -160,7 +160,7 @@ def _through(name: str, node: Any) -> nodes.Expr:
 
 
 def _foreseen(name: str, value: Any, given: tuple[Any, ...]) -> None:
-    """Raise `SecurityError` where the result of a filter or method would be too large to be made."""
+    """Raise `SecurityError` if the result of a filter or method would be too large."""
     if name in ("format", "format_map") and _WIDE.search(str(value).replace("{{", "")):
         raise SecurityError("the pattern pads too far")
     if name in _GROWING:
@@ -172,7 +172,7 @@ def _foreseen(name: str, value: Any, given: tuple[Any, ...]) -> None:
 
 
 def _size(value: Any) -> int:
-    """How much a value may multiply another one."""
+    """Return the factor by which a value can multiply the size of another."""
     if isinstance(value, (str, bytes, list, tuple, dict)):
         return len(value)
     if isinstance(value, (int, float)) and math.isfinite(value):

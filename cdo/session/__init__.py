@@ -1,4 +1,4 @@
 """The session directory: how it is created, locked, written, read and recovered.
 
-This is the only folder that writes into sessions. It imports planning and what planning imports.
+Only this package writes into sessions. It imports planning, and the packages that planning imports.
 """

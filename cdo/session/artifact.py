@@ -1,7 +1,7 @@
-"""Artifacts: the readable files of a session, and what a file says about itself. Pure text work.
+"""Reads and writes artifacts, the readable Markdown files of a session. Pure.
 
-An artifact is YAML front matter (the reply's own keys, then cdo's) and Markdown. cdo's keys end with the `sha256`
-of the reply they belong to: a file whose reply no longer matches it was edited by a person, and wins.
+An artifact is YAML front matter (the reply's own keys, then cdo's) followed by Markdown. cdo's keys end with the
+`sha256` of the reply. If the reply no longer matches it, a person edited the file, and the edit takes precedence.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MAX_ARTIFACT_BYTES = 1_048_576
 
 @dataclass(frozen=True)
 class Artifact:
-    """One file: `meta` are the reply's own keys, `body` its Markdown, `own` cdo's keys."""
+    """One artifact: `meta` are the reply's own keys, `body` its Markdown, `own` cdo's keys."""
 
     meta: Mapping[str, Any]
     body: str
@@ -46,21 +46,21 @@ class Artifact:
 
     @property
     def reply(self) -> str:
-        """The reply alone, as a model would have written it: what others are shown and formats parse."""
+        """The reply alone, without cdo's keys. This is the text that other calls read and that formats parse."""
         return _document(self.meta, self.body)
 
     @property
     def sha(self) -> str:
-        """Identity of the reply: cdo's own keys and the way YAML is laid out do not count."""
+        """The hash of the reply, independent of cdo's own keys and of the YAML layout."""
         return digest({"meta": dict(self.meta), "body": self.body.strip()})
 
     @property
     def edited(self) -> bool:
-        """Whether a person changed the reply since cdo wrote it (or wrote the file themselves)."""
+        """True if a person changed the reply since cdo wrote it, or wrote the file themselves."""
         return self.own.get("sha256") != self.sha
 
     def text(self) -> str:
-        """The whole file, in which no viewer finds an image, a link or HTML of a model's."""
+        """Return the whole file, with images, links and HTML written by a model made inert."""
         own = {key: self.own[key] for key in OWN_KEYS if key in self.own and key != "sha256"}
         keys, sha = {**self.meta, **own}, {"sha256": self.sha}
         text = _document({**keys, **sha}, self.body)
@@ -69,28 +69,28 @@ class Artifact:
             return text
         return _document(
             {**_each(keys, escape_keys), **sha}, neutralise(self.body)
-        )  # all of it, to be read back as one
+        )  # neutralise everything, so that `from_file` can restore everything
 
     def as_found(self) -> str:
-        """The whole file with the checksum it was found with: what a person changed still counts as changed."""
+        """Return the whole file with its original checksum, so that an edited file still counts as edited."""
         return _document({**self.meta, **self.own}, self.body)
 
 
 def digest(value: Any) -> str:
-    """SHA-256 (hex) of a JSON value in canonical form."""
+    """Return the SHA-256 (hex) of a JSON value in canonical form."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def from_reply(text: str, own: Mapping[str, Any]) -> Artifact:
-    """The artifact of a validated reply; what a model writes under cdo's own keys is left out."""
-    # A lone surrogate cannot be stored: it would come back as something else, and look like an edit.
+    """Build the artifact of a validated reply; keys of the reply that are reserved for cdo are dropped."""
+    # Replace lone surrogates: they cannot be stored, so the file would read back differently and look edited.
     meta, body = front_matter(_laid_out(unwrap(text.encode("utf-8", "replace").decode())))
     return Artifact({key: value for key, value in meta.items() if key not in OWN_KEYS}, body.strip(), own)
 
 
 def _laid_out(text: str) -> str:
-    """A reply that is a JSON object, laid out for people to read and edit; any other as it is."""
+    """Pretty-print a reply that is a JSON object; return any other reply unchanged."""
     if not text.lstrip().startswith("{"):
         return text
     try:
@@ -100,7 +100,7 @@ def _laid_out(text: str) -> str:
 
 
 def from_file(text: str, name: str) -> Artifact:
-    """Read a session's file; raise `SessionError` with line and column when a person's edit broke it."""
+    """Parse a session's file; raise `SessionError` with line and column if a person's edit broke it."""
     text = line_breaks(text).lstrip("\ufeff")
     block, body = split_front_matter(text.lstrip())
     if block is None:
@@ -117,19 +117,19 @@ def from_file(text: str, name: str) -> Artifact:
         raise SessionError(f"{name}: its front matter is not a mapping of keys.", "Fix it and resume.")
     found = _owned(keys or {}, body)
     if "sha256" not in found.own or not found.edited:
-        return found  # a person's own, or nothing in it had to be made inert
+        return found  # written by a person, or nothing in it was neutralised
     return _owned(_each(keys or {}, unescape_keys), restore(body))
 
 
 def _owned(keys: Mapping[str, Any], body: str) -> Artifact:
-    """An artifact from the keys and the body of its file."""
+    """Build an artifact from the keys and the body of its file."""
     meta = dict(keys)
     own = {key: meta.pop(key) for key in OWN_KEYS if key in meta}
     return Artifact(meta, body.strip(), own)
 
 
 def _each(value: Any, change: Callable[[str], str]) -> Any:
-    """`value` with every text in it changed, those of keys too."""
+    """Apply `change` to every string in `value`, including keys."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):
@@ -143,10 +143,10 @@ def _document(meta: Mapping[str, Any], body: str) -> str:
 
 
 def final(reply: Artifact, confidence: float, own: Mapping[str, Any], lowered: str = "") -> Artifact:
-    """FINAL.md: the reply's sections under a head that only code writes.
+    """Build FINAL.md: the reply's sections under front matter that only code writes.
 
-    `confidence` is the one by which the run ended; `lowered` names the facts that lowered it. It stands in the head
-    and at the start of the section Confidence, so that the number a reader sees is the recorded one.
+    `confidence` is the confidence at the end of the run; `lowered` names the facts that lowered it. The number is
+    written to the front matter and to the start of the section Confidence, so that readers see the recorded number.
     """
     said = f"bounded by {lowered}, " if lowered else ""
     line = f"**{confidence:.2f} ({confidence_word(confidence)}; {said}uncalibrated)**"
@@ -156,5 +156,5 @@ def final(reply: Artifact, confidence: float, own: Mapping[str, Any], lowered: s
 
 
 def confidence_word(confidence: float) -> str:
-    """The word that goes with a confidence from 0 to 1."""
+    """Return the word for a confidence from 0 to 1: high, moderate or low."""
     return "high" if confidence >= 0.8 else "moderate" if confidence >= 0.55 else "low"

@@ -1,7 +1,7 @@
-"""Sessions on branches of git: what a branch is called, what its commits say, and how a session is read from one.
+"""Reads sessions from git branches: branch names, commit trailers, and the session files.
 
-Every turn of a run is a commit on `cdo/NAME`, whose tree is the session's folder. Such a branch may come from a
-stranger: what it holds is believed only where a session can be so.
+Every turn of a run is a commit on `cdo/NAME`, whose tree is the session's folder. Such a branch is untrusted: its
+content is validated, and anything that a session cannot contain is rejected.
 """
 
 from __future__ import annotations
@@ -34,12 +34,11 @@ _FULL = ("100644", "100755")
 
 @dataclass(frozen=True)
 class BranchSession:
-    """A session on a branch, by what its newest commit says.
+    """A session on a branch, as described by its newest commit.
 
-    `name` is what it is opened by (`origin/NAME` where only a remote has it), `date` when it was last committed to
-    (ISO 8601, UTC); `status` is how the run ended, or "unfinished"; `confidence` and `cost` are None where unknown.
-    `preset` is followed by the mode where it has one ("full,parliament"), `created` is when the session was; both are
-    "" where its commits do not say it.
+    `name` opens it (`origin/NAME` if only a remote has it); `date` is its last commit (ISO 8601, UTC); `status` is
+    how the run ended, or "unfinished". `confidence` and `cost` are None if unknown. `preset` includes the mode, if
+    any ("full,parliament"); `created` is when the session was created. Both are "" if the commit does not say.
     """
 
     name: str
@@ -55,21 +54,21 @@ class BranchSession:
 
 
 def acceptable(file: str) -> bool:
-    """Whether a file of a session can be called so, with its folder, on a branch too."""
+    """True if `file` is a valid name, folder included, for a session file on a branch."""
     return bool(_FILE.fullmatch(file)) and file.isprintable()
 
 
 def trailers(message: str) -> dict[str, str]:
-    """What cdo says for machines in the last paragraph of a commit's message; {} where it is not one of cdo's."""
+    """Return the `Cdo-…` trailers in the last paragraph of a commit message; {} if it contains other lines."""
     last = message.rstrip("\n").rpartition("\n\n")[2].split("\n")
     found = [_TRAILER.fullmatch(line) for line in last]
     return {match[1]: match[2] for match in found if match} if all(found) else {}
 
 
 def turns(commits: Sequence[tuple[str, str]]) -> dict[int, str]:
-    """The commits of turns by number, from those of a branch, newest first.
+    """Return the commit id of each turn by number, from a branch's commits, newest first.
 
-    A turn that was held again after it hides what came after it the first time.
+    If a turn was repeated, the later turns of its first run are left out.
     """
     found: dict[int, str] = {}
     for identity, message in commits:
@@ -82,20 +81,20 @@ def turns(commits: Sequence[tuple[str, str]]) -> dict[int, str]:
 
 
 def holds(repository: Repository, tip: str, created: str) -> bool:
-    """Whether a commit holds the session that was `created` then; raises `Refused`."""
+    """True if a commit contains the session created at `created`; raise `Refused`."""
     files = [entry for entry in repository.tree(tip) if entry.path == "session.yaml" and entry.size < 1 << 20]
     text = repository.blobs(files)[0].decode("utf-8", "replace") if files else ""
     return bool(created) and created_in(text) == created
 
 
 def created_in(text: str) -> str:
-    """When a session was created, by the text of its session.yaml; "" where that does not tell."""
+    """Return the creation time in the text of a session.yaml; "" if it has none."""
     match = re.search(r"(?m)^created: ['\"]?([^'\"\n]+)", text)
     return match[1] if match else ""
 
 
 def commit_after(repository: Repository, session: str, created: str, turn: int) -> str:
-    """The commit of a turn on the branch of a session, here or of a remote; "" where there is none.
+    """Return the commit of a turn on a session's local or remote branch; "" if there is none.
 
     Raises `Refused`.
     """
@@ -110,13 +109,13 @@ def commit_after(repository: Repository, session: str, created: str, turn: int) 
 
 
 def elsewhere(repository: Repository, session: str, created: str) -> Branch | None:
-    """The newest branch of a remote that holds the session that was `created` then; raises `Refused`."""
+    """Return the newest remote branch with the session created at `created`, or None; raise `Refused`."""
     found = (branch for branch in _of_remotes(repository, session) if not branch.symbolic)
     return next((branch for branch in found if holds(repository, branch.tip, created)), None)
 
 
 def _of_remotes(repository: Repository, session: str) -> list[Branch]:
-    """The branches of remotes that are called as a session's is, newest first."""
+    """Return the remote branches that have a session's branch name, newest first."""
     ref = f"refs/remotes/*/{BRANCH}{session}"
     return sorted(repository.branches(ref, f"{ref}-*"), key=lambda branch: -branch.date)
 
@@ -125,10 +124,10 @@ def _of_remotes(repository: Repository, session: str) -> list[Branch]:
 
 
 def kept(folder: Path) -> tuple[BranchSession, ...]:
-    """The sessions on branches of the repository that a folder is in, newest first.
+    """Return the sessions on branches of the repository around `folder`, newest first; () if there is none.
 
-    Those of remotes are among them where there is no branch of their name here. Raises `SessionError` where there is
-    a repository that git cannot read; without one there are none.
+    Remote branches are included if no local branch has the same name. Raises `SessionError` if git cannot read the
+    repository.
     """
     repository = _repository(folder)
     if repository is None:
@@ -142,10 +141,10 @@ def kept(folder: Path) -> tuple[BranchSession, ...]:
 
 
 def open_branch(folder: Path, name: str) -> SessionReader | None:
-    """The session `name` (or `origin/NAME`) from its branch.
+    """Return the session `name` (or `origin/NAME`) from its branch.
 
-    None where no repository or no branch is there. Raises `SessionError` where the branch holds what a session cannot
-    hold.
+    None if there is no repository or no such branch. Raises `SessionError` if the branch has files that a session
+    cannot have.
     """
     name = name.removeprefix(BRANCH)
     short = name.rpartition("/")[2]
@@ -178,7 +177,7 @@ def _unreadable(folder: Path, refused: Refused) -> SessionError:
 
 
 def _named(branches: Sequence[Branch]) -> dict[str, Branch]:
-    """The branches that can be those of sessions, by the names that these are opened by."""
+    """Return the branches with valid session names, by the name that opens them."""
     found: dict[str, Branch] = {}
     for branch in sorted(branches, key=lambda branch: not branch.ref.startswith(HEADS)):
         name = short_name(branch).replace(BRANCH, "", 1)
@@ -191,7 +190,7 @@ def _named(branches: Sequence[Branch]) -> dict[str, Branch]:
 
 
 def short_name(branch: Branch) -> str:
-    """The branch as git calls it for people: `cdo/NAME`, `origin/cdo/NAME`."""
+    """Return the branch's short name: `cdo/NAME`, `origin/cdo/NAME`."""
     return branch.ref.removeprefix(HEADS).removeprefix("refs/remotes/")
 
 
@@ -245,7 +244,7 @@ def _files(repository: Repository, commit: str, place: str) -> dict[str, bytes]:
 
 
 def _problem(entry: TreeEntry) -> str:
-    """Why an entry cannot be a file of a session; "" where it can."""
+    """Return why an entry cannot be a session file; "" if it can."""
     if entry.mode not in _FULL:
         return "is not a regular file"
     if not acceptable(entry.path):

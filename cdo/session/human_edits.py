@@ -1,7 +1,7 @@
 """Detects edits by people: tells cdo's own writes, finished edits and saves in progress apart.
 
-A person may open any file of a running session in an editor. What they save counts, whole, once it is at rest;
-until then the run waits for it, and for nothing that is as cdo itself wrote it.
+A person may edit any file of a running session. An edit is taken once the file has stopped changing; until then the
+run waits. The run never waits for a file that is unchanged since cdo wrote it.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from cdo.session.artifact import Artifact
 from cdo.session.atomic_files import signature, status_of
 
 ARTIFACT = re.compile(r"([tr][0-9]+-[a-z0-9-]+|[A-Z][A-Z0-9]{1,15})\.md")  # of turns, rounds, FINAL.md, ADR.md, …
-QUIET = 0.5  # seconds without a change after which what a person saved counts
-RESTLESS = 30.0  # seconds after which a file that keeps changing is not waited for any longer
-_EMPTY = 0.5  # seconds for which a file may be empty or gone while it is read
-_GIVEN = re.compile(r"00-[a-z0-9-]+\.md")  # what a run was begun with
+QUIET = 0.5  # seconds without a change after which an edit counts as finished
+RESTLESS = 30.0  # seconds to wait for a file that keeps changing
+_EMPTY = 0.5  # seconds to wait for a file that is empty or gone when it is read
+_GIVEN = re.compile(r"00-[a-z0-9-]+\.md")  # the initial files of a run
 _GONE = (0,)
 
-Signature = tuple[int, ...]  # as `atomic_files.signature` makes it; () where it does not matter
+Signature = tuple[int, ...]  # from `atomic_files.signature`; () if it does not matter
 
 
 class HumanEdits:
-    """What this process knows of the files in an open session: `read` gives the text of one, None where it is gone.
+    """The state of an open session's files as this process last saw them.
 
-    `written` has the signatures of files as this process last wrote or found them.
+    `read` returns the text of a file, None if it does not exist. `written` are the signatures of files as this
+    process last wrote or found them.
     """
 
     def __init__(self, path: Path, directory: int, read: Callable[[str], str | None]) -> None:
@@ -39,10 +40,10 @@ class HumanEdits:
         self._path = path
         self._fd = directory
         self._read = read
-        self._known: dict[str, tuple[Artifact, Signature | None]] = {}  # without one: about to be written
+        self._known: dict[str, tuple[Artifact, Signature | None]] = {}  # signature None: about to be written
 
     def opened(self) -> None:
-        """Know what the session was begun with: as it was born, or as a person may be changing it just now."""
+        """Note the session's initial files: unchanged since its creation, or possibly being edited right now."""
         born = os.stat("session.yaml", dir_fd=self._fd, follow_symlinks=False).st_ctime_ns
         for name in filter(_GIVEN.fullmatch, os.listdir(self._fd)):
             if status := status_of(name, self._fd):
@@ -51,7 +52,7 @@ class HumanEdits:
     # -- artifacts ----------------------------------------------------------------------------
 
     def artifact(self, name: str) -> Artifact | None:
-        """The artifact `name` (without .md) as it is now; raises `SessionError` where it cannot be read."""
+        """Return the current artifact `name` (without .md), None if missing; raise `SessionError` if unreadable."""
         known, status = self._known.get(name), status_of(f"{name}.md", self._fd)
         if known and known[1] is None:
             return known[0]
@@ -61,7 +62,7 @@ class HumanEdits:
             return known[0]
         text, limit = self._read(f"{name}.md"), time.monotonic() + _EMPTY
         while not text and time.monotonic() < limit:
-            time.sleep(0.005)  # somebody may be saving it in place
+            time.sleep(0.005)  # an editor may be saving it in place
             text = self._read(f"{name}.md")
         if text is None:
             return None
@@ -70,28 +71,28 @@ class HumanEdits:
         return artifact
 
     def put(self, name: str, artifact: Artifact) -> Callable[[os.stat_result], None]:
-        """Take an artifact that is about to be written for what is there; returns what to call when it is."""
+        """Register an artifact that is about to be written; return a callback for when it is written."""
         known = self._known[name] = (artifact, None)
 
         def done(status: os.stat_result) -> None:
-            if self._known.get(name) is known:  # and not one that was put after it
+            if self._known.get(name) is known:  # unless another artifact was put since
                 self._known[name] = (artifact, signature(status))
 
         return done
 
     def forget(self, name: str) -> None:
-        """An artifact was moved away."""
+        """Forget an artifact that was moved away."""
         self._known.pop(name, None)
 
     def last_seen(self, name: str) -> Artifact | None:
-        """The artifact as this process last saw it, though its file may be gone; None where it saw none."""
+        """Return the artifact as this process last saw it, even if its file is gone; None if it never saw it."""
         known = self._known.get(name)
         return known[0] if known else None
 
     # -- at rest ------------------------------------------------------------------------------
 
     def signatures(self, names: Iterable[str]) -> list[Signature]:
-        """What of each file of the session's own folder differs once a person changes or removes it."""
+        """Return values that change if a person changes or removes these files of the session's top folder."""
         return [self._signature(name) for name in names]
 
     def _signature(self, name: str) -> Signature:
@@ -104,10 +105,11 @@ class HumanEdits:
         return () if known and known[1] == held and not known[0].edited else held
 
     async def settle(self, names: Collection[str]) -> list[Signature]:
-        """Wait until what a person is saving has been left alone for a moment; returns the signatures then.
+        """Wait until no person is saving any of these files, and return their signatures.
 
-        `names` are files of the session's own folder. As cdo wrote them they are not waited for, nor what was not
-        there before; what has vanished may be about to come back. Raises `SessionError` where one keeps changing.
+        `names` are files of the session's top folder. Files unchanged since cdo wrote them need no wait, nor do files
+        that never existed. A deleted file does, because an editor may be replacing it. Raise `SessionError` if a file
+        keeps changing for `RESTLESS` seconds.
         """
         seen: dict[str, tuple[Signature, float]] = {}
         limit = time.monotonic() + RESTLESS
@@ -121,25 +123,25 @@ class HumanEdits:
         return self.signatures(names)
 
     def _rests(self, name: str, seen: dict[str, tuple[Signature, float]]) -> bool:
-        """Whether a file is as cdo wrote it or not there as before, or has not changed for a moment."""
+        """True if a file is unchanged since cdo wrote it, never existed, or has not changed for `QUIET` seconds."""
         status, known = status_of(name, self._fd), self._known.get(name.removesuffix(".md"))
         if known and known[1] is None:
             return True
         now, held = time.monotonic(), signature(status) if status and status.st_size else ()
         if not held and name not in self.written and known is None:
-            return status is None  # it never was
+            return status is None  # it never existed
         if held and (held == self.written.get(name) or self._untouched(name)):
             return True
         if seen.setdefault(name, (held, now))[0] != held:
             seen[name] = held, now
-        # A clock that was set back must not make anybody wait: what is seen to rest does so, too.
+        # The clock may have been set back, so a file also rests if this process saw no change for `QUIET` seconds.
         old = status is not None and bool(held) and time.time_ns() - status.st_ctime_ns >= QUIET * 1e9
         return old or now - seen[name][1] >= QUIET
 
     def _untouched(self, name: str) -> bool:
-        """Whether a file is an artifact that cdo wrote, whole: its checksum says so."""
+        """True if a file is a complete artifact as cdo wrote it, by its checksum."""
         try:
             artifact = self.artifact(name.removesuffix(".md")) if ARTIFACT.fullmatch(name) else None
-        except SessionError:  # half a file, or a mistake in one: whoever reads it says so
+        except SessionError:  # half a file or a mistake; the error is reported when the file is read
             return False
         return artifact is not None and not artifact.edited

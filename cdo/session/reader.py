@@ -1,7 +1,7 @@
-"""A session as anybody can read it: from its folder, from memory, from a branch of git. Owns and changes nothing.
+"""Reads sessions from a folder, from memory or from a git branch, without locking or changing them.
 
-Everything that looks back on runs (reports, comparisons, searches, forks) reads through this one door, so that it
-does not matter where a session is kept.
+Reports, comparisons, searches and forks all read through this interface, so that they work wherever a session is
+kept.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from cdo.session.atomic_files import closing, explain, open_directory, read_file
 from cdo.session.records import PREFIX, group_number, group_records, read_session
 
 _FOLDER = re.compile(r"[a-z0-9][a-z0-9-]*")
-_DEPTH = 10  # folders of a session, one in another
+_DEPTH = 10  # levels of nested folders in a session
 
 
 class SessionReader(ABC):
-    """One session, whole. `name` is the session's, `place` says where it is kept, for people."""
+    """Read access to one session. `name` is its name; `place` says in messages where it is kept."""
 
     def __init__(self, name: str, place: str) -> None:
         self.name = name
@@ -40,16 +40,16 @@ class SessionReader(ABC):
 
     @abstractmethod
     def files(self) -> tuple[str, ...]:
-        """The names of all files, with their folder (`calls/0001.jsonl`), sorted; raises `SessionError`."""
+        """Return the names of all files, with their folder (`calls/0001.jsonl`), sorted; raise `SessionError`."""
 
     @abstractmethod
     def data(self, file: str) -> bytes | None:
-        """The content of a file, or None when there is none; raises `SessionError`."""
+        """Return the content of a file, or None if it does not exist; raise `SessionError`."""
 
     def text(self, file: str) -> str | None:
-        """The text of a file, or None when there is none; raises `SessionError` where it is not UTF-8.
+        """Return the text of a file, or None if it does not exist; raise `SessionError` if it is not UTF-8.
 
-        Values of secret variables that a person typed there get no further: they are taken out.
+        Values of secret environment variables in it are redacted.
         """
         data = self.data(file)
         try:
@@ -58,14 +58,14 @@ class SessionReader(ABC):
             raise SessionError(f"{self.place}/{file} is not UTF-8 text.", "Fix or remove it.") from None
 
     def artifact(self, stem: str) -> Artifact | None:
-        """The artifact `stem` (`t1-critic`), or None; raises `SessionError` when its head cannot be read."""
+        """Return the artifact `stem` (`t1-critic`), or None; raise `SessionError` if its front matter is invalid."""
         if stem not in self._artifacts:
             text = self.text(f"{stem}.md")
             self._artifacts[stem] = None if text is None else artifacts.from_file(text, f"{self.name}/{stem}.md")
         return self._artifacts[stem]
 
     def records(self) -> list[dict[str, Any]]:
-        """Everything that is recorded, in order; raises `SessionError` when a group of records is damaged."""
+        """Return all records, in order; raise `SessionError` if a group of records is damaged."""
         groups = sorted((number, file) for file in self.files() if (number := group_number(file)))
         found: list[dict[str, Any]] = []
         for _, file in groups:
@@ -74,14 +74,14 @@ class SessionReader(ABC):
 
 
 class SessionFolder(SessionReader):
-    """A session in its folder. Links are never followed."""
+    """A session in its folder. Symlinks are never followed."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path.resolve().name.removeprefix(PREFIX), str(path))
         self.path = path
 
     def files(self) -> tuple[str, ...]:
-        """As they are now; hidden files and links are left out."""
+        """Return the current files, without hidden files and symlinks."""
         found: list[str] = []
 
         def walk(folder: Path, below: str, depth: int) -> None:
@@ -102,7 +102,7 @@ class SessionFolder(SessionReader):
         return tuple(sorted(found))
 
     def data(self, file: str) -> bytes | None:
-        """What the file holds now."""
+        """Return the current content of a file, or None."""
         folder, _, name = file.rpartition("/")
         try:
             with closing(open_directory(self.path / folder)) as place:
@@ -113,7 +113,7 @@ class SessionFolder(SessionReader):
             raise explain(error, self.path / file) from None
 
     def records(self) -> list[dict[str, Any]]:
-        """As they are now; a group that is no file is damage, and said."""
+        """Return the current records; a group that is not a regular file is reported as damage."""
         return read_session(self.path)
 
 
@@ -135,7 +135,7 @@ class InMemorySession(SessionReader):
 
 
 def checked_in(records: Iterable[Mapping[str, Any]]) -> dict[str, tuple[CitationCheck, ...]]:
-    """What the citations of artifacts were worth when they were checked, by the artifact's `sha`."""
+    """Return the recorded citation checks, by the artifact's `sha`."""
     return {
         str(record["sha"]): tuple(CitationCheck(**item) for item in record["findings"])
         for record in records
@@ -144,7 +144,7 @@ def checked_in(records: Iterable[Mapping[str, Any]]) -> dict[str, tuple[Citation
 
 
 def as_read(artifact: Artifact, checked: Mapping[str, Sequence[CitationCheck]]) -> tuple[str, str]:
-    """What a call that reads an artifact is given of it, with its citations marked, and the identity of that."""
+    """Return the text of an artifact as calls read it, with its citations marked, and the text's hash."""
     found = checked.get(artifact.sha)
     if not found:
         return artifact.reply, artifact.sha[:16]

@@ -1,4 +1,4 @@
-"""What a session is frozen to: `session.yaml`, how a session begins with it, and how it is taken up again."""
+"""Reads and writes `session.yaml`, the frozen plan and settings of a session, and creates sessions with it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cdo.session.creation import Taken
 from cdo.session.records import locked, session_path, sessions
 from cdo.session.store import Session
 
-# Settings that a resume may change: they bound the run, they do not shape it.
+# Settings that a resume may change: limits of the run, not its content.
 ADJUSTABLE = (
     "budget", "max_calls", "max_tokens", "timeout", "concurrency", "reply_tokens", "connect_timeout",
     "first_byte_timeout", "idle_timeout", "call_timeout", "check_timeout", "strict", "no_git",
@@ -30,7 +30,7 @@ ADJUSTABLE = (
 
 
 class Forked(BaseModel):
-    """Where a fork comes from: the session, the last turn that they share, and when that session was created."""
+    """The origin of a fork: the source session, the last shared turn, and when the source was created."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -40,7 +40,7 @@ class Forked(BaseModel):
 
 
 class Frozen(BaseModel):
-    """`session.yaml`: the plan, the settings it ran under, and where each of those came from."""
+    """The content of `session.yaml`: the plan, the settings it ran under, and the source of each setting."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -65,7 +65,7 @@ def create(plan: Plan, problem: str, context: str, resolved: Resolved, name: str
 def new_session_file(
     plan: Plan, settings: Settings, sources: Mapping[str, str], forked: Forked | None = None
 ) -> Frozen:
-    """What a session that begins now is frozen to."""
+    """Return the `session.yaml` of a session that begins now."""
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     return Frozen(cdo=__version__, created=now, plan=plan, settings=settings, sources=dict(sources), forked=forked)
 
@@ -73,10 +73,10 @@ def new_session_file(
 def create_session(
     frozen: Frozen, files: Mapping[str, str | bytes], out: Path, name: str | None, names: Iterable[str]
 ) -> Session:
-    """Make the directory of a session with its session.yaml and first `files`, called `name` or the first free name.
+    """Create a session directory atomically, with session.yaml and `files`.
 
-    It appears at once and whole. Raises `Taken` where there is a session `name`, `SessionError` where it cannot be
-    made.
+    It is called `name`, or the first free one of `names`.
+    Raises `Taken` if a session `name` exists, and `SessionError` if the directory cannot be created.
     """
     whole = {**files, "session.yaml": strict_yaml.dump(frozen.model_dump(mode="json", exclude_defaults=False))}
     redact = redactor(os.environ)
@@ -91,12 +91,12 @@ def create_session(
 
 
 def load(session: Session) -> Frozen:
-    """The frozen plan of a session; raise `SessionError` when session.yaml is missing or broken."""
+    """Return the frozen plan of a session; raise `SessionError` if session.yaml is missing or broken."""
     return read_frozen(session.read("session.yaml"), session.path)
 
 
 def read_frozen(text: str | None, path: Path) -> Frozen:
-    """Parse the text of a session.yaml."""
+    """Parse the text of a session.yaml; raise `SessionError` if it is missing or broken."""
     if text is None:
         raise SessionError(f"{path} has no session.yaml.", "It is not a session, or it was damaged: begin a new run.")
     try:
@@ -110,7 +110,7 @@ def read_frozen(text: str | None, path: Path) -> Frozen:
 
 
 def with_more_rounds(session: Session, frozen: Frozen, rounds: int) -> Frozen:
-    """The frozen plan of a mission with another cap of rounds, kept for good; raise `UsageError` for other runs."""
+    """Save and return a mission's frozen plan with another cap on rounds; raise `UsageError` for other runs."""
     crew = frozen.plan.crew
     if crew is None:
         raise UsageError(
@@ -123,17 +123,17 @@ def with_more_rounds(session: Session, frozen: Frozen, rounds: int) -> Frozen:
 
 
 def with_overrides(frozen: Frozen, now: Resolved) -> Settings:
-    """The session's settings, with what this invocation sets explicitly among the adjustable ones."""
+    """Return the session's settings, with the adjustable settings that this invocation gives explicitly."""
     return frozen.settings.model_copy(update={key: getattr(now.values, key) for key in given(now)})
 
 
 def given(now: Resolved) -> list[str]:
-    """The adjustable settings that an invocation gives explicitly."""
+    """Return the adjustable settings that an invocation gives explicitly, by option or environment variable."""
     return [key for key in ADJUSTABLE if now.sources[key].startswith(("--", "CDO_"))]
 
 
 def newest_unfinished(out: Path) -> Path:
-    """The session that `resume` takes without a name; raise `UsageError` when there is none."""
+    """Return the session that `resume` takes without a name; raise `UsageError` if there is none."""
     for path in sessions(out):
         if not (path / "FINAL.md").exists() and not locked(path):
             return path

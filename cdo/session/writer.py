@@ -1,8 +1,8 @@
-"""The thread that writes a session's files: records first, and those that come together as one group.
+"""Writes a session's files in a thread: records first, batched into groups.
 
-Answers that arrive together become durable together, at the price of one. What follows from records (artifacts, then
-the journal) is written after them, in the order in which it was handed over. The first failure ends all writing:
-after a failed fsync nothing could be trusted to succeed.
+Records that arrive together are committed as one group, with a single fsync. Files that depend on records (artifacts,
+then the journal) are written after them, in the order in which they were handed over. The first failure ends all
+writing, because after a failed fsync no later write can be trusted.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from cdo.core.errors import SessionError
 from cdo.session.atomic_files import closing, explain, open_or_make, write_file
 from cdo.session.records import group_files
 
-JOURNAL_BYTES = 64 * 2**20  # that are written; a later process drops the oldest half of them
+JOURNAL_BYTES = 64 * 2**20  # size limit of the journal; a later process drops its oldest half
 
 
 @dataclass
 class _Pending:
-    """What is to be written: records to commit as a group, files and journal lines after them."""
+    """The pending writes: records to commit as a group, then files, then journal lines."""
 
     records: list[tuple[dict[str, Any], Future[None]]] = field(default_factory=list)
     jobs: deque[Callable[[], None]] = field(default_factory=deque)
@@ -34,10 +34,10 @@ class _Pending:
 
 
 class Writer:
-    """Writes into the open `directory` of the session at `path`, from `start` to `close`, in a thread of its own.
+    """A thread that writes into the open `directory` of the session at `path`, from `start` to `close`.
 
-    What is handed over is JSON without secrets. After a failure `record`, `later` and `flush` raise it as a
-    `SessionError`, and after `close` that the session is closed.
+    Records must be JSON data without secrets. After a failure, `record`, `later` and `flush` raise it as a
+    `SessionError`. After `close` they raise that the session is closed.
     """
 
     def __init__(self, path: Path, directory: int) -> None:
@@ -51,14 +51,14 @@ class Writer:
         self._thread = threading.Thread(target=self._write_loop, name="cdo-store", daemon=True)
 
     def start(self, group: int) -> None:
-        """Begin to write; `group` is the number of the last group there is, 0 for none."""
+        """Start the thread; `group` is the number of the last existing group, 0 for none."""
         self._group = group
         self._thread.start()
 
     def record(self, record: dict[str, Any], *, soon: bool = True) -> Future[None]:
-        """Have a record committed; the future ends when it is durable.
+        """Queue a record to be committed; the future completes when it is durable.
 
-        Without `soon` nothing is written for its sake: it waits for whatever is handed over next.
+        Without `soon`, it is written together with the next item handed over.
         """
         future: Future[None] = Future()
         with self._wake:
@@ -69,20 +69,20 @@ class Writer:
         return future
 
     def later(self, job: Callable[[], None]) -> None:
-        """Have the thread write a file, by `job`: after the records that are handed over, in order."""
+        """Queue `job`, which writes a file, to run in the thread after all queued records, in order."""
         with self._wake:
             self._check()
             self._pending.jobs.append(job)
             self._wake.notify()
 
     def journal(self, text: str) -> None:
-        """Have a line appended to the journal, in order, when there is nothing else to write; raises nothing."""
+        """Queue a line for the journal, appended in order when nothing else is pending; raise nothing."""
         with self._wake:
             self._pending.journal.append(text)
             self._wake.notify()
 
     def flush(self) -> None:
-        """Wait until every record and file handed over is on disk; raise what went wrong."""
+        """Wait until every queued record and file is on disk; raise `SessionError` if a write failed."""
         done: Future[None] = Future()
         self.later(lambda: done.set_result(None))
         while not done.done() and self._failure is None:
@@ -91,7 +91,7 @@ class Writer:
         self._check()
 
     def close(self) -> None:
-        """Write what is left, and end the thread; raises nothing."""
+        """Write everything pending, and end the thread; raise nothing."""
         with self._wake:
             self._closing = True
             self._wake.notify()
@@ -107,7 +107,7 @@ class Writer:
             raise SessionError(f"{self._path} is closed.", "`cdo resume` goes on with it.")
 
     def _write_loop(self) -> None:
-        """Commit records as groups first; then one file at a time, looking for records between them."""
+        """Commit pending records as groups first, then write one file at a time, checking for records in between."""
         while True:
             with self._wake:
                 self._wake.wait_for(
@@ -142,10 +142,10 @@ class Writer:
         except SessionError as error:
             self._failure = error
         except OSError as error:
-            # A failed fsync leaves nothing that could be trusted to succeed later: the session ends here.
+            # After a failed fsync no later write can be trusted: the session ends here.
             self._failure = explain(error, self._path)
         except Exception as error:
-            # Whoever waits for this thread must hear of it, whatever it is.
+            # Callers waiting for this thread must be told of any error.
             self._failure = SessionError(f"{self._path} cannot be written: {error!r}.", "Please report this.")
 
     def _commit_group(self, records: list[dict[str, Any]]) -> None:
@@ -158,13 +158,13 @@ class Writer:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
         with closing(os.open("journal.jsonl", flags, 0o644, dir_fd=self._directory)) as fd:
             if os.fstat(fd).st_size + len(data) > JOURNAL_BYTES:
-                return  # it only informs, and what is longer nobody could read
+                return  # the journal is informational only
             while data:
                 data = data[os.write(fd, data) :]
 
 
 def _settle(future: Future[None], failure: SessionError | None = None) -> None:
-    """Tell who waits for a record, if anybody still does: an interrupted run keeps what it paid for all the same."""
+    """Complete a record's future, unless an interrupted run has cancelled it. The record is kept all the same."""
     with contextlib.suppress(InvalidStateError):
         if failure:
             future.set_exception(failure)

@@ -1,1 +1,1 @@
-"""Documents that a run hands over (ADR, C4, ATAM, WBS): described by content files, read by parsers here. Pure."""
+"""Parses the documents that a run hands over (ADR, C4, ATAM, WBS), which content files describe. Pure."""

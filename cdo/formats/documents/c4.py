@@ -1,4 +1,4 @@
-"""The structure of a system as data, after the C4 model, and the diagrams that code draws of it. Pure.
+"""Parses a C4 model of a system's structure and draws its diagrams. Pure.
 
 A model writes one YAML block with elements and relations. Code writes both the Mermaid diagrams and the Structurizr
 workspace from it, so they always agree and hold nothing that reads files, runs scripts or calls an address.
@@ -20,7 +20,7 @@ from cdo.formats.sections import folded
 
 WHAT = "The C4 model"
 MAX_BYTES = 65_536
-PROBLEMS = 8  # that are told at once
+PROBLEMS = 8  # most problems that are reported at once
 Level = Literal["person", "system", "container", "component"]
 _PARENT: dict[str, str] = {"container": "system", "component": "container"}
 _LETTER = {"person": "p", "system": "s", "container": "c", "component": "k"}
@@ -47,12 +47,12 @@ class Element(Tolerant):
 
     @property
     def alias(self) -> str:
-        """Its identifier in a diagram, which is never a keyword of one."""
+        """Its identifier in a diagram; a prefix keeps it from being a keyword."""
         return f"{_LETTER[self.level]}_{self.id}"
 
 
 class Relation(Tolerant):
-    """Who uses what: from one element to another, with what it does and by which technology."""
+    """A use of one element by another: what it does and by which technology."""
 
     source: Annotated[Identifier, Field(alias="from")]
     target: Annotated[Identifier, Field(alias="to")]
@@ -67,11 +67,11 @@ class C4Model(Tolerant):
     relations: Annotated[tuple[Relation, ...], BeforeValidator(as_list), Field(max_length=128)] = ()
 
     def element(self, ident: str) -> Element | None:
-        """The element with this id."""
+        """Return the element with this id, or None."""
         return next((item for item in self.elements if item.id == ident), None)
 
     def around(self, ident: str) -> list[Element]:
-        """The element with this id and those that it is inside of, from the innermost outwards: three at most."""
+        """Return the element with this id and the elements that it is inside of, innermost first; at most four."""
         found: list[Element] = []
         while len(found) < len(_LETTER) and (item := self.element(ident)):
             found.append(item)
@@ -80,7 +80,7 @@ class C4Model(Tolerant):
 
 
 def c4(text: str, above: int = 0) -> C4Model:
-    """Parse a model; raise `InvalidReply` with what is wrong. `above` is how many lines stand before `text`."""
+    """Parse a model; raise `InvalidReply` with at most 8 problems. `above` is the number of lines before `text`."""
     model = validate(C4Model, load(text, above, WHAT, MAX_BYTES), WHAT)
     if problems := [*_problems(model)]:
         raise InvalidReply(problems[:PROBLEMS])
@@ -113,7 +113,7 @@ def _problems(model: C4Model) -> Iterator[str]:
 
 
 def drawings(model: C4Model) -> str:
-    """The page with all diagrams: Mermaid for each level that has elements, then the Structurizr workspace."""
+    """Return the page with all diagrams: Mermaid for each level that has elements, then Structurizr."""
     parts = ["# Diagrams", "Made from the model in C4.md. Change it there; `cdo resume` draws again."]
     parts += ["## System Context", _fenced("mermaid", mermaid(model, "C4Context"))]
     if any(item.level == "container" for item in model.elements):
@@ -136,7 +136,10 @@ _SHOWN: dict[str, tuple[Level, ...]] = {
 
 
 def mermaid(model: C4Model, kind: str) -> str:
-    """A Mermaid diagram: C4Context, C4Container or C4Component. Relations of deeper elements are drawn higher up."""
+    """Return a Mermaid diagram: C4Context, C4Container or C4Component.
+
+    A relation of an element that the diagram leaves out is drawn at the element around it.
+    """
     levels = _SHOWN[kind]
     lines = [kind, *_boxes(model, "", levels, 1)]
     seen = set[tuple[str, str]]()
@@ -152,7 +155,7 @@ def mermaid(model: C4Model, kind: str) -> str:
 
 
 def _boxes(model: C4Model, inside: str, levels: Sequence[Level], depth: int) -> Iterator[str]:
-    """The boxes of the elements inside another one, "" for those that stand alone."""
+    """Yield the boxes of the elements inside another one, or of the outermost elements for ""."""
     for item in (item for item in model.elements if item.inside == inside and item.level in levels):
         blanks, name = "  " * depth, item.level.capitalize()
         within = [*_boxes(model, item.id, levels, depth + 1)]
@@ -167,7 +170,7 @@ def _boxes(model: C4Model, inside: str, levels: Sequence[Level], depth: int) -> 
 
 
 def structurizr(model: C4Model) -> str:
-    """A Structurizr workspace with a view for each own system, and for each container that has components."""
+    """Return a Structurizr workspace with views of each own system, and of each container with components."""
     own = [item for item in model.elements if item.level == "system" and not item.external]
     lines = [f"workspace {_texts(_plain, own[0].name)} {{", "  model {", *_modelled(model, "", 2)]
     for relation in model.relations:
@@ -203,7 +206,7 @@ def _parts(model: C4Model, item: Element) -> bool:
 
 
 def _texts(form: Callable[[str], str], *texts: str, between: str = ", ", keep: int = 1) -> str:
-    """Texts between double quotes, without the empty ones at the end, but at least `keep` of them."""
+    """Return texts between double quotes, without the empty ones at the end, but at least `keep` of them."""
     shown = [*texts]
     while len(shown) > keep and not shown[-1]:
         shown.pop()
@@ -211,13 +214,13 @@ def _texts(form: Callable[[str], str], *texts: str, between: str = ", ", keep: i
 
 
 def _entities(text: str) -> str:
-    """Text in a Mermaid diagram: signs that mean something there become entity codes."""
+    """Escape text for a Mermaid diagram: characters with a meaning there become entity codes."""
     codes = {"#": 35, ";": 59, "%": 37, '"': 34, "<": 60, ">": 62, "`": 96, "\\": 92}
     return "".join(f"#{codes[sign]};" if sign in codes else sign for sign in _one_line(text))
 
 
 def _plain(text: str) -> str:
-    """Text in a Structurizr workspace, which has no way to write a double quote, a backslash or `${`."""
+    """Return text for a Structurizr workspace, which cannot express double quotes, backslashes and `${`."""
     return _one_line(text).replace('"', "'").replace("\\", "/").replace("`", "'").replace("${", "$ {")
 
 
@@ -226,7 +229,7 @@ def _one_line(text: str) -> str:
 
 
 def c4_shape() -> str:
-    """A grammar's expression for a small model, without its fence."""
+    """Return a grammar's expression for a small model, without its fence."""
     short = gbnf.quoted(8, 60)
     person = '"elements:\\n  - {id: user, level: person, name: User, text: " ' + short + ' "}\\n"'
     system = '"  - {id: system, level: system, name: System, text: " ' + short + ' "}\\n"'

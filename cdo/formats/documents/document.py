@@ -1,7 +1,7 @@
-"""The documents that a run may end with, such as a decision record: what they must hold, and how that is checked.
+"""Checks the documents that a run may end with, such as a decision record.
 
 Pure: text in, data out. A document's prompt (`templates/documents/*.md`) says which sections and which fenced blocks
-it must have; what stands in a block is read by the parser that the prompt names.
+it must have. The parser that the prompt names reads the content of a block.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
 
 
 class Section(Block):
-    """A section that a document must have, under `name` or an alias; a `vital` one is never left out."""
+    """A section that a document must have, under `name` or an alias. A `vital` one is never filled in by code."""
 
     name: Line
     aliases: Strings = ()
@@ -52,18 +52,18 @@ class Section(Block):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The forms in which its heading may be found."""
+        """The heading keys under which it is found."""
         return tuple(heading_key(name) for name in (self.name, *self.aliases))
 
     @property
     def heading(self) -> str:
-        """Its line in the document."""
+        """Its heading line in the document."""
         return f"{'#' * self.level} {self.name}"
 
 
 @dataclass(frozen=True)
 class _BlockChecker:
-    """How a fenced block is read, where it stands behind so many lines, and a small model's shape of it."""
+    """The parser of a fenced block (content, lines above it), and a grammar of a small one for small models."""
 
     read: Callable[[str, int], C4Model | UtilityTree | WorkBreakdown]
     shape: Callable[[], str]
@@ -83,7 +83,7 @@ def _checker(name: str) -> str:
 
 
 class FencedBlock(Block):
-    """The one fenced block that a section must have: its language (or another name of it), and who reads it."""
+    """The one fenced block that a section must have: its language (or other names of it), and its parser."""
 
     section: Line
     languages: Annotated[tuple[Name, ...], Field(min_length=1, max_length=8)]
@@ -91,9 +91,10 @@ class FencedBlock(Block):
 
 
 class DocumentShape(Block):
-    """What a document consists of.
+    """The sections and blocks of a document.
 
-    `front_matter` names the keys that it starts with; `minority` the section that must point to the minority reports.
+    `front_matter` names the kind of front matter that it starts with. `minority` names the section that must refer to
+    the minority reports.
     """
 
     sections: Annotated[
@@ -128,10 +129,10 @@ def _pattern(value: str) -> str:
 
 
 class DocumentPrompt(Block):
-    """`templates/documents/*.md`: a document that is written when the result stands, and the prompt for it.
+    """`templates/documents/*.md`: a document that is written after the result, and the prompt for it.
 
-    `file` is its stem in the session; `target` the pattern of its name where it is copied into a folder of numbered
-    records ("" where it is not).
+    `file` is its stem in the session. `target` is the pattern of its file name when it is copied into a folder of
+    numbered records ("" if it is not copied).
     """
 
     purpose: str
@@ -156,7 +157,7 @@ class DecisionHead(Tolerant):
 
 @dataclass(frozen=True)
 class DocumentData:
-    """What was read of a document: its title, the sections it has, and its blocks in the order of the prompt's."""
+    """The data of a document: its title, its sections, and its blocks in the order of the prompt."""
 
     title: str
     sections: tuple[str, ...]
@@ -164,12 +165,12 @@ class DocumentData:
 
     @cached_property
     def drawn(self) -> dict[str, str]:
-        """The files that code makes of the blocks, by name."""
+        """The files that code generates from the blocks, by name."""
         return {f"{DRAWN}.md": drawings(block) for block in self.blocks if isinstance(block, C4Model)}
 
 
 class _Page:
-    """A document's lines, those of its front matter blanked, and where its sections stand."""
+    """The lines of a document, with its front matter blanked, and the positions of its sections."""
 
     def __init__(self, text: str) -> None:
         self.front, body = split_front_matter(text)
@@ -179,7 +180,7 @@ class _Page:
         self.fences = fences(self.lines)
 
     def title(self, sections: Sequence[Section]) -> str:
-        """The first heading after a single `#` that is none of the sections; "" where there is none."""
+        """Return the first heading with a single `#` that is no section; "" if there is none."""
         taken = {key for section in sections for key in section.keys}
         for number, _, key in self.marks:
             found = re.match(r" {0,3}#[ \t]+(.*?)[ \t#]*$", self.lines[number])
@@ -188,17 +189,17 @@ class _Page:
         return ""
 
     def place(self, section: Section) -> tuple[int, int] | None:
-        """The line of a section's heading and the one after its last; None where it is missing."""
+        """Return the line of a section's heading and the line after its last; None if it is missing."""
         return next(((start, end) for start, end, key in self.marks if key in section.keys), None)
 
     def text(self, section: Section) -> str:
-        """What stands in a section, headings left out; "" where it is missing."""
+        """Return the text of a section without headings; "" if it is missing."""
         start, end = self.place(section) or (0, 0)
         heads = {number for number, *_ in self.marks}
         return "\n".join(self.lines[number] for number in range(start, end) if number not in heads).strip()
 
     def blocks(self, section: Section, languages: Sequence[str]) -> list[tuple[str, int]]:
-        """The closed fenced blocks in one of `languages` in a section: (content, how many lines stand above it)."""
+        """Return the closed fenced blocks of a section in one of `languages`: (content, lines above it)."""
         start, end = self.place(section) or (0, 0)
         return [
             ("\n".join(self.lines[fence.start + 1 : fence.end - 1]), fence.start + 1)
@@ -209,7 +210,7 @@ class _Page:
 
 @dataclass(frozen=True)
 class DocumentFormat:
-    """A document as its prompt describes it. `dissenters` are roles whose minority reports it must point to."""
+    """A document as its prompt describes it. `dissenters` are roles whose minority reports it must refer to."""
 
     prompt: DocumentPrompt
     dissenters: tuple[str, ...] = ()
@@ -220,7 +221,7 @@ class DocumentFormat:
         return self.prompt.format
 
     def parse(self, text: str) -> DocumentData:
-        """Return what the document holds; raise `InvalidReply` with everything that is wrong."""
+        """Return the data of the document; raise `InvalidReply` with everything that is wrong."""
         too_long(text)
         page = _Page(unwrap(text))
         problems = self._head(page)
@@ -274,7 +275,7 @@ class DocumentFormat:
         return next(section for section in self._shape.sections if section.name == name)
 
     def _minority(self, page: _Page) -> list[str]:
-        """The section that has to point to the minority reports, where it is there and does not."""
+        """Return a sentence if the section on the minority reports does not refer to them."""
         if not self._shape.minority:
             return []
         section = self._section(self._shape.minority)
@@ -290,7 +291,10 @@ class DocumentFormat:
         return [f"The section `{section.heading}` must refer to the {MINORITY}s{whose} in FINAL.md."]
 
     def repair(self, text: str) -> tuple[str, tuple[str, ...]] | None:
-        """Put in headings and the pointer to the minority reports where they are missing; nothing else is made up."""
+        """Add missing headings and the reference to the minority reports; invent nothing else.
+
+        Return the text and what was added; None if that is not enough.
+        """
         text = closed(unwrap(text))
         added: list[str] = []
         for section in self._shape.sections:
@@ -312,7 +316,7 @@ class DocumentFormat:
         return text, tuple(added)
 
     def _completed(self, text: str, page: _Page, section: Section) -> str:
-        """`text` with a section that is missing at the end of the one it belongs to, or a note in an empty one."""
+        """Add a missing section at the end of its parent section, or a note in an empty section."""
         if place := page.place(section):
             return _inserted(text, place[1], LEFT_OUT)
         end = len(page.lines)
@@ -327,11 +331,11 @@ class DocumentFormat:
         return f"What spoke against this is in the {MINORITY}s of FINAL.md{whose}."
 
     def grammar(self) -> str:
-        """Every section with one short line, and each block at its smallest."""
+        """Return a grammar: every section with one short line, and each block in its smallest form."""
         parts = []
         if self._shape.front_matter == "madr":
             parts.append('"---\\nstatus: proposed\\ndecision-makers: [" quoted "]\\n---\\n\\n"')
-        # The title says what it is, so that it cannot be the heading of a section.
+        # The title begins with the file's stem, so that it cannot equal the heading of a section.
         parts.append(f'{gbnf.literal(f"# {self.prompt.file}: ")} title "\\n\\n"')
         for section in self._shape.sections:
             parts.append(f'{gbnf.literal(section.heading)} "\\n\\n" said "\\n\\n"')
@@ -355,12 +359,12 @@ class DocumentFormat:
 
 
 def _bare(text: str) -> str:
-    """The words of a text in lower case with one blank before and after each; `critic-2` is one, signs are none."""
+    """Return the lower-case words of a text between single blanks; `critic-2` is one word, signs are dropped."""
     return f" {' '.join(re.findall(r'[a-z0-9]+(?:-[a-z0-9]+)*', text.lower()))} "
 
 
 def _inserted(text: str, end: int, added: str) -> str:
-    """`text` with a paragraph before line `end`."""
+    """Return `text` with a paragraph inserted before line `end`."""
     lines = text.split("\n")
     before, after = "\n".join(lines[:end]).rstrip(), "\n".join(lines[end:]).strip("\n")
     return "\n\n".join([before, added, *([after] if after else [])])
@@ -374,7 +378,7 @@ _SLUG = 60  # characters of a file name's words
 
 
 def adr_file_name(existing: Sequence[str], title: str, pattern: str = "NNNN-slug.md") -> str:
-    """The name of the next decision record: one more than the highest number among `existing` file names.
+    """Return the name of the next decision record: one more than the highest number in `existing` file names.
 
     `pattern` is a document's `target`: its N stand for the number, `slug` for the words of the title.
     """
@@ -385,7 +389,7 @@ def adr_file_name(existing: Sequence[str], title: str, pattern: str = "NNNN-slug
 
 
 def _slug(title: str) -> str:
-    """The words of a title as they can stand in a file name: ASCII, cut between words where that is possible."""
+    """Return the words of a title as part of a file name: ASCII, cut between words if possible."""
     plain = unicodedata.normalize("NFKD", title.replace("ß", "ss")).encode("ascii", "ignore").decode().lower()
     slug = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
     if len(slug) > _SLUG:
@@ -395,10 +399,10 @@ def _slug(title: str) -> str:
 
 
 def stamped(text: str, date: str) -> str:
-    """A decision record as it is filed: `date` (YYYY-MM-DD) in its front matter, only MADR's own keys beside it.
+    """Return a decision record for filing: `date` (YYYY-MM-DD) in its front matter, beside MADR's keys only.
 
-    `text` is the document, or the session's file of it: what cdo notes about its files stays behind. Raises
-    ValueError where `date` is not a day.
+    `text` is the document, or the session's file of it; the keys that cdo adds to its files are left out. Raises
+    ValueError if `date` does not have this form.
     """
     if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", date):
         raise ValueError(f"not a day: {date}")

@@ -1,4 +1,4 @@
-"""What documents hold as YAML: the utility tree of an ATAM evaluation, and a work breakdown. Pure."""
+"""Parses the YAML in documents: the utility tree of an ATAM evaluation, and a work breakdown. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _filled(value: tuple[Any, ...]) -> tuple[Any, ...]:
     return value
 
 
-# Not `min_length`: pydantic counts only the items that are sound, and so tells of one fault twice.
+# Not `min_length`: pydantic counts only valid items, and would report one error twice.
 FILLED = AfterValidator(_filled)
 
 
@@ -51,7 +51,7 @@ class Scenario(Tolerant):
 
 
 class Refinement(Tolerant):
-    """What a quality attribute means here, and the scenarios that make it testable."""
+    """The meaning of a quality attribute here, and the scenarios that make it testable."""
 
     name: Line
     scenarios: Annotated[tuple[Scenario, ...], Field(max_length=32), FILLED]
@@ -87,17 +87,17 @@ class UtilityTree(Block):
     non_risks: Points
 
     def leaves(self) -> Iterator[tuple[Attribute, Scenario]]:
-        """Every scenario with the attribute it belongs to, in the order of the tree."""
+        """Yield every scenario with the attribute it belongs to, in the order of the tree."""
         for attribute in self.attributes:
             for refinement in attribute.refinements:
                 yield from ((attribute, scenario) for scenario in refinement.scenarios)
 
 
 def atam(text: str, above: int = 0) -> UtilityTree:
-    """Parse a utility tree; raise `InvalidReply` with everything that is wrong.
+    """Parse a utility tree; raise `InvalidReply` with at most 8 problems.
 
-    `above` is how many lines of the reply stand before `text`. A trade-off must touch two attributes at least: what
-    touches one is a sensitivity point.
+    `above` is the number of lines of the reply before `text`. A trade-off must name scenarios of at least two
+    attributes: a point about one attribute is a sensitivity point.
     """
     what = "The utility tree"
     tree = validate(UtilityTree, load(text, above, what, MAX_BYTES, _DEEPEST), what)
@@ -126,7 +126,7 @@ def atam(text: str, above: int = 0) -> UtilityTree:
 
 
 def atam_shape() -> str:
-    """A grammar's expression for a small utility tree: two attributes, one scenario each."""
+    """Return a grammar's expression for a small utility tree: two attributes, one scenario each."""
     text, rank = gbnf.quoted(12, 60), gbnf.choice("HML")
 
     def attribute(number: int, names: list[str]) -> str:
@@ -157,7 +157,7 @@ def _estimate(value: str) -> str:
 
 
 class WorkItem(Tolerant):
-    """One piece of work: how one sees that it is done, what must be done before it, and about how long it takes."""
+    """One task: how to see that it is done, which tasks come before it, and about how long it takes."""
 
     id: Id
     title: Annotated[str, Field(min_length=1, max_length=200)]
@@ -180,7 +180,7 @@ class WorkBreakdown(Block):
 
 
 def wbs(text: str, above: int = 0) -> WorkBreakdown:
-    """Parse a work breakdown; raise `InvalidReply` with everything that is wrong, the tasks of a cycle by name."""
+    """Parse a work breakdown; raise `InvalidReply` with at most 8 problems, which name the tasks of a cycle."""
     what = "The work breakdown"
     found = validate(WorkBreakdown, load(text, above, what, MAX_BYTES, _DEEPEST), what)
     known = {task.id for task in found.tasks}
@@ -199,7 +199,7 @@ def wbs(text: str, above: int = 0) -> WorkBreakdown:
 
 
 def wbs_shape() -> str:
-    """A grammar's expression for a small work breakdown: one to three tasks, each after the one before or free."""
+    """Return a grammar's expression for one to three tasks, each after the one before or independent."""
     text = gbnf.quoted(12, 60)
 
     def task(number: int) -> str:
