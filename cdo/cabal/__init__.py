@@ -1,4 +1,5 @@
-"""A mission: the simulated team that turns a request into reviewed deliverables.
+"""Runs a mission: a simulated team turns a request into reviewed deliverables.
 
-Its state is a fold over recorded replies. It does not know the runner. It imports session and what session imports.
+The state of a mission is a fold over recorded replies. This package does not know the runner. It imports session and
+what session imports.
 """

@@ -1,9 +1,9 @@
-"""The program `cabal`: seven steps, round after round, until the mission is done or a cap ends it (seed 003). Pure.
+"""Runs a mission in rounds of steps until it is done or a cap ends it (program `cabal`, seed 003). Pure.
 
     bootstrap → (reflect → plan → write → review → inspect → present)…
 
-It decides who is asked what; `reducer` says what becomes of the replies. Everything it keeps is in a `Desk`, so that
-whoever looks back can run it over a record and see the mission as it stood at the end of every round.
+It decides which agents are asked; `reducer` applies their replies. All its state is in a `MissionContext`, so the
+program can be run over a record to get the mission at the end of every round.
 """
 
 from __future__ import annotations
@@ -57,21 +57,21 @@ from cdo.planning.plan import Plan
 
 KERNEL = "engine/cabal-kernel"
 INBOX, PRODUCTS, DELIVERABLES = "inbox", "products", "deliverables"
-ENDINGS = ("FINAL.md", "CERTIFICATE.yaml")  # what says that a mission has ended
+ENDINGS = ("FINAL.md", "CERTIFICATE.yaml")  # files that exist only when a mission has ended
 CLOSING = (
     MissionStep.INSPECT,
     MissionStep.PRESENT,
-)  # what may use what is held back of the caps, once one is reached
-SAID = 4000  # characters of what is said in one line
-PORTION = 24  # products that one inspection looks at: its reply has to fit as well
+)  # steps that may use the reserve of the caps, once a cap is reached
+SAID = 4000  # most characters of a line in a deliberation's context
+PORTION = 24  # most products in one inspection, because its reply is limited too
 
 
 @dataclass
 class MissionContext:
-    """Everything the program keeps: the mission now, and as it stood at the end of each round (0: the bootstrap).
+    """The program's whole state: the mission now, and its states at the ends of the rounds (first: the bootstrap).
 
-    `asked` is what it is waiting for; `capped` the cap that ended the work, in words; `numbers` counts the calls of
-    each name of this round.
+    `asked` are the calls that it waits for, `question` is the open question to the person. `capped` describes the cap
+    that ended the work. `numbers` counts the calls of each name in this round.
     """
 
     state: MissionState
@@ -83,9 +83,9 @@ class MissionContext:
 
 
 def cabal(plan: Plan, crew: Crew, desk: MissionContext) -> Program[Delivery]:
-    """Run a mission to its end; what the person leaves after that opens another round."""
+    """Run a mission to its end. If the person leaves input after that, run another round."""
     work = _MissionLoop(plan, crew, desk)
-    yield Publish({}, folder=DELIVERABLES, gone=ENDINGS)  # of an end that did not last: a cap was raised since
+    yield Publish({}, folder=DELIVERABLES, gone=ENDINGS)  # remove files of an earlier end: a cap was raised since
     yield from work.bootstrap()
     given = _HumanInput()
     while True:
@@ -103,7 +103,7 @@ def cabal(plan: Plan, crew: Crew, desk: MissionContext) -> Program[Delivery]:
 
 @dataclass(frozen=True)
 class _HumanInput:
-    """What a person left: versions that they edited or added, by file, and letters."""
+    """Input that a person left: versions that they edited or added, by file, and letters."""
 
     edits: tuple[tuple[str, EditedVersion], ...] = ()
     letters: tuple[Letter, ...] = ()
@@ -117,7 +117,7 @@ class _HumanInput:
 
 @dataclass
 class _MissionLoop:
-    """One mission at work."""
+    """The steps of one mission."""
 
     plan: Plan
     crew: Crew
@@ -126,7 +126,7 @@ class _MissionLoop:
     # -- the seven steps ----------------------------------------------------------------------
 
     def bootstrap(self) -> Program[None]:
-        """Round 0: the charter, the team and the first tree, after as many questions as the chair may ask."""
+        """Run round 0: charter, team and first tree, after at most `crew.questions` questions by the chair."""
         for number in range(1, self.crew.questions + 2):
             last = number > self.crew.questions
             brief = StepScope(questions=self.desk.state.questions, last=last)
@@ -138,7 +138,7 @@ class _MissionLoop:
         yield from self._publish()
 
     def round(self, given: _HumanInput) -> Program[None]:
-        """One round, as far as the caps allow; it begins with what was `given`, and what the person left since."""
+        """Run one round as far as the caps allow, beginning with `given` and any input left by the person since."""
         before = self.desk.state
         self.desk.state, self.desk.numbers = reducer.open_round(before), {}
         found = yield from self.left(f"r{self.desk.state.round}")
@@ -156,7 +156,7 @@ class _MissionLoop:
         yield from self._publish()
 
     def _reflect(self) -> Program[None]:
-        """Whoever owns something that was written or spoken of thinks about it."""
+        """Let each operative reflect that owns a product with a version or an open collab."""
         state = self.desk.state
         agents = [
             agent for agent in state.team if any(item.versions or state.about(item.id) for item in state.owned(agent))
@@ -165,7 +165,7 @@ class _MissionLoop:
         yield from self._step(MissionStep.REFLECT, briefs)
 
     def _plan(self) -> Program[None]:
-        """The chair's plan, after the questions that it has for the person."""
+        """Ask the chair for its plan, after its questions to the person."""
         idle = self.desk.state.idle
         nudge = "" if idle < self.crew.idle else "nudge" if idle == self.crew.idle else "replan"
         for asked in range(self.crew.questions + 1):
@@ -181,9 +181,10 @@ class _MissionLoop:
                 return
 
     def _write(self, before: MissionState) -> Program[tuple[str, ...]]:
-        """New versions of what was assigned; a Decision that says so is deliberated.
+        """Get new versions of the assigned products; Decisions with a preset are deliberated first.
 
-        Returns the products that have a version which they did not have `before` the round, also by the person.
+        Returns the products (except meta products) with a version that they did not have `before` the round,
+        including versions by the person.
         """
         yield from self._decide()
         state = self.desk.state
@@ -202,7 +203,7 @@ class _MissionLoop:
         return tuple(dict.fromkeys(product for product in new if not state.products[product].meta))
 
     def _review(self, written: Sequence[str]) -> Program[None]:
-        """Peers read what is new."""
+        """Ask peers to review the new versions."""
         if not written:
             return
         chosen, alone = peer_review.reviewers(self.desk.state, written)
@@ -213,25 +214,25 @@ class _MissionLoop:
             )
 
     def _inspect(self) -> Program[None]:
-        """The watchdog looks at what is new or went stale, in portions that it can read."""
+        """Ask the watchdog to inspect new and stale products, in portions that fit into its context."""
         for portion in self._portions(acceptance.due(self.desk.state)):
             yield from self._closing(MissionStep.INSPECT, {WATCHDOG: StepScope(portion)})
 
     def _present(self) -> Program[None]:
-        """The envoy tells the person what happened, where anything did."""
+        """Let the envoy report to the person, if this round has events."""
         state = self.desk.state
         if any(event.round == state.round for event in state.events):
             yield from self._closing(MissionStep.PRESENT, {ENVOY: StepScope()})
 
     def _closing(self, step: MissionStep, briefs: Mapping[str, StepScope]) -> Program[None]:
-        """A step that a round ends with: where a cap is reached in it, again with what is held back for the end."""
+        """Run a step that ends a round. If a cap is reached in it, repeat it with the reserve kept for the end."""
         open_ = not self.desk.capped
         yield from self._step(step, briefs)
         if open_ and self.desk.capped:
             yield from self._step(step, briefs)
 
     def _close(self, before: MissionState) -> None:
-        """Count what came of a round, and end the mission where it cannot go on."""
+        """Count the progress of a round, and end the mission if it cannot go on."""
         if self.desk.state.halt:
             return
         self.desk.state = state = reducer.close_round(before, self.desk.state)
@@ -247,10 +248,10 @@ class _MissionLoop:
     # -- asking agents ------------------------------------------------------------------------
 
     def _step(self, step: MissionStep, briefs: Mapping[str, StepScope]) -> Program[dict[str, Any]]:
-        """Ask agents, each of its brief, until each has a final word; take it in, in order. Returns it by agent.
+        """Ask each agent with its brief until it gives its final reply; apply and return the replies by agent.
 
-        Up to `ITERATIONS` times an agent may ask for more first; then it has to answer. All that are asked at the
-        same time see the same state.
+        An agent may first request more context up to `ITERATIONS` times; then it has to reply. All agents that are
+        asked at the same time see the same state.
         """
         if not briefs:
             return {}
@@ -260,7 +261,7 @@ class _MissionLoop:
             last = iteration == ITERATIONS
             waiting = {agent: replace(brief, last=brief.last or last) for agent, brief in waiting.items()}
             calls = self.calls(base, step, waiting)
-            lenient = step is not MissionStep.BOOTSTRAP  # without a charter there is nothing to go on with
+            lenient = step is not MissionStep.BOOTSTRAP  # without a charter the mission cannot go on
             replies = yield from self._heard(Batch(tuple(calls), quorum=1, lenient=lenient))
             again: dict[str, StepScope] = {}
             for (agent, brief), call, reply in zip(waiting.items(), calls, replies, strict=True):
@@ -273,7 +274,7 @@ class _MissionLoop:
             waiting = again
             if not waiting:
                 break
-        for agent in filter(said.__contains__, briefs):  # whoever asked for more first is not behind for that
+        for agent in filter(said.__contains__, briefs):  # in the order of the briefs, not of the replies
             self._take(step, agent, *said[agent])
         yield from self._publish(told=False)
         return {agent: data for agent, (_, data) in said.items()}
@@ -285,7 +286,7 @@ class _MissionLoop:
         return replies
 
     def calls(self, state: MissionState, step: MissionStep, briefs: Mapping[str, StepScope]) -> list[Call]:
-        """A call to each agent: what it is shown of `state`, and how its reply is judged."""
+        """Return a call to each agent: its view of `state` and its reply's format. Mark shown products as seen."""
         shown = packs.packs(state, step, briefs, self.crew.tokens)
         for agent, pack in shown.items():
             self.desk.state = reducer.mark_seen(self.desk.state, agent, pack.shown)
@@ -314,12 +315,15 @@ class _MissionLoop:
         )
 
     def _numbered(self, name: str) -> str:
-        """`name`, with a number from the second call of that name on."""
+        """Return `name`, with a number appended from the second call of that name in this round on."""
         number = self.desk.numbers[name] = self.desk.numbers.get(name, 0) + 1
         return name if number == 1 else f"{name}-{number}"
 
     def _take(self, step: MissionStep, agent: str, call: Call, data: Any) -> None:
-        """Take a reply in. Where another of the same step has closed a collab first, only that part is left out."""
+        """Apply a reply. Leave out collabs to close that another reply of the same step has closed first.
+
+        If the reply is still invalid, record it as missing.
+        """
         state, format = self.desk.state, cast(StepFormat, call.format)
         after, problems = format.judged(data, state)
         if problems and isinstance(data, ReflectReply | WriteReply | ReviewReply | InspectReply):
@@ -336,13 +340,13 @@ class _MissionLoop:
         self.desk.state = replace(after, events=(*after.events[:known], *events))
 
     def _missed(self, step: MissionStep, agent: str, reply: Reply) -> None:
-        """Go on without a reply; where a cap is the reason, only what closes the run is asked from now on."""
+        """Record a missing reply. If a cap is the reason, only the steps that close the run are asked from now on."""
         self.desk.state = reducer.record_missing_reply(self.desk.state, step, agent, reply.reason)
         if reply.reason.kind == CAPPED:
             self.desk.capped = reply.reason.text or CAPPED
 
     def _portions(self, due: Sequence[str]) -> list[tuple[str, ...]]:
-        """What is to be inspected, in as many calls as it takes to show every version whole; containers come last."""
+        """Split the products to inspect into calls that show every version in full; containers come last."""
         state, room = self.desk.state, self.crew.tokens * token_budget.TOKEN * 2 // 3
         portions: list[tuple[str, ...]] = []
         size, held = 0, list[str]()
@@ -359,13 +363,13 @@ class _MissionLoop:
     # -- decisions ----------------------------------------------------------------------------
 
     def _decided(self, product: str) -> bool:
-        """Whether a Decision got a version from a deliberation this round."""
+        """True if a deliberation gave this Decision a version in this round."""
         state = self.desk.state
         latest = state.latest(product)
         return bool(latest and latest.session and latest.round == state.round)
 
     def _decide(self) -> Program[None]:
-        """Hold the deliberations that assigned Decisions want, once each, while any are left."""
+        """Run one deliberation for each assigned Decision with a preset and no version, while the cap allows it."""
         for product in list(self.desk.state.assignments):
             state = self.desk.state
             item = state.products[product]
@@ -389,7 +393,7 @@ class _MissionLoop:
     # -- the person ---------------------------------------------------------------------------
 
     def _answer(self, step: MissionStep, question: str, options: Sequence[str]) -> Program[None]:
-        """Put a question to the person, and take the answer in."""
+        """Ask the person a question, and apply the answer."""
         name = self._numbered(f"r{self.desk.state.round}-{step}-question")
         self.desk.state = reducer.asked(self.desk.state, name, question, tuple(options))
         self.desk.question = Ask(name, question, tuple(options))
@@ -399,7 +403,7 @@ class _MissionLoop:
         self.desk.state = reducer.answered(self.desk.state, name, answer)
 
     def left(self, name: str, *, again: bool = False) -> Program[_HumanInput]:
-        """What the person left: letters in the inbox, and versions that they edited or added."""
+        """Return the input that the person left: letters in the inbox, and versions that they edited or added."""
         edits = f"{name}-edits"
         letters = yield Collect(f"{name}-inbox", INBOX, LetterFormat(), again, edits)
         again = again and not letters
@@ -407,7 +411,7 @@ class _MissionLoop:
         return _HumanInput(tuple(files), tuple(letters))
 
     def _take_in(self, given: _HumanInput) -> None:
-        """Make versions and feedback of what the person left."""
+        """Turn the person's input into versions and feedback."""
         folders = {product.folder: product.id for product in self.desk.state.products.values()}
         for file, version in given.edits:
             place, _, name = file.rpartition("/")
@@ -421,7 +425,7 @@ class _MissionLoop:
             self.desk.state = reducer.user_said(self.desk.state, text, product, letter.kind, letter.importance)
 
     def _edited(self, product: str, base: str, version: EditedVersion) -> None:
-        """Make a version of what a person edited or added; what came after the version they edited is named."""
+        """Make a version from the person's file; its summary names versions that are newer than the edited one."""
         state = self.desk.state
         history = state.history(product)
         old = state.versions.get(base)
@@ -436,7 +440,7 @@ class _MissionLoop:
         )
 
     def _publish(self, *, told: bool = True) -> Program[None]:
-        """Put the mission as it stands now before the person; at the end of a round, tell what came of it."""
+        """Write the mission's files for the person; at the end of a round (`told`), also report its results."""
         state = self.desk.state
         if not told:
             yield Project(state, files, untouched=untouched)
@@ -446,7 +450,7 @@ class _MissionLoop:
 
 
 class _Published(Mapping[str, str]):
-    """The files below products/ as they were published, made when the first one is asked for: most rounds none is."""
+    """The published files below products/, rendered at the first access, because most rounds need none of them."""
 
     def __init__(self, state: MissionState) -> None:
         self._state = state
@@ -467,7 +471,7 @@ class _Published(Mapping[str, str]):
 
 
 def _context(state: MissionState, product: str, attached: Sequence[str]) -> str:
-    """What a nested deliberation is shown: the mission, what was decided, and the products attached."""
+    """Return the context of a nested deliberation: mission, past decisions, criteria, and the attached products."""
     mission = state.mission
     assert mission is not None  # nothing is assigned before the bootstrap
     told = [
@@ -477,14 +481,14 @@ def _context(state: MissionState, product: str, attached: Sequence[str]) -> str:
         *(("Decided", f"{name}: {outcome}") for name, outcome in packs.facts(state)),
         *(("It has to meet", item.text) for item in state.products[product].dod),
     ]
-    parts = [f"- {word}: {one_line(text, SAID)}" for word, text in told]  # a line each: none can pass for another
+    parts = [f"- {word}: {one_line(text, SAID)}" for word, text in told]  # one line each: no text can add an entry
     for id in attached:
         if latest := state.latest(id):
-            quoted = (f"> {line}" for line in latest.content.splitlines())  # so that it cannot end itself
+            quoted = (f"> {line}" for line in latest.content.splitlines())  # so no line can end the quote
             parts += ["", f"## {one_line(state.products[id].name)}", "", *quoted]
     return "\n".join(parts)
 
 
 def shown(plan: Plan, crew: Crew, state: MissionState, step: MissionStep, agent: str, product: str) -> Call:
-    """The call by which an agent would be asked of a product now."""
+    """Return the call that would ask an agent about a product now."""
     return _MissionLoop(plan, crew, MissionContext(state)).calls(state, step, {agent: StepScope((product,))})[0]

@@ -1,4 +1,4 @@
-"""A session as one HTML page that loads nothing and runs nothing.
+"""Renders a session as one HTML page that loads nothing and runs no scripts.
 
 It imports history and what history imports.
 """

@@ -1,8 +1,8 @@
-"""Small plots of a run as SVG text, made to stand in a page: its style sheet colours their classes. Pure.
+"""Draws small plots of a run as SVG text for the report; the page's style sheet colours their classes. Pure.
 
-The vertical axis runs from 0 to 1, or from 0 to the most that was counted; turns or rounds stand at the same places
-in both plots of a page, so that one can be read below the other. Sizes are in units of about a pixel: a plot is
-drawn for a narrow screen and may be shown larger.
+The vertical axis runs from 0 to 1, or from 0 to the highest count. Both plots of a page have the same horizontal
+positions for turns or rounds, so they can be compared. Sizes are in units of about a pixel: a plot is drawn for a
+narrow screen and may be shown larger.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ Points = Sequence[tuple[int, float]]  # (turn, value from 0 to 1)
 Counts = Sequence[tuple[int, int]]  # (round, how many)
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 340, 36, 14, 18, 36
-_MOST_LABELS = 9  # values that are written at their dots; with more only those that say most
+_MOST_LABELS = 9  # most values that are all labelled; of more, only the most informative ones
 
 
 @dataclass(frozen=True)
 class _Frame:
-    """Where turns and values stand in a plot of `height`; `last` names a place behind the last turn ("": none).
+    """The coordinates of a plot of `height`. `last` labels a position after the last turn ("": there is none).
 
-    `unit` is what a turn is called; `most` is the value at the top.
+    `unit` is the label of the horizontal axis; `most` is the value at the top.
     """
 
     turns: tuple[int, ...]
@@ -33,28 +33,28 @@ class _Frame:
     most: float = 1.0
 
     def x(self, turn: int) -> float:
-        """The place of a turn; that of `last` for one that was not held."""
+        """Return the position of a turn; for a turn not in `turns`, the position after the last one."""
         places = len(self.turns) + bool(self.last)
         at = self.turns.index(turn) if turn in self.turns else len(self.turns)
         return round(_LEFT + (_WIDTH - _LEFT - _RIGHT) * (at + 0.5) / max(places, 1), 1)
 
     def y(self, value: float) -> float:
-        """The place of a value."""
+        """Return the position of a value."""
         share = min(1.0, max(0.0, value / self.most))
         return round(self.height - _BOTTOM - (self.height - _TOP - _BOTTOM) * share, 1)
 
     @property
     def step(self) -> float:
-        """How far turns stand apart."""
+        """The distance between two turns."""
         return (_WIDTH - _LEFT - _RIGHT) / max(len(self.turns) + bool(self.last), 1)
 
 
 def confidence(
     turns: Sequence[int], stated: Points, voices: Points, final: float | None = None, name: str = "confidence"
 ) -> str:
-    """What syntheses stated as a line, what voices said as faint dots behind it, FINAL.md's own as a diamond.
+    """Plot confidence by turn: syntheses as a line, voices as faint dots behind it, FINAL.md as a diamond.
 
-    `name` begins the ids of the title and the description.
+    `name` is the prefix of the ids of title and description.
     """
     frame = _Frame(tuple(turns), 220, "final" if final is not None else "")
     body = [*_axes(frame, ("0", "0.5", "1")), *_cloud(frame, voices), *_line(frame, stated, "stated", _number)]
@@ -72,7 +72,10 @@ def confidence(
 
 
 def agreement(turns: Sequence[int], shares: Points, flag: float, final: bool = False, name: str = "agreement") -> str:
-    """The agreement that syntheses saw, with the line above which it is flagged; `final` leaves room as the other."""
+    """Plot agreement by turn, with a line at `flag`, above which it is flagged.
+
+    `final`: leave room at the right, so that turns are at the same positions as in the plot of confidence.
+    """
     frame = _Frame(tuple(turns), 160, " " if final else "")
     y = frame.y(flag)
     body = [
@@ -86,7 +89,7 @@ def agreement(turns: Sequence[int], shares: Points, flag: float, final: bool = F
 
 
 def progress(rounds: Sequence[int], accepted: Counts, live: Counts, name: str = "progress") -> str:
-    """How many products were accepted after each round, as a line below that of how many there are to accept."""
+    """Plot the number of accepted products after each round, and the number of products to accept."""
     frame = _counting(rounds, 220, accepted, live)
     body = _axes(frame, _scale(frame))
     places = [(frame.x(turn), frame.y(value)) for turn, value in live]
@@ -100,7 +103,7 @@ def progress(rounds: Sequence[int], accepted: Counts, live: Counts, name: str = 
 
 
 def work(rounds: Sequence[int], versions: Counts, blockers: Counts, name: str = "work") -> str:
-    """New versions of each round as bars, and the blockers that were open after it as a line before them."""
+    """Plot new versions by round as bars, and the blockers open after each round as a line in front of them."""
     frame = _counting(rounds, 160, versions, blockers)
     body, width = _axes(frame, _scale(frame)), round(min(18.0, frame.step * 0.6), 1)
     for turn, value in versions:
@@ -141,7 +144,7 @@ def _count(value: float) -> str:
 
 
 def _counting(rounds: Sequence[int], height: int, *counts: Counts) -> _Frame:
-    """A frame for what is counted: at its top stands an even number, so that there is one in the middle."""
+    """Return a frame for counts. Its top value is even, so that the middle of the scale is an integer."""
     most = max((value for found in counts for _, value in found), default=0)
     return _Frame(tuple(rounds), height, unit="round", most=max(2, most + most % 2))
 
@@ -151,7 +154,7 @@ def _scale(frame: _Frame) -> tuple[str, str, str]:
 
 
 def _axes(frame: _Frame, scale: tuple[str, str, str]) -> list[str]:
-    """A scale at the left, faint lines to read values by, and the turns below."""
+    """Draw the scale at the left, faint grid lines, and the turns below."""
     body = []
     for share, label in zip((0.0, 0.5, 1.0), scale, strict=True):
         y = frame.y(share * frame.most)
@@ -167,7 +170,7 @@ def _axes(frame: _Frame, scale: tuple[str, str, str]) -> list[str]:
 
 
 def _cloud(frame: _Frame, points: Points) -> list[str]:
-    """Dots of one turn stand beside each other where they would cover each other."""
+    """Draw a dot for each value; dots of a turn that would overlap are moved sideways."""
     drawn, body = Counter[tuple[int, float]](), []
     for turn, value in sorted(points):
         place = turn, round(value / 0.02) * 0.02
@@ -181,9 +184,9 @@ def _cloud(frame: _Frame, points: Points) -> list[str]:
 def _line(
     frame: _Frame, points: Points, kind: str, word: Callable[[float], str], avoid: float | None = None
 ) -> list[str]:
-    """A line through the values, a dot at each, and the values themselves where there is room.
+    """Draw a line through the values, a dot at each, and labels where there is room.
 
-    They stand above their dots, or below where they would leave the plot or lie on a line at `avoid`.
+    A label is above its dot, or below it if it would leave the plot or overlap a line at `avoid`.
     """
     places = [(frame.x(turn), frame.y(value)) for turn, value in points]
     body = []
@@ -199,7 +202,7 @@ def _line(
 
 
 def _worth_writing(values: Sequence[float]) -> set[int]:
-    """The values that are written at their dots: all of few, else both ends, the extremes and the largest steps."""
+    """Return the indexes of the values to label: all of a few, else both ends, the extremes and the largest steps."""
     if len(values) <= _MOST_LABELS:
         return set(range(len(values)))
     found = {0, len(values) - 1, values.index(min(values)), values.index(max(values))}
@@ -214,7 +217,7 @@ def _worth_writing(values: Sequence[float]) -> set[int]:
 
 
 def _told(what: str, points: Points, word: Callable[[float], str], unit: str = "turn") -> str:
-    """The values in words, for those who cannot see them."""
+    """Return the values in words, for screen readers."""
     if not points:
         return f"{what}: nothing was stated."
     return f"{what}, {', '.join(f'{unit} {turn}: {word(value)}' for turn, value in points)}."

@@ -1,7 +1,7 @@
-"""A mission as one page that needs nothing else: from its states, round by round, to the data that a template words.
+"""Renders a mission as one self-contained page: turns its states into data that a template puts into words.
 
-What agents, people and files say enters the page as `cdo.report.page` lets it in: escaped, or as Markdown that can do
-nothing. Contents of versions are linked; of each product one is embedded, cut where it is long.
+Texts of agents, people and files enter the page as in `cdo.report.page`: escaped, or as inert Markdown. Versions are
+linked; the page embeds one version of each product, cut if it is long.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from cdo.session.reader import SessionReader
 
 PAGE = "templates/cabal/report"
-MANY = 12  # products, or rounds; with more each is folded
-LIMIT = 4_000  # characters of a version that the page holds
-LONG, SHORT = 500, 140  # characters of what is said, in pages of few and of many products
+MANY = 12  # with more products than this, each is folded
+LIMIT = 4_000  # most characters of a version in the page
+LONG, SHORT = 500, 140  # most characters of a quoted text, in pages of few and of many products
 _TOLD = frozenset((
     "mission", "created", "updated", "moved", "archived", "reopened", "lapsed", "unreviewed", "rejected", "waived",
     "stale", "override", "halt", "stall", "missed", "user", "decided",
@@ -60,7 +60,7 @@ KEY = TypeVar("KEY", bound=Hashable)
 
 
 class MissionCourse(Protocol):
-    """What a page needs of a session that was retraced: its states, and the question that it waits with."""
+    """The data of a replayed session that a page needs: its states, and its open question."""
 
     @property
     def state(self) -> MissionState: ...
@@ -74,9 +74,9 @@ class MissionCourse(Protocol):
 class ProductRow:
     """A product as the tree and its own section show it.
 
-    `shown` is the accepted version or the latest, `accepted` an acceptance that holds; `results` are those of the
-    newest inspection by criterion, which `holds` or is stale; `lacking` says why it is not accepted, `waiting` are
-    what it holds that is not.
+    `shown` is the accepted version, else the latest one. `accepted` is the acceptance if it holds. `results` are the
+    results of the newest inspection by criterion; `holds` is False if that inspection is stale. `lacking` says why
+    the product is not accepted; `waiting` are its children that are not accepted.
     """
 
     product: Product
@@ -94,18 +94,18 @@ class ProductRow:
 
     @property
     def met(self) -> int:
-        """How many criteria of its definition of done are met."""
+        """The number of met criteria of its definition of done."""
         return sum(item.id in self.results and self.results[item.id].passed for item in self.product.dod)
 
     @property
     def blockers(self) -> tuple[Collab, ...]:
-        """What is said of it that blocks."""
+        """Its blocking collabs."""
         return tuple(item for item in self.collabs if item.blocking)
 
 
 @dataclass(frozen=True)
 class RoundSection:
-    """What happened in one round; `now` is the mission at its end, `told` are the events that stand nowhere else."""
+    """The events of one round. `now` is the state at its end; `told` are events that no other field contains."""
 
     number: int
     now: MissionState
@@ -121,22 +121,22 @@ class RoundSection:
 
     @property
     def opened(self) -> tuple[Collab, ...]:
-        """The blockers that came up."""
+        """The blocking collabs that were raised in the round."""
         return tuple(item for item in (*self.reviews, *self.raised) if item.importance >= BLOCKING)
 
     @property
     def live(self) -> int:
-        """How many products were there to be accepted."""
+        """The number of products to accept."""
         return len(self.now.live())
 
     @property
     def done(self) -> int:
-        """How many of them were accepted."""
+        """The number of accepted products among them."""
         return sum(item.status is Status.ACCEPTED for item in self.now.live())
 
     @property
     def blocking(self) -> int:
-        """How many blockers were open."""
+        """The number of open blockers on live products."""
         live = {item.id for item in self.now.live()}
         return sum(item.blocking and item.product in live for item in self.now.collabs.values())
 
@@ -148,9 +148,9 @@ def page(
     base: str | None = "",
     now: Standing | None = None,
 ) -> str:
-    """The whole page of a mission; `base` as in `cdo.report.page.Papers`, `now` tells whether somebody runs it.
+    """Return the page of a mission; `base` as in `cdo.report.page.Papers`. `now` tells if a process runs the mission.
 
-    Raises `SessionError` where session.yaml or the records are damaged, `ContentError` where the template is.
+    Raises `SessionError` if session.yaml or the records are damaged, `ContentError` if the template is broken.
     """
     state = retraced.state
     files = Papers({}, tuple(name for name in archive.files() if name != NAME), base)
@@ -201,7 +201,7 @@ def _words(state: MissionState, files: Papers) -> dict[str, Any]:
     from markupsafe import Markup
 
     there = frozenset(files.files)
-    stems = sorted((name.removesuffix(".md") for name in there), key=len)  # of one step the last call comes last
+    stems = sorted((name.removesuffix(".md") for name in there), key=len)  # the last call of a step comes last
     calls = {key: f"{stem}.md" for stem in stems if (key := made(stem))}
     events = {item.id: item for item in state.events}
 
@@ -226,13 +226,13 @@ def _words(state: MissionState, files: Papers) -> dict[str, Any]:
 
 
 def _minorities(row: ProductRow) -> list[tuple[Version, str]]:
-    """What deliberations recorded against their outcome, by the version that they became."""
+    """Return the minority reports of deliberations, each with the version that the deliberation produced."""
     found = ((item, final_section(item.content, "Minority Reports")) for item in row.versions if item.session)
     return [(item, said) for item, said in found if said]
 
 
 def _linked(text: str, state: MissionState) -> str:
-    """`text` as HTML; references to what there is become links to its place in the page, by its name."""
+    """Return `text` as HTML; each reference that has a place in the page becomes a link with a name."""
     parts, at = [], 0
     for match in REFERENCE.finditer(text):
         name = _name(match[1], match[2], state)
@@ -246,7 +246,7 @@ def _linked(text: str, state: MissionState) -> str:
 
 
 def _name(kind: str, id: str, state: MissionState) -> str:
-    """What a reference points to, in words; "" where it has no place in the page."""
+    """Return the words for a reference; "" if it has no place in the page."""
     if kind == "p" and id in state.products:
         return state.products[id].name
     if kind == "v" and id in state.versions:
@@ -256,7 +256,7 @@ def _name(kind: str, id: str, state: MissionState) -> str:
 
 
 def _word(state: MissionState, done: bool, question: Ask | None, now: Standing | None) -> str:
-    """How the mission stands, in a word or two."""
+    """Return the status of a mission in a word or two."""
     if now and now.running:
         return "running"
     if done:
@@ -270,7 +270,7 @@ def _word(state: MissionState, done: bool, question: Ask | None, now: Standing |
 
 
 def _rows(state: MissionState, costs: Costs, unaccepted: Container[str]) -> list[ProductRow]:
-    """All products: the tree from its root on, then what is archived."""
+    """Return all products: the tree from its root on, then the archived products."""
     collabs = _by(state.collabs.values(), lambda item: item.product)
     inspections = _by(state.inspections.values(), lambda item: item.product)
     order = {product.id: depth for product, depth in walk(state)}
@@ -304,7 +304,7 @@ def _rows(state: MissionState, costs: Costs, unaccepted: Container[str]) -> list
 
 
 def _held(states: Sequence[MissionState], costs: Costs) -> list[RoundSection]:
-    """What happened, round by round from the bootstrap on; `states` are as they were at the end of each."""
+    """Return the rounds from the bootstrap on; `states` are the states at the end of each."""
     last = states[-1]
     versions = _by(last.versions.values(), lambda item: item.round)
     events = _by(last.events, lambda item: item.round)
@@ -334,12 +334,12 @@ def _held(states: Sequence[MissionState], costs: Costs) -> list[RoundSection]:
 
 
 def _of(event: MissionEvent, kind: str, state: MissionState) -> bool:
-    """Whether an event of a kind is about a collab."""
+    """True if an event has this kind and is about a collab."""
     return event.kind == kind and event.ref in state.collabs
 
 
 def _figures(held: Sequence[RoundSection]) -> dict[str, str]:
-    """The plots, by name; "" where nothing was counted yet."""
+    """Return the plots by name; "" if there is nothing to count yet."""
     numbers = [item.number for item in held]
     if not any(item.versions or item.live for item in held):
         return {"progress": "", "work": ""}
@@ -354,10 +354,10 @@ def _figures(held: Sequence[RoundSection]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Costs:
-    """What a mission took, over all attempts: by seat and round, by seat and model, by round, and by product.
+    """The usage of a mission, over all attempts: by seat and round, by seat and model, by round, and by product.
 
-    A call is shared in equal parts among the products that it touched; what touched none stands under "team". Calls
-    of no step stand under "beside", in no round.
+    A call is shared in equal parts among the products that it touched; a call that touched none is under "team".
+    Calls of no step are under the seat "beside" and round -1.
     """
 
     total: TotalUsage
@@ -367,12 +367,15 @@ class Costs:
     products: Mapping[str, TotalUsage]
 
     def of(self, seat: str) -> TotalUsage:
-        """What a seat took in all."""
+        """Return the total usage of a seat."""
         return sum(self.seats[seat].values(), NOTHING)
 
 
 def summed(records: Iterable[Mapping[str, Any]], state: MissionState) -> Costs:
-    """The costs on record. A call touched the products of the events that name it, or that its agent caused then."""
+    """Return the recorded costs.
+
+    A call touched the products of the events that name the call, or that its agent caused in the same step and round.
+    """
     touched: dict[Key, dict[str, None]] = {}
     for event in state.events:
         if event.product in state.products:
@@ -397,7 +400,7 @@ def summed(records: Iterable[Mapping[str, Any]], state: MissionState) -> Costs:
 
 
 def made(call: str) -> Key | None:
-    """The round, step and agent of a call, or of the stem of its file; None where it is of no step."""
+    """Return the round, step and agent of a call, or of the stem of its file; None if it belongs to no step."""
     match = _CALL.fullmatch(call)
     if not match:
         return None
@@ -407,7 +410,7 @@ def made(call: str) -> Key | None:
 
 
 def parts(spent: TotalUsage, count: int) -> list[TotalUsage]:
-    """`spent` in equal parts, of which each counts as one call; their tokens and dollars add up to it."""
+    """Split `spent` into equal parts, each counted as one call; their tokens and dollars add up to `spent`."""
     tokens, more = divmod(spent.tokens, count)
     one = replace(spent, output_tokens=0, cost=spent.cost / count, seconds=spent.seconds / count)
     return [replace(one, input_tokens=tokens + (place < more)) for place in range(count)]

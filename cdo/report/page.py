@@ -1,7 +1,7 @@
-"""A session as one page that needs nothing else: no network, no script, no font, nothing that others wrote but text.
+"""Renders a session as one self-contained page: no network, no script, no font, and untrusted content only as text.
 
-History and files go in, HTML comes out. What a voice, a person or a file says enters the page through an environment
-that escapes everything, or as Markdown through `cdo.report.safe_html`.
+Its input is the history and the files. Texts of voices, people and files enter the page through an environment that
+escapes everything, or as Markdown through `cdo.report.safe_html`.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 
 PAGE, STYLE, PARTS = "templates/report", "templates/report-style", "templates/report-parts"
 NAME = "report.html"
-MANY = 40  # voices over all turns; with more each turn is folded
-LIMIT = 300_000  # characters of a file that the page shows
-_INPUT = "00-context.md"  # what a session was shown may be large: the page names it only
+MANY = 40  # with more voices than this over all turns, each turn is folded
+LIMIT = 300_000  # most characters of a file in the page
+_INPUT = "00-context.md"  # may be large: the page only names it
 _PLAN = re.compile(r"t([1-9][0-9]{0,5})-plan\.yaml")
 
 
 @dataclass(frozen=True)
 class Paper:
-    """A file of the session for people: its Markdown without the head, and whether a person `edited` it.
+    """A session file for people: its Markdown without front matter, and whether a person `edited` it.
 
-    `raw`: the head cannot be read, so that `body` is the whole file as it stands.
+    `raw`: the front matter cannot be read, so `body` is the whole file as it is.
     """
 
     body: str
@@ -56,10 +56,10 @@ class Paper:
 
 @dataclass(frozen=True)
 class Papers:
-    """The files of a session as a page shows them: Markdown files by name, and the names of all.
+    """The files of a session as a page shows them: Markdown files by name, and the names of all files.
 
-    `base` is the address of the session's folder seen from the page ("" when it stands there), None where the
-    files are nowhere to link to. `since` are the artifacts that a person changed after what read them was written.
+    `base` is the address of the session's folder relative to the page ("" for the same folder), None if the files
+    cannot be linked. `since` are the artifacts that a person edited after other artifacts had been made from them.
     """
 
     shown: Mapping[str, Paper]
@@ -68,19 +68,19 @@ class Papers:
     since: tuple[str, ...] = ()
 
     def body(self, file: str) -> str:
-        """The Markdown of a file; "" where there is none."""
+        """Return the Markdown of a file; "" if there is none."""
         return self.shown[file].body if file in self.shown else ""
 
     def address(self, file: str) -> str:
-        """The relative address of a file, "" where it has none."""
+        """Return the relative address of a file; "" if it cannot be linked."""
         return "" if self.base is None else "/".join(filter(None, [self.base, quote(file, errors="replace")]))
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How a session stands just now: whether somebody is `running` it, and which file of it `waits` for a person.
+    """The present status of a session: whether a process is `running` it, and which file `waits` for a person.
 
-    `why` is what the last run said when it stopped, "" where it did not.
+    `why` is the reason recorded when the last run stopped early, "" if it did not.
     """
 
     running: bool = False
@@ -96,7 +96,7 @@ def papers(archive: SessionReader, base: str | None) -> Papers:
 
 
 def standing(archive: SessionReader, running: bool) -> Standing:
-    """How a session stands, `running` as its lock tells. Raises `SessionError`."""
+    """Return the status of a session; `running` comes from its lock. Raises `SessionError`."""
     if running:
         return Standing(running=True)
     reviewed = {str(record["file"]) for record in archive.records() if record["kind"] == "reviewed"}
@@ -105,7 +105,7 @@ def standing(archive: SessionReader, running: bool) -> Standing:
 
 
 def page(history: History, files: Papers, library: Library, now: Standing | None = None) -> str:
-    """The whole page of a session that stands as `now` tells; raises `ContentError` where its template is broken."""
+    """Return the page of a session with the status `now`; raise `ContentError` if a template is broken."""
     body = files.body("FINAL.md")
     sections = {name: final_section(body, name) or "" for name in FINAL_SECTIONS}
     outcome = summary.outcome(history, sections, body)
@@ -143,7 +143,7 @@ def page(history: History, files: Papers, library: Library, now: Standing | None
 
 
 def as_data(history: History) -> dict[str, Any]:
-    """The history as JSON has it, with the tensions, moves and figures that it works out."""
+    """Return the history as JSON data, including derived tensions, moves and figures."""
     found: dict[str, Any] = _plain(history)
     found |= {
         "status": history.status,
@@ -159,9 +159,9 @@ def as_data(history: History) -> dict[str, Any]:
 
 
 def rendered(library: Library, name: str, values: Mapping[str, Any]) -> str:
-    """The page that the template `name` words with `values`, escaped; it may call the macros of `PARTS`.
+    """Render the template `name` with `values`, escaped; the template may call the macros of `PARTS`.
 
-    `values` hold `title` and `version` at least. Raises `ContentError` where a template is broken.
+    `values` must contain `title` and `version`. Raises `ContentError` if a template is broken.
     """
     from jinja2 import StrictUndefined, TemplateSyntaxError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -171,12 +171,12 @@ def rendered(library: Library, name: str, values: Mapping[str, Any]) -> str:
         undefined=StrictUndefined, autoescape=True, finalize=_finished, trim_blocks=True, lstrip_blocks=True
     )
     parts, document = library.load(PARTS), library.load(name)
-    style = Markup(library.load(STYLE).body.replace("<", ""))  # it can end nothing but itself
+    style = Markup(library.load(STYLE).body.replace("<", ""))  # without "<", it cannot end its element
     above = f"{parts.body.rstrip()}\n"
     try:
         template = environment.from_string(above + document.body)
         return template.render({**values, "style": style}).strip() + "\n"
-    except Exception as error:  # whatever the expressions of a template can raise
+    except Exception as error:  # expressions in a template can raise anything
         lines = [
             frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<template>"
         ]
@@ -186,14 +186,14 @@ def rendered(library: Library, name: str, values: Mapping[str, Any]) -> str:
 
 
 def _finished(value: Any) -> Any:
-    """What an expression of the template gives, ready to be escaped: text has its controls made visible."""
+    """Prepare the value of a template expression for escaping: make control characters in text visible."""
     if value is None:
         raise TypeError("a value that is not there was to be shown")
     return value if hasattr(value, "__html__") else visible(str(value))
 
 
 def words(files: Papers) -> dict[str, Any]:
-    """What the template of a page that shows `files` may call."""
+    """Return the functions that the template of a page with `files` may call."""
     from markupsafe import Markup
 
     def markdown(text: str, under: int) -> Markup:
@@ -238,7 +238,7 @@ def _paper(archive: SessionReader, file: str) -> Paper:
 
 
 def _since(archive: SessionReader, shown: Mapping[str, Paper]) -> tuple[str, ...]:
-    """The edited artifacts of which something that cdo wrote read another version, and was not asked again since."""
+    """Return the edited artifacts whose earlier version is still an input of an artifact that cdo wrote."""
     edited = {file.removesuffix(".md"): paper.raw for file, paper in shown.items() if paper.edited}
     if not edited:
         return ()
@@ -257,7 +257,7 @@ def _since(archive: SessionReader, shown: Mapping[str, Paper]) -> tuple[str, ...
 
 
 def _stopped(archive: SessionReader) -> str:
-    """Why the last run stopped, as its journal has it; "" where it did not stop of itself."""
+    """Return why the last run stopped early, from the journal; "" if it did not."""
     journal = (archive.data("journal.jsonl") or b"").decode("utf-8", "replace")
     for line in reversed(journal.splitlines()):
         try:
@@ -271,7 +271,7 @@ def _stopped(archive: SessionReader) -> str:
 
 
 def _row(history: History, held: TurnRecord) -> dict[str, Any]:
-    """What the overview says of a turn."""
+    """Return the row of a turn in the overview."""
     directive = held.directive
     agreement = directive.agreement if directive else None
     return {
@@ -285,7 +285,7 @@ def _row(history: History, held: TurnRecord) -> dict[str, Any]:
 
 
 def _figures(history: History) -> dict[str, str]:
-    """The plots, by name; one that would show nothing is "" instead."""
+    """Return the plots by name; "" for a plot without data."""
     turns = [held.number for held in history.turns]
     voices = [
         (held.number, said.confidence)
@@ -303,7 +303,7 @@ def _figures(history: History) -> dict[str, str]:
 
 
 def _cells(history: History, life: TensionHistory) -> list[tuple[int, str, bool]]:
-    """A tension in each turn, as (turn, status or "", whether it came to that status there)."""
+    """Return a tension's state in each turn, as (turn, status or "", whether the status is new in that turn)."""
     steps, found, before = dict(life.steps), [], ""
     for held in history.turns:
         status = steps.get(held.number, "")
@@ -313,7 +313,7 @@ def _cells(history: History, life: TensionHistory) -> list[tuple[int, str, bool]
 
 
 def _moves(history: History) -> list[tuple[int, int, list[PositionChange]]]:
-    """Who moved, by turn, as (turn, voices heard, moves); those with new evidence first."""
+    """Return the changes of position by turn, as (turn, number of voices, moves); moves with new evidence first."""
     found = []
     for held in history.turns:
         moves = [move for move in history.moves if move.turn == held.number]
@@ -323,7 +323,7 @@ def _moves(history: History) -> list[tuple[int, int, list[PositionChange]]]:
 
 
 def _citations(history: History) -> list[tuple[CitationCheck, list[str]]]:
-    """What each citation was found to be, with the artifacts that have it: those that do not hold first."""
+    """Return each citation check with the artifacts that have the citation; citations that do not hold come first."""
     found: dict[CitationCheck, list[str]] = {}
     for held in history.turns:
         for said in held.voices:
@@ -333,10 +333,10 @@ def _citations(history: History) -> list[tuple[CitationCheck, list[str]]]:
 
 
 def _proving(history: History) -> Callable[[VoiceReply, str], tuple[str, str]]:
-    """What tells what a piece of evidence is worth, as (kind, why): `Checks.kind`, and what code found against it.
+    """Return a function that rates a piece of evidence as (kind, why).
 
-    What a voice's own citations were found to be comes first; then what was found for others, so that an edited file,
-    which nobody checked again, is not without marks.
+    `kind` is that of `Checks.kind`; `why` is the reason if code refuted it. Checks of a voice's own citations take
+    precedence, then those of other voices. So an edited file, which is not checked again, gets marks too.
     """
     every = {item.citation: item for held in history.turns for said in held.voices for item in said.findings}
     known: dict[str, tuple[Checks, dict[str, str]]] = {}
@@ -359,14 +359,14 @@ def _proving(history: History) -> Callable[[VoiceReply, str], tuple[str, str]]:
 
 
 def _dissents(history: History) -> list[tuple[VoiceReply, Any]]:
-    """The objections of the last turn in which there were any voices, the most severe first."""
+    """Return the objections of the last turn, the most severe first."""
     last = history.turns[-1].voices if history.turns else ()
     found = [(said, item) for said in last for item in said.objections]
     return sorted(found, key=lambda pair: -pair[1].severity)
 
 
 def _costs(history: History) -> dict[str, Any]:
-    """Calls by who made them and in which turn; what belongs to no turn stands in a column of its own."""
+    """Return calls by caller and turn; calls that belong to no turn have a column of their own (0)."""
     rows: dict[str, dict[int, TotalUsage]] = {}
     for name, spent in history.calls.items():
         match = re.fullmatch(r"t([0-9]{1,4})-(.+)", name)
@@ -384,19 +384,19 @@ def _costs(history: History) -> dict[str, Any]:
 
 
 def _by_model(history: History) -> list[tuple[str, TotalUsage]]:
-    """What each model took, the dearest first."""
+    """Return the usage by model, the most expensive first."""
     return sorted(history.by_model.items(), key=lambda item: (-item[1].cost, -item[1].tokens))
 
 
 def _edited(history: History) -> list[str]:
-    """The artifacts of turns that a person changed."""
+    """Return the artifacts that a person edited."""
     found = [said.artifact for held in history.turns for said in held.voices if said.edited]
     found += [held.synthesis for held in history.turns if held.edited and held.synthesis]
     return [*found, *(["FINAL"] if history.final and history.final.edited else [])]
 
 
 def _others(history: History, files: Papers) -> list[tuple[str, str]]:
-    """The files that belong to no voice and no synthesis, as (name, id): what a run made besides."""
+    """Return the files that belong to neither a voice nor a synthesis, as (name, id)."""
     own = {f"{said.artifact}.md" for held in history.turns for said in held.voices}
     own |= {f"{held.synthesis}.md" for held in history.turns} | {"FINAL.md", "00-input.md"}
     names = [name for name, paper in files.shown.items() if name not in own and paper.body]
@@ -404,7 +404,7 @@ def _others(history: History, files: Papers) -> list[tuple[str, str]]:
 
 
 def _linked(history: History, files: Papers) -> dict[str, str]:
-    """The ids of artifacts that have a place in the page, by their stems."""
+    """Return the ids of the artifacts that have a place in the page, by stem."""
     found = {name.removesuffix(".md"): ident for name, ident in _others(history, files)}
     found |= {said.artifact: said.artifact for held in history.turns for said in held.voices}
     found |= {held.synthesis: held.synthesis for held in history.turns if held.synthesis}
@@ -428,7 +428,7 @@ def _moved(move: PositionChange) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Dataclasses, models, tuples and mappings as JSON has them."""
+    """Return dataclasses, models, tuples and mappings as JSON data."""
     from pydantic import BaseModel
 
     if isinstance(value, BaseModel):

@@ -1,7 +1,7 @@
-"""Markdown that others wrote as HTML that can do nothing: no link, no image, no raw HTML, no attribute. Pure.
+"""Converts untrusted Markdown to inert HTML: no link, no image, no raw HTML, no attribute from the text. Pure.
 
-What Markdown would make a link or an image of stays as it was written, address and all. Tags come from a short list
-and carry nothing of the text, so that whatever stands in it, a browser has nothing to follow, fetch or run.
+Links and images stay as written, including their addresses. Tags come from a short list and carry no text from the
+input, so that a browser has nothing to follow, fetch or run.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
-MAX_CHARS = 200_000  # what is longer is shown as it was written
-MAX_DEPTH = 18  # blocks or emphasis in one another; below the parser's own limit, which would lose text
+MAX_CHARS = 200_000  # longer text is shown as written
+MAX_DEPTH = 18  # nested blocks or emphasis; below the parser's own limit, which would lose text
 MAX_TOKENS = 50_000
-MAX_LINE = 20_000  # characters of a paragraph: emphasis takes time that grows faster than its text
+MAX_LINE = 20_000  # most characters of a paragraph: parsing emphasis takes more than linear time
 _FORBIDDEN = ("html_block", "html_inline", "link", "image", "autolink", "reference")
-# What may come out; `pre`, `code`, `br` and `hr` are written below. Headings have a branch of their own.
+# The tags of the output. `pre`, `code`, `br` and `hr` are written below; headings have their own branch.
 _TAGS = frozenset(("p", "ul", "ol", "li", "blockquote", "em", "strong", "s", "thead", "tbody", "tr", "th", "td"))
 
 
 def html(text: str, under: int = 2) -> str:
-    """`text` as HTML. Its headings come below one of level `under` (1 to 6) and skip no level.
+    """Convert `text` to HTML. Headings get levels below `under` (1 to 6) and skip no level.
 
-    Text that nests too deeply or is too long for a page comes out as it was written, in a `pre`.
+    Text that is too long or too deeply nested is returned as written, in a `pre`.
     """
     text = visible(text)
     if len(text) > MAX_CHARS or _hard(text):
@@ -40,19 +40,19 @@ def html(text: str, under: int = 2) -> str:
 
 
 def plain(text: str) -> str:
-    """`text` as it was written, line for line."""
+    """Return `text` as written, line by line, in a `pre`."""
     return f'<pre tabindex="0">{escape(text)}</pre>\n'
 
 
 def escape(text: str) -> str:
-    """`text` where HTML expects text or an attribute's value; controls are made visible."""
+    """Escape `text` for HTML text or an attribute's value; control characters are made visible."""
     from html import escape
 
     return escape(visible(text), quote=True)
 
 
 def _hard(text: str) -> bool:
-    """Whether a paragraph is so long, or has so many signs of emphasis, that a parser would take its time."""
+    """True if text would take the parser too long: long paragraphs, much emphasis, wide tables, deep quotes."""
     return any(
         len(part) > MAX_LINE or sum(map(part.count, "*_~`")) > MAX_LINE // 10 for part in text.split("\n\n")
     ) or any(line.count("|") > 200 or line[:400].count(">") > MAX_DEPTH * 4 for line in text.split("\n"))
@@ -71,7 +71,7 @@ def _parser() -> MarkdownIt:
 
 
 def _blocks(tokens: Sequence[Token], under: int) -> Iterator[str]:
-    above = list[int]()  # the levels, as written, of the headings that the present place stands under
+    above = list[int]()  # the levels, as written, of the headings above the current position
     for token in tokens:
         if token.type == "inline":
             yield from _inline(token.children or ())
@@ -103,12 +103,12 @@ def _inline(tokens: Sequence[Token]) -> Iterator[str]:
             yield "<br>\n"
         elif token.nesting and token.tag in _TAGS:
             yield _tag(token)
-        else:  # entities are characters by now, also such as a browser would act on
+        else:  # entities are decoded by now, so the text must be escaped again
             yield escape(token.content)
 
 
 def _tag(token: Token) -> str:
-    """A tag without attributes, except where a list's numbers begin."""
+    """Return a tag without attributes, except the start of a numbered list and the scope of a table heading."""
     if token.nesting < 0:
         return f"</{token.tag}>" + "\n" * token.block
     start = token.attrGet("start") if token.tag == "ol" else None

@@ -1,6 +1,6 @@
-"""What stands at the top of a session's page, as data: what FINAL.md comes to, and what to know about it. Pure.
+"""Builds the data at the top of a session's page: the result in FINAL.md, and what to know about it. Pure.
 
-A section of FINAL.md has one place in the page; what has none stands among `more`.
+A section of FINAL.md has one place in the page; sections without a place are returned by `more`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _VOTES, _RECORD = "votes", "record of votes"
 
 
 def outcome(history: History, sections: Mapping[str, str], body: str) -> tuple[str, str]:
-    """What FINAL.md comes to, as (heading, text): its decision, its verdict, or all of it where it has neither."""
+    """Return the result in FINAL.md as (heading, text): its decision, else its verdict, else its whole body."""
     if sections["Decision"] or not history.final:
         return "Decision", sections["Decision"]
     verdict = (text for title, text in history.final.sections.items() if title.casefold() == "verdict" and text)
@@ -25,7 +25,7 @@ def outcome(history: History, sections: Mapping[str, str], body: str) -> tuple[s
 
 
 def still_open(history: History) -> list[tuple[str, str]]:
-    """The tensions that are open at the end, as (tension, id of its line of life or "")."""
+    """Return the tensions that are open at the end, as (tension, id of its row in the page or "")."""
     lines = {f"{life.id}: {life.title}": f"tension-{at}" for at, life in enumerate(history.tensions, 1)}
     named = [f"{life.id}: {life.title}" for life in history.tensions if life.status == "open"]
     found = history.final.open_tensions if history.final else named
@@ -33,7 +33,7 @@ def still_open(history: History) -> list[tuple[str, str]]:
 
 
 def lowered(history: History) -> list[tuple[str, str]]:
-    """What lowered the stated confidence, as (fact, id of the section where it stands or "")."""
+    """Return the facts that lowered the stated confidence, as (fact, id of the section about it or "")."""
     final = history.final
     if not final or final.stated is None or final.confidence is None or final.stated <= final.confidence:
         return []
@@ -49,7 +49,7 @@ def lowered(history: History) -> list[tuple[str, str]]:
 
 
 def flags(history: History) -> list[tuple[str, str]]:
-    """What a reader should know, as (flag, why it matters or "")."""
+    """Return the flags of FINAL.md, as (flag, why it matters or "")."""
     found = []
     for flag in history.final.flags if history.final else ():
         match = re.fullmatch(r"turn ([0-9]{1,6}): agreement of [0-9]{1,3}% is suspiciously high", flag)
@@ -58,7 +58,7 @@ def flags(history: History) -> list[tuple[str, str]]:
 
 
 def votes(history: History) -> str:
-    """The recorded votes as Markdown: what was put to the vote, how it ended, who voted how; "" where none was."""
+    """Return the recorded votes as Markdown: motions, results, and who voted how; "" if there were none."""
     ended = history.final.votes if history.final else ()
     sections = history.final.sections if history.final else {}
     record = next((text for title, text in sections.items() if title.casefold() == _RECORD), "")
@@ -72,9 +72,10 @@ def votes(history: History) -> str:
 
 
 def more(history: History, sections: Mapping[str, str], told: set[str]) -> list[tuple[str, str]]:
-    """The sections of FINAL.md that stand nowhere else in the page, as (title, text). `told` are titles that do.
+    """Return the sections of FINAL.md without a place in the page, as (title, text). `told` are titles already shown.
 
-    Those of a decision have their places, that on confidence in the full text; recorded votes are told once.
+    The sections of a decision have their own places, the section on confidence is in the full text, and recorded
+    votes are shown only once.
     """
     if not history.final or "Outcome" in told:
         return []
@@ -90,7 +91,7 @@ def more(history: History, sections: Mapping[str, str], told: set[str]) -> list[
 
 
 def _agreeing(history: History, turn: int) -> str:
-    """Why high agreement matters, and whether anybody tested that of a turn."""
+    """Return why high agreement matters, and whether a voice tested the agreement of a turn in the next one."""
     later = [held for held in history.turns if held.number == turn + 1]
     tested = next((said.role for held in later for said in held.voices if said.role in ("steelman", "refuter")), "")
     limit = f"{history.frozen.plan.criteria.agreement_flag:.0%}"
@@ -99,5 +100,5 @@ def _agreeing(history: History, turn: int) -> str:
 
 
 def _cited(history: History) -> bool:
-    """Whether any citation was looked up."""
+    """True if any citation was checked."""
     return any(said.findings for held in history.turns for said in held.voices)

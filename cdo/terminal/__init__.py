@@ -1,4 +1,5 @@
-"""What a person sees and types at a terminal while a run goes on.
+"""Shows a run to a person at a terminal while it goes on, and reads what the person types.
 
-It draws from events and plans, and decides nothing. It imports core, planning, session and the texts of cabal.
+It draws from events and plans, and decides nothing. It imports core, content, planning, programs, providers and
+session.
 """

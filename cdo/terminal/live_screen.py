@@ -1,4 +1,4 @@
-"""Draws the board for a terminal: the live region as rows of rich's text, fitted to the width and height there is."""
+"""Draws the live region of a run: rows of rich's text that fit into the width and height of the terminal."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _HEADS = ("voice", "state", "time", "tokens", "cost", "conf", "position")
-_CALLS = ("call", "state", "time", "tokens", "cost", "", "reply")  # of a mission, whose calls state no confidence
-_LEAST = (9, 8, 6, 6, 7, 4, 12)  # columns keep still while their cells are no wider than this
+_CALLS = ("call", "state", "time", "tokens", "cost", "", "reply")  # for missions, whose calls state no confidence
+_LEAST = (9, 8, 6, 6, 7, 4, 12)  # minimum widths, so that columns seldom move
 _NUMBERS = (2, 3, 4, 5)
-_DROPPED = (6, 3, 4, 5)  # which columns a narrow terminal goes without, first to last
+_DROPPED = (6, 3, 4, 5)  # columns that a narrow terminal omits, in this order
 _COLOURS = ("cyan", "cyan", "yellow", "dim", "red", "yellow", "magenta", "green", "blue")
-_WIDE, _HIGH = 80, 12  # a screen of this size has a row for the question
-_NAME = 56  # columns that the name of a product gets at most, with its indent
+_WIDE, _HIGH = 80, 12  # from this screen size on, the question has a row
+_NAME = 56  # most columns of a product's name, with its indent
 _VERDICTS = {"approved": "green", "needs revision": "yellow", "blocked": "red"}
 _STYLES = dict(zip(CallState, _COLOURS, strict=True))
 
 
 def frame(board: LiveRun, now: float, width: int, height: int, *, folded: bool = False) -> RenderableType:
-    """The live region: a head, the turn's voices (`folded`: without them) and what it is about, as far as they fit.
+    """Return the live region: a head, the calls (none if `folded`), and tensions or products, as far as they fit.
 
-    That are the tensions of a deliberation, the products of a mission.
+    A deliberation shows tensions, a mission shows products.
     """
     from rich.console import Group
     from rich.text import Text
@@ -43,7 +43,7 @@ def frame(board: LiveRun, now: float, width: int, height: int, *, folded: bool =
     products = _products(board, width)
     # Leave one spare row, and a few finished lines above on the screen.
     room = max(2, height - len(rows) - 1 - min(6, 1 + len(board.finished)))
-    # Of a screen that is too low for all, tensions get the third that voices need most.
+    # On a screen too low for all rows, tensions get at least a third, products half; voices get the rest.
     share = 1 + len(products) if products else 1 + len(tensions) if tensions else 0
     least = room // 2 if products else room // 3
     share = min(share, max(least, room - 1 - len(voices) if voices else room))
@@ -59,7 +59,7 @@ def frame(board: LiveRun, now: float, width: int, height: int, *, folded: bool =
 
 
 def _voices(voices: list[CallProgress], now: float, width: int, room: int, heads: Sequence[str]) -> list[Text]:
-    """The table of voices on `room` rows below its head; of too many those that do something come first."""
+    """Return the table of voices with `room` rows below its head. If there are too many, active voices come first."""
     from rich.text import Text
 
     rest: list[CallProgress] = []
@@ -76,7 +76,7 @@ def _voices(voices: list[CallProgress], now: float, width: int, room: int, heads
 
 
 def _products(board: LiveRun, width: int) -> list[tuple[ProductProgress, Text]]:
-    """A row for each product of a mission, and one below it for what blocks it; narrow ones go without the owner."""
+    """Return a row for each product, and up to three for its blockers. Narrow terminals omit the owner."""
     from rich.text import Text
 
     gap, items = 2 if width >= 70 else 1, list(board.products.values())
@@ -110,7 +110,10 @@ def _products(board: LiveRun, width: int) -> list[tuple[ProductProgress, Text]]:
 
 
 def _fitting(board: LiveRun, products: list[tuple[ProductProgress, Text]], room: int) -> list[Text]:
-    """The rows of products on at most `room` rows below a head that counts; of too many what is not yet accepted."""
+    """Return a head with counts and at most `room` - 1 product rows.
+
+    If there are too many products, blocked ones take precedence, then those not yet accepted.
+    """
     from rich.text import Text
 
     blocked = sum(bool(item.blocked) for item in board.products.values())
@@ -129,7 +132,7 @@ def _fitting(board: LiveRun, products: list[tuple[ProductProgress, Text]], room:
 
 
 def _tensions(board: LiveRun, tensions: list[TensionProgress], width: int, room: int) -> list[Text]:
-    """What is disputed, on at most `room` rows: a head that counts; what changed last, what is open, the rest."""
+    """Return a head with counts and the tensions, in `room` rows: first those changed last, then open ones."""
     from rich.text import Text
 
     counts = Counter(one_line(tension.status, 12) for tension in tensions)
@@ -154,14 +157,14 @@ def _tensions(board: LiveRun, tensions: list[TensionProgress], width: int, room:
 
 
 def _wrapped(text: str, width: int, most: int) -> list[str]:
-    """A text on at most `most` lines."""
+    """Wrap a text into at most `most` lines."""
     import textwrap
 
     return textwrap.wrap(text, width, max_lines=most, placeholder=" …", subsequent_indent="  ")
 
 
 def _flowed(parts: Sequence[str], width: int) -> list[str]:
-    """The parts with dots between them, on as few lines as they need."""
+    """Join the parts with dots, on as few lines as possible."""
     rows: list[str] = []
     for part in parts:
         if rows and len(rows[-1]) + 3 + len(part) <= width:
@@ -172,7 +175,7 @@ def _flowed(parts: Sequence[str], width: int) -> list[str]:
 
 
 def _table(voices: Sequence[CallProgress], now: float, width: int, heads: Sequence[str]) -> list[Text]:
-    """A head and one row for each voice. Put together by hand: rich's own table takes many times as long."""
+    """Return a head and one row for each voice. Built by hand, because rich's own table takes many times as long."""
     from rich.text import Text
 
     gap, cap = 2 if width >= 70 else 1, min(24, max(10, width // 6 + 3))
@@ -198,7 +201,7 @@ def _table(voices: Sequence[CallProgress], now: float, width: int, heads: Sequen
 
 
 def _fitted(text: str, width: int, *, right: bool) -> str:
-    """`text` in exactly `width` columns of a terminal."""
+    """Return `text` in exactly `width` columns of a terminal."""
     from rich.cells import cell_len, set_cell_size
 
     if text.isascii() and len(text) <= width:

@@ -1,4 +1,4 @@
-"""The planning dashboard: what the next turn will be, what later ones may vary between, and what it may take. Pure.
+"""Draws the planning dashboard: the next turn, the range of later turns, and the estimated usage. Pure.
 
 Only the next turn is concrete; nothing beyond it is ever planned. A `Sketch` is drawn for a terminal (`lines`), as
 Markdown for the session (`markdown`), and as data (`json`).
@@ -15,14 +15,15 @@ from typing import Any, TypeAlias
 from cdo.content.schemas import Criteria
 from cdo.core.formatting import duration, money, one_line, pluralise, shorten_middle
 
-NARROW = 40  # a terminal with fewer columns is drawn for as if it had these
+NARROW = 40  # a narrower terminal is treated as having this many columns
 Row: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class PlannedVoice:
-    """One seat of the next turn: the name of its file, the title of its method ("" where the role has none),
-    what it is charged with beyond that, its skills and its model.
+    """One seat of the next turn: the name of its file, its method, its charge, its skills and its model.
+
+    `method` is the title of the role's method ("" if the role has none); `charge` is its task beyond the method.
     """
 
     name: str
@@ -34,7 +35,7 @@ class PlannedVoice:
 
 @dataclass(frozen=True)
 class Model:
-    """A model that will be asked, who serves it, and whether its price is known."""
+    """A model that will be asked, its vendor, and whether its price is known."""
 
     name: str
     vendor: str
@@ -43,7 +44,7 @@ class Model:
 
 @dataclass(frozen=True)
 class PastTurn:
-    """A turn that was held: how many voices it had, how sure its synthesis was, how many tensions it left open."""
+    """A completed turn: its number of voices, its synthesis' confidence, and the tensions that it left open."""
 
     turn: int
     voices: int
@@ -53,7 +54,7 @@ class PastTurn:
 
 @dataclass(frozen=True)
 class Span:
-    """Fewest and most of what the rest of the run takes. Cost in dollars, time in seconds; None: not known."""
+    """The minimum and maximum usage of the rest of the run. Cost in dollars, time in seconds; None if unknown."""
 
     calls: tuple[int, int]
     tokens: tuple[int, int]
@@ -63,16 +64,16 @@ class Span:
 
 @dataclass(frozen=True)
 class Sketch:
-    """All that the dashboard shows, before turn `turn`.
+    """The data of the dashboard before turn `turn`.
 
-    `why` is why this preset; `matches` are the words of the question for which a voice was chosen; `width` is the
-    band of voices in later turns, which matters where `adaptive`; `turns` is [after which a further turn must be
-    earned, the cap]; `past` and `tensions` (titles of the open ones) are what happened before; `notes` are sentences
-    about what surrounds the run, such as "bd: on". "" is none throughout.
+    `why` is the reason for this preset. `matches` are, by chosen voice, the words of the question that match it.
+    `width` is the range of voices in later turns, which matters if `adaptive`. `turns` is (the turn after which each
+    further turn must be earned, the cap). `past` and `tensions` (titles of open tensions) describe earlier turns.
+    `notes` are sentences about the surroundings of the run, such as "bd: on". In all text fields, "" means none.
 
-    A mode with a way of its own has `phases` and `ends`, which are shown in place of what directives and criteria
-    make of a plain deliberation: the name of each turn from the first on with its voices (0: as many as this turn
-    has), the last one standing for all that follow, and when the run is over.
+    A mode with its own program has `phases` and `ends`, which are shown instead of the usual directives and criteria.
+    `phases` has the name of each turn from the first on, with its number of voices (0: as many as in this turn); the
+    last phase also applies to all later turns. `ends` says when the run is over.
     """
 
     preset: str
@@ -102,12 +103,12 @@ class Sketch:
 
 
 def _by_preset(sketch: Sketch) -> bool:
-    """Whether a voice sits that was not chosen by the question."""
+    """True if any voice was not chosen by the question."""
     return len(sketch.matches) < len(sketch.voices)
 
 
 def _later(sketch: Sketch) -> list[tuple[str, str]]:
-    """Which turns may follow, and what they are or may vary between; [] where this one is the last."""
+    """Return the later turns, with what they are or what they may vary between; [] if this turn is the last."""
     turns = range(sketch.turn + 1, sketch.turns[1] + 1)
     told = [(turn, _what(sketch, turn)) for turn in turns]
     rows = [([turn for turn, _ in same], what) for what, same in groupby(told, key=lambda pair: pair[1])]
@@ -115,7 +116,7 @@ def _later(sketch: Sketch) -> list[tuple[str, str]]:
 
 
 def _what(sketch: Sketch, turn: int) -> str:
-    """What a later turn is by its phase, or else may be."""
+    """Return what a later turn is by its phase, else what it may be."""
     if sketch.phases:
         name, voices = _phase(sketch, turn)
         return f"{one_line(name)}: {pluralise(voices, 'voice')}"
@@ -125,7 +126,7 @@ def _what(sketch: Sketch, turn: int) -> str:
 
 
 def _phase(sketch: Sketch, turn: int) -> tuple[str, int]:
-    """The name of a turn's phase, and how many voices it has."""
+    """Return the name of a turn's phase, and its number of voices."""
     name, voices = sketch.phases[min(turn, len(sketch.phases)) - 1]
     return name, voices or len(sketch.voices)
 
@@ -142,7 +143,7 @@ def _ends(sketch: Sketch) -> str:
 
 
 def _earned(sketch: Sketch) -> str:
-    """After which turn a further one must be earned; "" where that does not matter."""
+    """Return the condition for turns that must be earned; "" if it does not matter."""
     earned, last = sketch.turns
     if sketch.ends or earned >= last or sketch.turn >= last:
         return ""
@@ -166,7 +167,7 @@ def _ranges(span: Span) -> Iterator[tuple[str, str]]:
 
 
 def _facts(sketch: Sketch) -> Iterator[tuple[str, str]]:
-    """What stands above the table: (label, text)."""
+    """Yield the rows above the table, as (label, text)."""
     words = (f"mode {sketch.mode}" if sketch.mode else "", f"domain {sketch.domain}" if sketch.domain else "")
     yield "preset", " · ".join(filter(None, (sketch.preset, sketch.why, *words)))
     yield "problem", one_line(sketch.problem, 300)
@@ -180,7 +181,7 @@ def _facts(sketch: Sketch) -> Iterator[tuple[str, str]]:
 
 
 def _terms(sketch: Sketch) -> Iterator[tuple[str, str]]:
-    """What stands below the table."""
+    """Yield the rows below the table, as (label, text)."""
     if sketch.matches:
         told = "; ".join(f"{name} (matches: {', '.join(tags)})" for name, tags in sketch.matches)
         yield "roles", f"{told}; the others are those of the preset" if _by_preset(sketch) else told
@@ -199,13 +200,13 @@ def _terms(sketch: Sketch) -> Iterator[tuple[str, str]]:
 # -- a terminal ------------------------------------------------------------------------------------
 
 HEADS = ("turn", "voice", "method", "skills", "model")
-_LEAST = (4, 10, 10, 8, 12)  # columns are not drawn narrower than this
+_LEAST = (4, 10, 10, 8, 12)  # minimum widths of the columns
 _MOST = (7, 34, 64, 40, 44)
-_DROPPED = (2, 3)  # which columns a narrow terminal goes without, first to last
+_DROPPED = (2, 3)  # columns that a narrow terminal omits, in this order
 
 
 def lines(sketch: Sketch, width: int) -> list[str]:
-    """The dashboard for a terminal of `width` columns: what is known, the table, the terms. No colour."""
+    """Return the dashboard for a terminal of `width` columns: facts, table, terms. No colour."""
     room = max(NARROW, width) - 1  # a sign in the last column makes some terminals wrap
     title = " · ".join(filter(None, (f"Plan of turn {sketch.turn}", one_line(sketch.session))))
     rows = [*_wrapped("", title, room, 0)]
@@ -216,7 +217,7 @@ def lines(sketch: Sketch, width: int) -> list[str]:
 
 
 def _cells(sketch: Sketch) -> list[Row]:
-    """The rows of the next turn."""
+    """Return the table's rows for the next turn."""
     return [
         (
             str(sketch.turn) if index == 0 else "",
@@ -230,7 +231,7 @@ def _cells(sketch: Sketch) -> list[Row]:
 
 
 def _table(sketch: Sketch, room: int) -> list[str]:
-    """One row a voice of the next turn; later turns are one line of what may vary."""
+    """Return the table: one row for each voice of the next turn, then what later turns may be."""
     cells = _cells(sketch)
     shown = [index for index in range(len(HEADS)) if index < 2 or any(row[index] for row in cells)]
     for column in _DROPPED:
@@ -243,7 +244,7 @@ def _table(sketch: Sketch, room: int) -> list[str]:
 
 
 def _widths(rows: Sequence[Row], shown: Sequence[int], room: int) -> list[int]:
-    """As wide as the cells ask for, then narrower, the widest column first, until all fit."""
+    """Return column widths: as wide as the cells need, then narrowed, the widest column first, until all fit."""
     widths = [min(most, max(_wide(row[index]) for row in rows)) for index, most in enumerate(_MOST)]
     widths[0] = max(widths[0], _LEAST[0])
     while sum(widths[index] + 2 for index in shown) - 2 > room:
@@ -258,7 +259,7 @@ def _joined(row: Row, shown: Sequence[int], widths: Sequence[int]) -> str:
 
 
 def _fitted(text: str, width: int, column: int) -> str:
-    """`text` in exactly `width` columns; names are cut in their middle."""
+    """Return `text` in exactly `width` columns; names are shortened in their middle."""
     from rich.cells import cell_len, set_cell_size
 
     if column in (1, 4) and text.isascii():
@@ -275,7 +276,7 @@ def _wide(text: str) -> int:
 
 
 def _wrapped(label: str, text: str, room: int, indent: int = 8) -> Iterator[str]:
-    """`text` beside its label, on as many lines as it needs."""
+    """Yield `text` beside its label, on as many lines as it needs."""
     from rich.cells import chop_cells
 
     left = indent + 2 if label else 0
@@ -295,7 +296,7 @@ def _wrapped(label: str, text: str, room: int, indent: int = 8) -> Iterator[str]
 
 
 def markdown(sketch: Sketch) -> str:
-    """The dashboard as the text of a Markdown file."""
+    """Return the dashboard as Markdown."""
     rows = [f"# Plan of turn {sketch.turn}", ""]
     rows += [f"- {label.capitalize()}: {_plain(text)}" for label, text in _facts(sketch)]
     rows += ["", _bar(head.capitalize() for head in HEADS), _bar("---" for _ in HEADS)]
@@ -310,12 +311,12 @@ def _bar(cells: Iterable[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """`text` on one line, such that nothing of it is Markdown, HTML or the end of a table's cell."""
+    """Return `text` on one line, with Markdown, HTML and the borders of table cells escaped."""
     return re.sub(r"([\\`*\[\]<>|&#~])", r"\\\1", one_line(text))
 
 
 def json(sketch: Sketch) -> dict[str, Any]:
-    """The dashboard as data: what the sketch holds, and the turns that may follow this one."""
+    """Return the dashboard as data: the fields of the sketch, and the turns that may follow this one."""
     first, last = sketch.turn + 1, sketch.turns[1]
     later: dict[str, Any] = {"turns": [first, last], "width": list(sketch.width), "adaptive": sketch.adaptive}
     if sketch.phases and first <= last:

@@ -1,8 +1,7 @@
-"""The person at the terminal, before a turn: the dashboard, a prompt, and a file that any editor may save.
+"""Lets a person review a document before a turn: with a dashboard, a prompt, and a file that any editor can save.
 
-What a person does to the document of a `Review` ends in one text: typed as commands here, or saved elsewhere while
-the prompt waits. Nothing but a command of theirs overwrites what they wrote, and what is wrong with it is told with
-line and column.
+Typed commands and saved files both end in one text. Only the person's own commands overwrite the person's text.
+Problems are reported with line and column.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ Show: TypeAlias = Callable[[Any, int], Sequence[str]]
 Change: TypeAlias = Callable[[str, str], str]
 Write: TypeAlias = Callable[[str], None]
 
-MAX_BYTES = 1 << 20  # more than any document that can be parsed
+MAX_BYTES = 1 << 20  # larger than any document that can be parsed
 SETTLE = 0.2  # seconds for which a saved file must stay the same before it is read
-EDITORS = ("sensible-editor", "nano", "vim", "vi")  # where neither VISUAL nor EDITOR is set
+EDITORS = ("sensible-editor", "nano", "vim", "vi")  # tried in this order if neither VISUAL nor EDITOR is set
 OWN = (
     ("Enter", "go on with what stands here"),
     ("edit", "open the file in your editor ($VISUAL, $EDITOR)"),
     ("help", "show this"),
     ("quit", "pause; `cdo resume` goes on from here"),
 )
-# What tells one save from the next: time, inode and size; None where there is no file.
+# Identifies one save of the file: time, inode and size; None if there is no file.
 Mark: TypeAlias = tuple[int, int, int] | None
 
 
@@ -52,12 +51,13 @@ async def review(
     change: Change | None = None,
     commands: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """Put the document `text` at `path` before the person at the terminal; return the text they go on with.
+    """Let the person at the terminal review the document `text` at `path`; return the text to go on with.
 
-    `parse` reads a text or raises `InvalidReply`; `show(data, columns)` draws what was read; `write` puts a text into
-    the file (only a store writes into sessions). `change(command, text)` is the text after one of `commands` (how it
-    is written, what it does), and raises `InvalidReply`. Where the file is there already, what it holds is reviewed.
-    Raises `NeedsHuman` when the person leaves; a cancelled review leaves the terminal as it was.
+    `parse` reads a text or raises `InvalidReply`. `show(data, columns)` draws the parsed data. `write` puts a text
+    into the file (only a store writes into sessions). `change(command, text)` returns the text after one of
+    `commands` (each with its syntax and its effect), or raises `InvalidReply`. If the file exists already, its
+    content is reviewed instead of `text`. Raises `NeedsHuman` if the person leaves. A cancelled review restores the
+    terminal.
     """
     talk = _Dialogue(path, parse, show, write, change, tuple(commands))
     if _mark(path) is None:
@@ -74,12 +74,12 @@ class _Dialogue:
     write: Write
     change: Change | None
     commands: tuple[tuple[str, str], ...]
-    inbox: asyncio.Queue[str | None] = field(default_factory=asyncio.Queue)  # a line; None: the file was saved
+    inbox: asyncio.Queue[str | None] = field(default_factory=asyncio.Queue)  # typed lines; None: the file was saved
     mark: Mark = None  # of the file when it was last read or written here
-    busy: bool = False  # an editor has the terminal
+    busy: bool = False  # True while an editor uses the terminal
 
     async def held(self) -> str:
-        """Show, then do what is typed or saved until the person goes on."""
+        """Show the document, then handle what is typed or saved; return the text to go on with."""
         stop, self.mark = asyncio.Event(), _mark(self.path)
         watching = asyncio.create_task(self._watch(stop))
         try:
@@ -105,7 +105,7 @@ class _Dialogue:
     # -- what is typed ----------------------------------------------------------------------------
 
     async def _command(self, line: str) -> str | None:
-        """Do what a line says; the text to go on with, or None while the person is not done."""
+        """Execute a typed line; return the text to go on with, or None if the review continues."""
         verb = line.split(None, 1)[0].lower() if line else ""
         if verb in ("quit", "exit", "q"):
             raise NeedsHuman(f"Paused; the plan waits in {self.path}.", "`cdo resume` goes on from there.")
@@ -126,7 +126,7 @@ class _Dialogue:
         return None
 
     def _changed(self, line: str, verb: str) -> None:
-        """Let a command change the document; where nothing changes, the person's own text stays."""
+        """Let a command change the document. If the data stays the same, the person's own text is kept."""
         if verb not in {how.split()[0] for how, _ in self.commands} or not self.change:
             if verb != "go":
                 raise InvalidReply([f"There is no command `{one_line(verb, 40)}`; `help` shows what there is."])
@@ -138,13 +138,13 @@ class _Dialogue:
             self.mark = _mark(self.path)
 
     async def _edit(self) -> None:
-        """Open the file in the person's editor and wait until it is closed."""
+        """Open the file in the person's editor and wait until the editor is closed."""
         words = _editor(self.path)
         if not words:
             raise InvalidReply([f"No editor was found: set EDITOR, or open {self.path} in any editor and save it."])
         self.busy = True
         try:
-            # stdout may be a file that waits for the result: the editor gets the terminal.
+            # stdout may be redirected to a file for the result, so the editor gets the terminal.
             with _terminal_kept(), self._deaf():
                 process = await asyncio.create_subprocess_exec(*words, stdout=sys.stderr)
                 try:
@@ -164,7 +164,7 @@ class _Dialogue:
 
     @contextlib.contextmanager
     def _typed(self) -> Iterator[None]:
-        """Put the lines of the terminal into the inbox. What was typed before the question is no answer to it."""
+        """Put lines from the terminal into the inbox. Discard what was typed before the prompt."""
         import termios
 
         with contextlib.suppress(OSError, termios.error):
@@ -180,7 +180,7 @@ class _Dialogue:
 
     @contextlib.contextmanager
     def _deaf(self) -> Iterator[None]:
-        """Leave the keyboard to another process."""
+        """Do not read the keyboard while another process uses it."""
         asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
         try:
             yield
@@ -188,7 +188,7 @@ class _Dialogue:
             self._listen()
 
     def _line(self) -> None:
-        """The terminal has a line, or its end."""
+        """Read lines, or the end of input, from the terminal."""
         try:
             typed = os.read(sys.stdin.fileno(), 65_536)
         except OSError:
@@ -203,7 +203,7 @@ class _Dialogue:
     # -- what is saved ----------------------------------------------------------------------------
 
     async def _watch(self, stop: asyncio.Event) -> None:
-        """Tell the inbox when somebody saves the file."""
+        """Put None into the inbox when the file is saved."""
         try:
             async for _ in _changes(self.path, stop):
                 if not self.busy and _mark(self.path) != self.mark and (mark := await self._settled()):
@@ -213,7 +213,10 @@ class _Dialogue:
             _say(f"\nThe file cannot be watched ({one_line(error, 200)}): press Enter once you have saved it.")
 
     async def _settled(self) -> Mark:
-        """The file's mark, once it stays the same: editors write in more than one step. None while one edits here."""
+        """Return the file's mark once it stays the same, because editors write in several steps.
+
+        Return None if an editor runs here, or if the file has not changed.
+        """
         before: Mark = None
         while (mark := _mark(self.path)) != before or mark is None:
             before = mark
@@ -223,7 +226,7 @@ class _Dialogue:
         return None if mark == self.mark else mark
 
     def _saved(self) -> str:
-        """The text that somebody saved, shown as it was read."""
+        """Show the saved document, and return its text; raise `InvalidReply` if it cannot be used."""
         _say(f"\n{self.path.name} was saved.")
         text = self._read()
         try:
@@ -237,7 +240,7 @@ class _Dialogue:
     # -- what is shown ----------------------------------------------------------------------------
 
     def _read(self) -> str:
-        """The file's text as it is now; raise `InvalidReply` where there is none to be read."""
+        """Return the file's present text; raise `InvalidReply` if it cannot be read."""
         try:
             with self.path.open("rb") as file:
                 data = file.read(MAX_BYTES + 1)
@@ -252,7 +255,7 @@ class _Dialogue:
             raise InvalidReply([f"{self.path} cannot be read: {error.strerror}."]) from None
 
     def _table(self) -> None:
-        """Draw the document as it is now; say what is wrong where it cannot be."""
+        """Draw the present document, or report why it cannot be drawn."""
         try:
             _say("\n".join(["", *self.show(self.parse(self._read()), _columns()), ""]))
         except InvalidReply as error:
@@ -272,10 +275,10 @@ def _mark(path: Path) -> Mark:
 
 
 async def _changes(path: Path, stop: asyncio.Event) -> AsyncIterator[None]:
-    """Something may have happened to the file: at once where the system tells, else within a second."""
+    """Yield when the file may have changed: at once if the system reports changes, else within a second."""
     from watchfiles import awatch
 
-    # The folder, not the file: editors put a new file in the place of the old one.
+    # Watch the folder, not the file: editors replace the file with a new one.
     async for _ in awatch(
         path.parent,
         watch_filter=lambda _, name: Path(name).name == path.name,
@@ -289,7 +292,7 @@ async def _changes(path: Path, stop: asyncio.Event) -> AsyncIterator[None]:
 
 
 def _editor(path: Path) -> list[str]:
-    """The command that opens `path` in the person's editor; [] where there is none."""
+    """Return the command that opens `path` in the person's editor; [] if there is none."""
     import shlex
     import shutil
 
@@ -304,7 +307,7 @@ def _editor(path: Path) -> list[str]:
 
 @contextlib.contextmanager
 def _terminal_kept() -> Iterator[None]:
-    """Give the terminal back its modes: an editor may die without doing so."""
+    """Restore the terminal's modes afterwards, because an editor may die without doing so."""
     import termios
 
     try:
@@ -327,7 +330,7 @@ def _columns() -> int:
 
 
 def _say(text: str, end: str = "\n") -> None:
-    """Print to the person; a terminal that is gone must not end a run."""
+    """Print to the person on stderr. A closed terminal must not end a run."""
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(visible(text) + end)
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""From a plan to what the planning dashboard shows of it. Pure but for loading the titles of roles."""
+"""Builds the data of the planning dashboard from a plan. Pure, except that it loads the titles of roles."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from cdo.terminal.plan_dashboard import Model, PastTurn, PlannedVoice, Sketch, S
 
 @dataclass(frozen=True)
 class Preview:
-    """What is known before a turn: the plan, its models, and the range of what it may take.
+    """The facts known before a turn: the plan, its models, and the estimated usage.
 
-    `given` counts the tokens of question and context; `tracked` tells whether bd is there.
+    `given` counts the tokens of question and context; `tracked` tells if bd is installed.
     """
 
     plan: Plan
@@ -33,7 +33,7 @@ class Preview:
     tracked: bool = True
 
     def first(self) -> Sketch:
-        """The dashboard before the first turn: what the program itself asks for."""
+        """Return the dashboard before the first turn, with the voices that the program itself asks."""
         voices = tuple(
             PlannedVoice(
                 call.name.partition("-")[2],
@@ -49,7 +49,7 @@ class Preview:
         return replace(sketch, matches=matches, notes=(*sketch.notes, *self.plan.remarks))
 
     def of(self, proposal: Proposal, past: Sequence[PastTurn] = (), tensions: Sequence[str] = ()) -> Sketch:
-        """The dashboard of a turn as a person plans it; `past` are the turns before, `tensions` the open ones."""
+        """Return the dashboard of a turn as a person plans it; `past` are earlier turns, `tensions` the open ones."""
         models = self.plan.models
         voices = tuple(
             PlannedVoice(name, self._title(role), seat.charge, seat.skills, seat.model or models[index % len(models)])
@@ -99,13 +99,13 @@ class Preview:
         )
 
     def _title(self, role: str) -> str:
-        """The method's title; "" for a role that has none."""
+        """Return the title of a role's method; "" if it has none."""
         if role not in self.library.names("templates/roles"):
             return ""
         return self.library.read(f"templates/roles/{role}", Role)[0].title
 
     def _notes(self) -> list[str]:
-        """What surrounds the run, in sentences."""
+        """Return sentences about the surroundings of the run."""
         plan = self.plan
         vendors = sorted(set(plan.vendors.values()))
         count = len(plan.models)

@@ -1,4 +1,4 @@
-"""What is known of a run while it goes on: a fold of its events. Pure; drawing is the view's."""
+"""Folds the events of a running run into its present state. Pure; the views draw it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TURN = re.compile(r"^([tr])([0-9]+)-")
 
 
 class CallState(enum.StrEnum):
-    """What a voice is doing; in this order where not all can be shown."""
+    """The state of a call. If not all calls can be shown, those with the first states are shown."""
 
     WRITING = "writing"
     THINKING = "thinking"
@@ -31,15 +31,16 @@ class CallState(enum.StrEnum):
 
 
 def _after(spent: TotalUsage, event: Event) -> TotalUsage:
-    """What was spent after an event: an `exchange` is a call, as it is in the result, and tells what it took."""
+    """Return the usage after an event. An `exchange` counts as a call, as in the result, and carries its usage."""
     return spent + replace(TotalUsage.of(event.data), seconds=0.0) if event.kind == "exchange" else spent
 
 
 @dataclass(frozen=True)
 class CallProgress:
-    """One call, as far as it has come. `text` is its position, or what is wrong.
+    """The progress of one call. `text` is the position in its reply, or its problem.
 
-    `written` counts the characters of the answer coming in; the times are those of the fold.
+    `written` counts the characters of the answer received so far. Times come from the clock that is passed to the
+    fold.
     """
 
     name: str
@@ -54,7 +55,7 @@ class CallProgress:
     text: str = ""
 
     def after(self, event: Event, now: float) -> CallProgress:
-        """The voice after an event about it."""
+        """Return the call after an event about it."""
         data, spent = event.data, _after(self.spent, event)
         match event.kind:
             case "call":
@@ -73,7 +74,7 @@ class CallProgress:
             case "missing":
                 return replace(self, state=CallState.MISSING, ended=now, text=str(data["reason"]))
             case "reply":
-                # A reply made from recorded exchanges has no `how`, but nobody was asked for it either.
+                # A reply made from recorded exchanges has no `how`, but no model was asked for it either.
                 how = CallState.DONE if self.started is not None else CallState.RECORDED
                 how = CallState.EDITED if data.get("how") == "edited" else how
                 focus = f"focus: {data['focus']}" if data.get("focus") else ""
@@ -87,7 +88,7 @@ class CallProgress:
         return _TURN.sub("", self.name)
 
     def cells(self, now: float) -> tuple[str, ...]:
-        """State, time, tokens, cost, confidence and text as a person reads them at `now`."""
+        """Return state, time, tokens, cost, confidence and text, for display at time `now`."""
         left = max(0.0, self.retry_at - now)
         ended = now if self.ended is None else self.ended
         seconds = None if self.started is None else max(0.0, ended - self.started)
@@ -104,7 +105,7 @@ class CallProgress:
 
 @dataclass(frozen=True)
 class TensionProgress:
-    """A disagreement as the syntheses told it: named first in turn `since`; its status was new in turn `changed`."""
+    """A tension as told by the syntheses: first named in turn `since`; its status changed last in turn `changed`."""
 
     id: str
     title: str
@@ -113,12 +114,12 @@ class TensionProgress:
     changed: int
 
     def told(self, turn: int) -> str:
-        """Its status, and since or in which turn it has it; of one that changed in `turn` as `state` says it."""
+        """Return its state with the turn of its last change; `turn` is as in `state`."""
         state = self.state(turn)
         return f"{state} {'since' if state == 'open' else 'in'} turn {self.changed}"
 
     def state(self, turn: int) -> str:
-        """Its status in a word; of one that changed in `turn` the word says how."""
+        """Return its status in a word; "opened" or "reopened" if it became open in `turn`."""
         if self.status != "open" or self.changed != turn:
             return one_line(self.status, 12)
         return "opened" if self.since == turn else "reopened"
@@ -126,9 +127,10 @@ class TensionProgress:
 
 @dataclass(frozen=True)
 class ProductProgress:
-    """A product of a mission, as its rounds told it: its newest `version`, who wrote that, and what blocks it.
+    """A product of a mission, as reported after each round: its newest `version`, its owner, and what blocks it.
 
-    `depth`, `status` and who owns it are known where the session's files were looked at.
+    `depth` and `status` are known only if the session's files were read. Until then, `owner` is the author of a
+    version.
     """
 
     name: str
@@ -142,14 +144,18 @@ class ProductProgress:
 
 @dataclass(frozen=True)
 class LiveRun:
-    """Everything a view knows, of the events that it was told.
+    """The state of a run that a view shows, as a fold of events.
 
-    `title` names the turn under way ("turn 2", or what its calls are for), `voices` are its calls by name,
-    `finished` has one line for each turn before. `status` is how the run ended or what it waits for; while it goes
-    on it is "", and `going` is said; `asks` is the question that waits for the person. `confidences` are by
-    synthesis, `turn` is the last one's number. Of a mission, `came` is what the round under way came to, `products`
-    are those known by name, and `accepted` counts those (accepted, live). A run that begins again tells its turns
-    again, from its record: what it says then counts, and `paid` keeps what each call took before.
+    `title` names the current turn ("turn 2", or the purpose of its calls); `voices` are its calls by name; `finished`
+    has one line for each earlier turn. `status` is how the run ended or what it waits for; while it is "", `going` is
+    shown instead. `asks` is the open question to the person. `confidences` are by synthesis; `turn` is the turn of
+    the last synthesis.
+
+    For a mission, `came` is the result of the current round, `products` are the known products by name, and
+    `accepted` counts products as (accepted, live).
+
+    A run that begins again repeats its turns from its record, and the repeated events replace the earlier ones.
+    `paid` keeps the earlier usage of each call.
     """
 
     session: str = ""
@@ -175,7 +181,7 @@ class LiveRun:
     accepted: tuple[int, int] = (0, 0)
 
     def apply(self, event: Event, now: float) -> LiveRun:
-        """The board after `event`, which happened at `now`. Reads no clock, changes nothing."""
+        """Return the state after `event`, which happened at `now`. Reads no clock, changes nothing."""
         match event.kind:
             case "run":
                 preset, resumed = str(event.data["preset"]), bool(event.data.get("resumed"))
@@ -184,7 +190,7 @@ class LiveRun:
             case "batch":
                 return self._batch(event.data["calls"])
             case "done" if self.mission and event.data.get("session", self.session) != self.session:
-                return replace(self._left(False), confidences={}, tensions={}, turn=0)  # of a deliberation inside
+                return replace(self._left(False), confidences={}, tensions={}, turn=0)  # a nested deliberation
             case "done":
                 return replace(self, status=str(event.data["status"]), over=True)
             case "stopped":
@@ -216,7 +222,7 @@ class LiveRun:
         return replace(self, status=status, voices=voices)
 
     def _round(self, data: Mapping[str, Any]) -> LiveRun:
-        """The board after a round of a mission: what it made, how that was judged, and what is blocked now."""
+        """Return the state after a round of a mission: its new versions, their verdicts, and what is blocked now."""
         found = {name: replace(product, blocked=()) for name, product in self.products.items()}
         for item in data["versions"]:
             old = found.get(item["product"], ProductProgress(item["product"]))
@@ -232,15 +238,18 @@ class LiveRun:
 
     @property
     def mission(self) -> bool:
-        """Whether it is a mission, which has rounds and products, as far as it was told."""
+        """True if the events so far show that this is a mission, which has rounds and products."""
         return bool(self.accepted[1] or self.title.startswith("round "))
 
     def _synthesis(self, voice: CallProgress, directive: Mapping[str, Any] | None) -> LiveRun:
-        """What a synthesis says of confidence, and that of a turn of tensions; one it leaves out stays as it was."""
+        """Return the state after a synthesis: its confidence and, in a turn, its tensions.
+
+        A tension that the synthesis does not name stays as it was.
+        """
         sure = {} if voice.confidence is None else {voice.name: voice.confidence}
         board = replace(self, confidences={**self.confidences, **sure})
         match = _TURN.match(voice.name)
-        if not match or not self.title.startswith("turn "):  # several at once are an audit's, not one course
+        if not match or not self.title.startswith("turn "):  # several at once belong to an audit
             return board
         turn, known = int(match[2][-9:]), dict(self.tensions)
         for told in (directive or {}).get("tensions") or ():
@@ -263,7 +272,7 @@ class LiveRun:
         return ", ".join(f"{state} {' '.join(names)}" for state, names in some.items())
 
     def _batch(self, calls: Sequence[Sequence[str]]) -> LiveRun:
-        """The next batch goes on with the turn that its names tell, or begins a new one; or the run begins again."""
+        """Return the state after a batch begins, which continues a turn, begins a new turn, or restarts the run."""
         names = [name for name, _ in calls]
         again = self.over or not self.asked.isdisjoint(names)
         title = _title(calls)
@@ -273,7 +282,10 @@ class LiveRun:
         return replace(board, title=title, voices=voices, asked=board.asked.union(names), status="", asks="")
 
     def _left(self, again: bool) -> LiveRun:
-        """The board past the turn under way, which gets its line unless it was told before; `again`: at the start."""
+        """Return the state after leaving the current turn, whose line is added unless it was added before.
+
+        `again`: the run begins again.
+        """
         took = {name: voice.spent for name, voice in self.voices.items() if voice.spent.calls}
         board = replace(self, title="", voices={}, paid={**self.paid, **took})
         repeated = self.title in self.told and all(voice.started is None for voice in self.voices.values())
@@ -286,11 +298,11 @@ class LiveRun:
 
     @property
     def settled(self) -> bool:
-        """Whether the turn under way has nothing left to wait for."""
+        """True if all calls of the current turn have ended."""
         return all(voice.ended is not None for voice in self.voices.values())
 
     def outcome(self) -> str:
-        """The turn under way in one line, for when it is finished."""
+        """Return the current turn as one line, for the list of finished turns."""
         voices = self.voices.values()
         there = [voice.state is not CallState.MISSING for voice in voices if voice.kind == "agent"]
         sums = [voice for voice in voices if voice.kind == "synthesis"]
@@ -311,7 +323,7 @@ class LiveRun:
         )
 
     def header(self) -> list[str]:
-        """What the head of a live view says, most important first."""
+        """Return the parts of the live view's head, the most important first."""
         steps = [f"{confidence:.2f}" for confidence in self.confidences.values()]
         if len(steps) > 4:
             steps[1:-2] = ["…"]
@@ -330,13 +342,13 @@ class LiveRun:
 
 
 def asking(data: Mapping[str, Any]) -> str:
-    """What a person is asked, with what they may choose from, in one line."""
+    """Return a question to a person with its options, in one line."""
     options = " / ".join(one_line(option) for option in data["options"])
     return one_line(data["question"]) + (f" ({options})" if options else "")
 
 
 def _title(calls: Sequence[Sequence[str]]) -> str:
-    """What a batch is for: the turn or round that all its names tell, else the kinds of its calls."""
+    """Return the title of a batch: the turn or round of all its calls, else the kinds of its calls."""
     matches = [_TURN.match(name) for name, _ in calls]
     numbers = {match[0] if match else "" for match in matches}
     if len(numbers) == 1 and matches[0]:

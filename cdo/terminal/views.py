@@ -1,7 +1,7 @@
-"""What a person sees of a run: progress on stderr while it goes on, the result's text at its end.
+"""Shows a run to a person: progress on stderr while it goes on, and the text of the result at its end.
 
-`line` and `summary` put it into words, a view puts those and the drawing of the board on a stream. Nothing here
-decides anything. What a model, a provider or a file name says passes `visible` first.
+`line` and `summary` make text of events and results; the views put text and the live region on a stream. Nothing here
+decides anything. Text from models, providers and file names passes `visible` first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Clock: TypeAlias = Callable[[], float]
 
 
 def line(event: Event, board: LiveRun) -> str:
-    """One event in one line; `board` is the `LiveRun` after it."""
+    """Return one event as one line; `board` is the `LiveRun` after it."""
     data, voice = event.data, board.voices.get(event.name)
     head = f"  {one_line(event.name):<{max((len(name) for name in board.voices), default=0)}}"
     match event.kind:
@@ -83,7 +83,7 @@ def _files(names: Sequence[str]) -> str:
 
 
 class RunResult(Protocol):
-    """How a run ended. `path` is the session's directory; `decision` is "" where there is no FINAL.md."""
+    """The result of a run. `path` is the session's directory; `decision` is "" if there is no FINAL.md."""
 
     @property
     def path(self) -> PurePath | str: ...
@@ -114,8 +114,8 @@ class RunResult(Protocol):
 
 
 def summary(result: RunResult) -> str:
-    """What stdout says at the end: the decision, how sure it is, what it took, what is missing, and where."""
-    # One truth for the words; imported here because a view must not load what reads replies.
+    """Return the final text for stdout: decision, confidence, status, cost, what is missing, and the path."""
+    # Imported here, because a view must not load the modules that parse replies.
     from cdo.session.artifact import confidence_word
 
     sure, decision, path = result.confidence, visible(result.decision).strip(), PurePath(result.path)
@@ -137,13 +137,13 @@ def summary(result: RunResult) -> str:
 _PROBLEMS = frozenset({"missing", "stale", "note"})
 _LINES = _PROBLEMS | {"run", "dashboard", "batch", "reply", "retry", "round", "pause"}
 _ASKED = frozenset({"pause", "review"})
-_ENDLESS = 100_000  # rows of what is printed once and may scroll
+_ENDLESS = 100_000  # rows of a frame that is printed once and may scroll
 # A broken stream must not end a run that is being paid for.
 _BROKEN = (OSError, ValueError)
 
 
 class RunView(Protocol):
-    """What the shell hands events to. `suspend` keeps the terminal free while a person is asked."""
+    """A receiver of events. `suspend` keeps the terminal free while a person is asked."""
 
     def __call__(self, event: Event) -> None: ...
     def close(self) -> None: ...
@@ -151,7 +151,7 @@ class RunView(Protocol):
 
 
 class PlainView:
-    """One line an event, for logs, pipes and simple terminals; nothing for progress."""
+    """A view with one line for each event except progress, for logs, pipes and simple terminals."""
 
     def __init__(
         self,
@@ -172,9 +172,10 @@ class PlainView:
         self.tell([(self._clock(), event)])
 
     def tell(self, events: Iterable[tuple[float, Event]]) -> None:
-        """Take in what happened, each event at its time, and print its line.
+        """Apply events, each at its time, and print their lines.
 
-        Only who is `watching` is told of a broken stream (`OSError`): nothing that is paid for ends with it.
+        Only a `watching` view raises `OSError` for a broken stream; otherwise the run that is being paid for must go
+        on.
         """
         for now, event in events:
             if event.kind == "progress":
@@ -186,23 +187,23 @@ class PlainView:
                     self._stream.flush()
 
     def mark(self, status: str) -> None:
-        """Take in that nobody goes on with the run, as is known from elsewhere."""
+        """Mark the run as not running, as the caller found out."""
         self.board = self.board.left(status)
 
     def close(self) -> None:
-        """Nothing to restore."""
+        """Do nothing: there is nothing to restore."""
 
     def suspend(self) -> AbstractContextManager[None]:
-        """Nothing to put away."""
+        """Do nothing: there is nothing to hide."""
         return nullcontext()
 
 
 class LiveView:
-    """The turn under way as a table redrawn in place; finished turns and problems scroll up above it.
+    """A view that redraws the current turn as a table in place; finished turns and problems scroll up above it.
 
-    A thread of rich's redraws at its own pace, however many events come. It reads `board` once a frame, and
-    boards never change: no lock is needed. A view that is only `watching` has no such thread: it draws when it is
-    told something, and shows what the person at the run is asked.
+    A thread of rich redraws at a fixed rate, independently of events. It reads `board` once for each frame. Boards
+    are immutable, so no lock is needed. A `watching` view has no such thread: it draws when it gets events, and it
+    also shows the questions to the person at the run.
     """
 
     def __init__(
@@ -229,7 +230,7 @@ class LiveView:
         self.tell([(self._clock(), event)])
 
     def tell(self, events: Iterable[tuple[float, Event]]) -> None:
-        """Take in what happened, each event at its time, and show it at once; nothing new draws the time."""
+        """Apply events, each at its time, and show them at once. A `watching` view also redraws without events."""
         said, begun = [], False
         for now, event in events:
             before, self.board = self.board, self.board.apply(event, now)
@@ -249,7 +250,7 @@ class LiveView:
             self._redraw()
 
     def mark(self, status: str) -> None:
-        """Take in that nobody goes on with the run, as is known from elsewhere, and show it."""
+        """Mark the run as not running, as the caller found out, and show it."""
         self.board = self.board.left(status)
         if not self._live and self.board.title:
             self._start()
@@ -280,7 +281,7 @@ class LiveView:
     def _start(self) -> None:
         from rich.live import Live
 
-        # stdout may be a pipe that waits for the result: it is never redirected.
+        # stdout may be a pipe for the result, so it is never redirected.
         own = self._stream is sys.stderr
         self._drawn = True
         self._live = Live(
@@ -312,7 +313,7 @@ class LiveView:
         return Text(text, style, no_wrap=not wrap, overflow="fold" if wrap else "ellipsis")
 
     def _say(self, *texts: Text) -> None:
-        """Print above the live region, which is drawn once for all of them."""
+        """Print texts above the live region, which is drawn only once for all of them."""
         from rich.console import Group
 
         if texts:
@@ -320,7 +321,7 @@ class LiveView:
                 self._console.print(Group(*texts))
 
     def _frame(self, room: int = 0) -> RenderableType:
-        """The frame for the terminal as it is now, or for `room` rows."""
+        """Return the frame for the present size of the terminal, or for `room` rows."""
         width, height = self._console.size
         return frame(self.board, self._clock(), width, room or height, folded=self._folded)
 
@@ -334,10 +335,10 @@ def make_view(
     watching: bool = False,
     clock: Clock = time.monotonic,
 ) -> PlainView | LiveView:
-    """The view for `stream`: live at a capable terminal, plain lines elsewhere.
+    """Return the view for `stream`: live at a capable terminal, plain lines elsewhere.
 
-    `json` changes nothing: it speaks of stdout, and a person who pipes that may still watch. `watching` is for who
-    follows a run of another process; `clock` tells the time of its events.
+    `json` has no effect: it is about stdout, and a person who pipes stdout may still watch stderr. `watching`: the
+    view follows a run of another process. `clock` gives the time of its events.
     """
     capable = os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
     if quiet or not capable or not stream.isatty():

@@ -1,1 +1,1 @@
-"""A mission as files that people read: its pages, deliverables, FINAL.md and certificate. Pure."""
+"""Renders a mission as files for people (pages, deliverables, FINAL.md, certificate) and reads them back. Pure."""

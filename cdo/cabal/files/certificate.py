@@ -1,7 +1,7 @@
-"""CERTIFICATE.yaml: what was accepted and on which evidence, and the proof of it from the files alone. Reads only.
+"""Builds CERTIFICATE.yaml (what was accepted, on which evidence) and proves it from the files alone. Reads only.
 
-The proof puts the mission together again from the files of its products, holds it against the same rules that let the
-products be accepted, and the certificate against what comes out. Besides, each file is the one that was certified.
+The proof rebuilds the mission from the files of its products and applies the rules of acceptance to it again. Then it
+compares the certificate with the result, and each file with its certified hash.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from cdo.session import artifact
 from cdo.session.reader import SessionReader
 
 NAME = "CERTIFICATE.yaml"
-MAX_BYTES = 32_000_000  # of a certificate
-_WORDS = ("session", "status", "why", "final", "sha256")  # its keys that are text
+MAX_BYTES = 32_000_000  # most bytes of a certificate
+_WORDS = ("session", "status", "why", "final", "sha256")  # keys of a certificate whose values are text
 UNCOVERED = (
     "mission.md, TREE.md, CHAT.md, 00-input.md, inbox/ and the files of single calls",
     "FINAL.md's front matter, except its status, and white space around its text",
@@ -44,9 +44,9 @@ UNCOVERED = (
 
 
 def certificate(delivery: Delivery, session: str, models: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """The data of CERTIFICATE.yaml, as `strict_yaml.dump` writes it; `models` are those asked, by role.
+    """Return the data of CERTIFICATE.yaml, for `strict_yaml.dump`; `models` are the models that were asked, by role.
 
-    It is of the files as `layout` makes them of this very state, and of a FINAL.md whose body is `delivery.final`'s.
+    It covers the files as `layout` renders them from this state, and a FINAL.md with the body `final(delivery)`.
     """
     state = delivery.state
     projections, kept = layout.files(state, None)
@@ -81,7 +81,7 @@ def _unaccepted(state: MissionState) -> list[dict[str, str]]:
     return [{"product": item.id, "name": item.name} for item in acceptance.unaccepted(state)]
 
 
-# -- what it says of a product ---------------------------------------------------------------------
+# -- the entry of a product ------------------------------------------------------------------------
 
 
 def _entries(state: MissionState) -> list[dict[str, Any]]:
@@ -91,7 +91,7 @@ def _entries(state: MissionState) -> list[dict[str, Any]]:
 
 
 def _entry(state: MissionState, product: Product, place: str) -> dict[str, Any]:
-    """Everything that the acceptance of a product rests on."""
+    """Return all facts that the acceptance of a product is based on."""
     pinned = state.acceptances[product.id]
     found, version = state.inspections[pinned.inspection], state.versions.get(pinned.version)
     results = {item.criterion: item for item in found.results}
@@ -143,7 +143,7 @@ def _collab(item: Collab) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class CertificateClaim:
-    """One thing that was checked: what it is `about`, what should be so, and why it is not ("" where it is)."""
+    """One checked claim: what it is `about`, its `text`, and why it does not hold ("" if it holds)."""
 
     about: str
     text: str
@@ -151,18 +151,18 @@ class CertificateClaim:
 
     @property
     def holds(self) -> bool:
-        """Whether it is so."""
+        """True if the claim holds."""
         return not self.why
 
     @property
     def line(self) -> str:
-        """It on one line, for a terminal."""
+        """The claim in one line, for a terminal."""
         return f"{'✗' if self.why else '✓'} {one_line(self.about, 160)}: {one_line(self.why or self.text, 400)}"
 
 
 @dataclass(frozen=True)
 class Proof:
-    """Everything that was checked of a session, and what could not be."""
+    """The checked claims about a session, and what the proof does not cover."""
 
     session: str
     claims: tuple[CertificateClaim, ...]
@@ -170,12 +170,12 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Whether all of it is so."""
+        """True if all claims hold."""
         return all(claim.holds for claim in self.claims)
 
 
 def proved(archive: SessionReader) -> Proof:
-    """The certificate of a session held against its files; raises `SessionError` where it has none."""
+    """Check the certificate of a session against its files; raise `SessionError` if there is no certificate."""
     data = archive.data(NAME)
     if data is None:
         raise SessionError(
@@ -208,7 +208,7 @@ def _decoded(name: str, data: bytes, problems: dict[str, str]) -> str:
 
 
 def _certificate(text: str) -> tuple[dict[str, Any] | None, CertificateClaim]:
-    """What a certificate says, None where it cannot be read, and whether it is as it was written."""
+    """Return a certificate's data (None if it cannot be read), and a claim that it was not changed."""
     try:
         data = strict_yaml.load(text, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
     except (strict_yaml.YamlProblem, RecursionError) as problem:
@@ -232,7 +232,7 @@ def _certificate(text: str) -> tuple[dict[str, Any] | None, CertificateClaim]:
 def _files(
     pinned: Mapping[str, Any], texts: Mapping[str, str], problems: Mapping[str, str]
 ) -> Iterator[CertificateClaim]:
-    """Each file that was certified is there and the same, and there is no other."""
+    """Yield claims that each certified file is there unchanged, and that there are no other files."""
     wrong = dict(problems)
     here = {name for name in texts if _certified(name)}
     for name in sorted({*pinned, *here}):
@@ -253,7 +253,7 @@ def _files(
 def _status(
     certified: Mapping[str, Any], filed: ParsedMission, texts: Mapping[str, str]
 ) -> Iterator[CertificateClaim]:
-    """Whether the mission is done, by its products, its certificate and FINAL.md alike."""
+    """Yield claims that the products, the certificate and FINAL.md agree on whether the mission is done."""
     state, status = filed.state, certified["status"]
     open_ = acceptance.unaccepted(state)
     why = ""
@@ -286,7 +286,7 @@ def _final(certified: Mapping[str, Any], text: str | None) -> str:
 def _products(
     certified: Mapping[str, Any], filed: ParsedMission, texts: Mapping[str, str]
 ) -> Iterator[CertificateClaim]:
-    """What the certificate says of each product, and whether the product can be accepted at all."""
+    """Yield claims that the certificate agrees with the files of each product, and that its acceptance holds."""
     state = filed.state
     places = layout.places(state)
     claimed = {str(entry.get("product")): entry for entry in certified["accepted"]}
@@ -308,9 +308,9 @@ def _called(product: Product) -> str:
 
 @dataclass(frozen=True)
 class _ProductProof:
-    """One accepted product: `place` is where its deliverable belongs, `claimed` what the certificate says of it.
+    """The proof of one accepted product: `place` is the path of its deliverable, `claimed` its certificate entry.
 
-    `linked` are the deliverables of all products that are certified, by id: they refer to one another.
+    `linked` are the deliverables of all certified products by id, because deliverables link to one another.
     """
 
     state: MissionState
@@ -321,7 +321,7 @@ class _ProductProof:
     texts: Mapping[str, str]
 
     def claims(self) -> Iterator[tuple[str, list[str]]]:
-        """What should be so, and all that is wrong with it ("" for nothing)."""
+        """Yield each claim, with a list of problems ("" for none)."""
         pinned = self.state.acceptances[self.product.id]
         found = self.state.inspections.get(pinned.inspection)
         if self.product.container:
@@ -374,7 +374,10 @@ class _ProductProof:
         return [f"its definition of done is not the one it was {how}" for how, pin in pins.items() if pin != now]
 
     def _met(self, item: Criterion, found: Inspection) -> str:
-        """Why a criterion is not shown to be met: code tests it again; else its quote has to be there."""
+        """Return why a criterion is not proved to be met, "" if it is.
+
+        Code tests the criterion again. If code cannot test it, the quote has to be in the accepted content.
+        """
         result = next((result for result in found.results if result.criterion == item.id), None)
         if result is None or not result.passed:
             return f"{item.id} was not found to be met"
@@ -426,7 +429,7 @@ class _ProductProof:
         ]
 
     def _same(self) -> list[str]:
-        """The keys of the certificate's entry that the files do not bear out."""
+        """Return a problem that names the keys of the certificate's entry that differ from the files."""
         pinned = self.state.acceptances[self.product.id]
         found = self.state.inspections.get(pinned.inspection)
         known = {item.criterion for item in found.results} if found else set[str]()

@@ -1,4 +1,4 @@
-"""What a mission came to, and FINAL.md that tells it: what was accepted, what is missing, who objects. Pure."""
+"""Builds the result of a mission and FINAL.md: what was accepted, what is missing, which concerns remain. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from cdo.core.formatting import one_line, pluralise, visible
 from cdo.formats.final_answer import final_section
 from cdo.formats.markdown import neutralise as inert_markdown
 
-_LONG = 4000  # characters of one thing said
+_LONG = 4000  # most characters of one quoted text
 _FLAGGED = ("missed", "unreviewed", "waived", "stall")
-_END = (".", "!", "?", "…")  # with which a sentence ends
-# What the course of a round tells, in this order, and under which word.
+_END = (".", "!", "?", "…")  # marks that end a sentence
+# The kinds of events that the course of a round lists, in this order, with their labels.
 _COURSE = (
     ("mission", "Start"), ("override", "Changed"), ("updated", "Changed"), ("stale", "Changed"),
     ("question", "Asked"), ("answer", "Answered"), ("user", "From you"), ("accepted", "Accepted"),
@@ -29,9 +29,9 @@ _COURSE = (
 
 @dataclass(frozen=True)
 class Delivery:
-    """How a mission ended: "done" or "unresolved", `why` in words, after how many rounds.
+    """The result of a mission: "done" or "unresolved", the reason `why` in words, and the number of rounds.
 
-    `missing` has a sentence for each product that is not accepted; `flags` are what a reader should know besides.
+    `missing` has a sentence for each product that is not accepted; `flags` are other facts that a reader should know.
     """
 
     status: str
@@ -43,7 +43,11 @@ class Delivery:
 
     @classmethod
     def of(cls, state: MissionState) -> Delivery:
-        """What a mission in this state delivers: it is done only when every live product's acceptance holds."""
+        """Return the result of a mission in this state.
+
+        It is "done" only if it was halted as "done", and the acceptance of every live product holds (and there is
+        one).
+        """
         open_ = acceptance.unaccepted(state)
         done = state.halt == "done" and bool(state.live()) and not open_
         missing = tuple(_sentence([f"{item.name} is not accepted: {_list(_lacks(state, item))}"]) for item in open_)
@@ -57,13 +61,13 @@ class Delivery:
 
 
 def _buried(state: MissionState) -> tuple[Collab, ...]:
-    """The blocking collabs that are still open on products that were archived."""
+    """Return the blocking collabs that are still open on archived products."""
     gone = {item.id for item in state.products.values() if item.status is Status.ARCHIVED}
     return tuple(item for item in state.collabs.values() if item.blocking and item.product in gone)
 
 
 def _lacks(state: MissionState, item: Product) -> tuple[str, ...]:
-    """Why a live product is not accepted, for people: what it waits for first, then what it lacks itself."""
+    """Return why a live product is not accepted, for people: the children it waits for, then its own problems."""
     waiting = [child for child in state.children(item.id) if child.live and not acceptance.holds(state, child.id)]
     if not waiting:
         return acceptance.missing(state, item.id)
@@ -75,18 +79,18 @@ def _lacks(state: MissionState, item: Product) -> tuple[str, ...]:
 
 
 def _list(clauses: Iterable[str]) -> str:
-    """Clauses as one, none with a full stop."""
+    """Join clauses with semicolons, without full stops."""
     return "; ".join(clause.rstrip(" .") for clause in clauses)
 
 
 def _sentence(clauses: Iterable[str]) -> str:
-    """Clauses as a sentence that ends once."""
+    """Join clauses into one sentence with one end mark."""
     said = _list(clauses)
     return said if said.endswith(_END) else f"{said}."
 
 
 def final(delivery: Delivery) -> str:
-    """The body of FINAL.md."""
+    """Return the body of FINAL.md."""
     state = delivery.state
     held = [item for item in state.live() if acceptance.holds(state, item.id)]
     parts = [
@@ -121,7 +125,7 @@ def _by(state: MissionState, agent: str) -> str:
 
 
 def _table(state: MissionState, held: Sequence[Product]) -> list[str]:
-    """What is accepted, with where its content lies."""
+    """Return a table of the accepted products, with links to their files."""
     if not held:
         return ["Nothing was accepted."]
     files = places(state)
@@ -142,7 +146,7 @@ def _table(state: MissionState, held: Sequence[Product]) -> list[str]:
 
 
 def _decisions(state: MissionState, held: Sequence[Product]) -> list[str]:
-    """The outcome of each accepted Decision, and what a deliberation left against any, accepted or not."""
+    """Return the outcome of each accepted Decision, and the minority reports on every Decision, accepted or not."""
     accepted = {item.id for item in held}
     lines: list[str] = []
     for item in state.live():
@@ -159,7 +163,7 @@ def _decisions(state: MissionState, held: Sequence[Product]) -> list[str]:
 
 
 def _minority(product: Product, version: Version, *, accepted: bool) -> Iterator[str]:
-    """The minority reports of a version that comes from a deliberation, quoted."""
+    """Yield the minority reports in a version made by a deliberation, as a quotation."""
     said = final_section(version.content, "Minority Reports") if version.session else None
     if not said:
         return
@@ -170,7 +174,7 @@ def _minority(product: Product, version: Version, *, accepted: bool) -> Iterator
 
 
 def _harmless(text: str) -> str:
-    """Markdown of others in which nothing is HTML, an image, a link or an escape."""
+    """Return untrusted Markdown with HTML, images, links and escape sequences made inert."""
     return inert_markdown(visible(text))
 
 
@@ -187,7 +191,10 @@ def _missing(state: MissionState) -> list[str]:
 
 
 def _concerns(state: MissionState) -> list[str]:
-    """What somebody still holds against a product, was overruled in, or did not look at: what is open first."""
+    """Return the concerns on live products, open ones first.
+
+    Then follow collabs closed without a version that answers them, waivers, unreviewed versions and missing replies.
+    """
     live = {item.id: item for item in state.live()}
     answered = {id for version in state.versions.values() for id in version.addresses}
     raised = [
@@ -238,7 +245,7 @@ def _concern(state: MissionState, item: Collab) -> str:
 
 
 def _key(text: str) -> str:
-    """What two texts have in common that say the same, whatever their case and end."""
+    """Return a text for comparison, without differences in case or end marks."""
     return one_line(text, _LONG).rstrip(" .…").casefold()
 
 

@@ -1,4 +1,4 @@
-"""A mission as files: what cdo shows of it, what it keeps of each fact, and what people may put beside that. Pure."""
+"""Renders a mission as files (pages, facts, deliverables), and parses files that people add. Pure."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from cdo.formats import strict_yaml
 from cdo.formats.fields import Block, validate
 from cdo.formats.markdown import MAX_FRONT_MATTER, fences, line_breaks, split_front_matter
 
-LETTER = 4000  # characters of a file in inbox/
-FOLDERS = 1  # that deliverables/ nests, as deep as branches keep files; what lies deeper is named by the way to it
+LETTER = 4000  # most characters of a file in inbox/
+FOLDERS = 1  # levels below deliverables/, as deep as session branches keep files; deeper files get longer names
 DELIVERED = "deliverables/"
-_NAME = 120  # characters of a deliverable's name, before .md
-# How a reader of deliverables hears of the team: personas are not among the files that a proof reads.
+_NAME = 120  # most characters of a deliverable's name, before .md
+# The names of the team in deliverables, not from personas: a proof does not read the file with the personas.
 _AGENT = re.compile(r"chair-1|watchdog-1|envoy-1|operative-[1-9][0-9]?|user-1|all")
 _AGENTS = {
     "chair-1": "the chair", "watchdog-1": "the watchdog", "envoy-1": "the envoy", "user-1": "the user",
     "all": "everybody",
 }  # fmt: skip
 _PERSONA = re.compile(r"\s*You are ([^\W\d_][\w'’-]{0,39}(?: [^\W\d_][\w'’-]{0,39})?)[,.]")
-# What a reader of the log is told of a round beside what the team says.
+# The kinds of events that CHAT.md lists for a round, beside the messages of the team.
 _TOLD = frozenset(
     ("version", "inspection", "accepted", "updated", "rejected", "waived", "reopened", "stale", "override", "missed",
      "unreviewed", "decided", "user", "stall", "halt")
@@ -41,7 +41,7 @@ _TOLD = frozenset(
 
 
 def files(after: MissionState, before: MissionState | None) -> tuple[dict[str, str], dict[str, str]]:
-    """The files of `after` that may not be as they were in `before`: projections, and what is written once."""
+    """Return the files of `after` that may differ from `before`: projections, and files that are written once."""
     projections = {}
     if after.mission and (before is None or after.mission != before.mission):
         projections["mission.md"] = _mission(after)
@@ -71,7 +71,7 @@ def files(after: MissionState, before: MissionState | None) -> tuple[dict[str, s
 
 
 def _shape(state: MissionState) -> tuple[Any, ...]:
-    """What the tree is drawn from."""
+    """Return the fields that TREE.md depends on."""
     return (
         state.products, state.versions, state.collabs, state.inspections, state.acceptances, state.mission,
         state.round, state.halt,
@@ -79,12 +79,12 @@ def _shape(state: MissionState) -> tuple[Any, ...]:
 
 
 def _talk(state: MissionState) -> tuple[Any, ...]:
-    """What the log is written from."""
-    return state.messages, state.questions, state.mission, state.round  # a round's facts are told when it has spoken
+    """Return the fields that CHAT.md depends on."""
+    return state.messages, state.questions, state.mission, state.round  # events wait for the next message
 
 
 def speaker(state: MissionState, agent: str) -> str:
-    """The name that an agent's persona gives it ("You are Alex, …"), else its id; the user is "You"."""
+    """Return the name in an agent's persona ("You are Alex, …"), else the agent's id; "You" for the user."""
     if agent == USER:
         return "You"
     match = _PERSONA.match(state.mission.personas.get(agent, "")) if state.mission else None
@@ -92,7 +92,7 @@ def speaker(state: MissionState, agent: str) -> str:
 
 
 def _named(state: MissionState, agent: str | None) -> str:
-    """An agent by its name and id."""
+    """Return an agent's name and id."""
     if agent is None:
         return "nobody yet"
     name = speaker(state, agent)
@@ -141,7 +141,7 @@ def _tree(state: MissionState) -> str:
 
 
 def walk(state: MissionState) -> Iterator[tuple[Product, int]]:
-    """The products that are not archived, each before what it holds, with their depth."""
+    """Yield the products that are not archived with their depth, parents before children."""
     below: dict[str, list[Product]] = {}
     for item in state.products.values():
         if item.parent and item.status is not Status.ARCHIVED:
@@ -203,10 +203,10 @@ def _chat(state: MissionState) -> str:
 
 
 def deliverable(state: MissionState, version: Version, files: Mapping[str, str]) -> str:
-    """An accepted version as its reader gets it: a Decision's outcome first, then the content, ids in words.
+    """Return an accepted version for its reader: a Decision's outcome first, then the content with ids in words.
 
-    `files` are the places of deliverables by product: products are called by their names, which link there. Fenced
-    code stays as it was accepted.
+    `files` are the paths of deliverables by product: a reference to a product becomes its name, linked to that path.
+    Fenced code stays as it was accepted.
     """
     place = files.get(version.product, "")
     up = "../" * (place.count("/") - 1)
@@ -224,12 +224,12 @@ def deliverable(state: MissionState, version: Version, files: Mapping[str, str])
 
 
 def spoken(state: MissionState, text: str) -> str:
-    """`text` with what it refers to in words; what is not there stays as it is written."""
+    """Return `text` with references replaced by words; unresolved references stay as written."""
     return REFERENCE.sub(lambda match: called(state, match[1], match[2]) or match[0], text)
 
 
 def called(state: MissionState, kind: str, id: str) -> str:
-    """What a reference points to, by name and without its id; "" for what is not there."""
+    """Return the name of what a reference points to, without its id; "" if it does not exist."""
     if kind == "p" and id in state.products:
         return state.products[id].name
     if kind == "v" and id in state.versions:
@@ -242,12 +242,12 @@ def called(state: MissionState, kind: str, id: str) -> str:
 
 
 def places(state: MissionState) -> dict[str, str]:
-    """Where in deliverables/ the content of each product whose acceptance holds lies, by its id.
+    """Return the path in deliverables/ for each product with content whose acceptance holds, by product id.
 
-    What holds others is a folder; no two products share a name, whatever they are called.
+    A product that holds others gets a folder for them. Paths are unique, even if products have the same name.
     """
     found: dict[str, str] = {}
-    inside = {ROOT: (DELIVERED, "")}  # of each product: the folder for what it holds, how names there begin
+    inside = {ROOT: (DELIVERED, "")}  # by product: the folder for its children, and the prefix of their names
     taken: set[str] = set()
     for product, depth in walk(state):
         if product.meta or product.parent not in inside:
@@ -261,7 +261,7 @@ def places(state: MissionState) -> dict[str, str]:
 
 
 def _stem(lead: str, slug: str, taken: set[str]) -> str:
-    """A path without its ending that nothing has yet."""
+    """Return a path without extension that is not taken, and take it."""
     folder, _, name = f"{lead}{slug}".rpartition("/")
     name = re.sub(r"[^a-z0-9-]+", "-", name)[:_NAME].strip("-") or "product"
     stem, place = name, 1
@@ -273,7 +273,7 @@ def _stem(lead: str, slug: str, taken: set[str]) -> str:
 
 
 def deliverables(state: MissionState) -> dict[str, str]:
-    """The accepted content by file, laid out as the tree; of what is not accepted there is nothing."""
+    """Return the accepted content by path, laid out like the tree. Products that are not accepted are left out."""
     found = places(state)
     return {
         place: deliverable(state, latest, found)
@@ -282,12 +282,12 @@ def deliverables(state: MissionState) -> dict[str, str]:
     }
 
 
-# -- what people put into a session ----------------------------------------------------------------
+# -- files that people add -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class EditedVersion:
-    """A version as a person wrote it: `summary` is what its front matter says, "" where it has none."""
+    """A version as a person wrote it: `summary` comes from its front matter, "" if it has none."""
 
     title: str
     summary: str
@@ -296,7 +296,7 @@ class EditedVersion:
 
 
 class _VersionHead(Block):
-    """What stands above a version's content; a person writes the first three, all others are cdo's and not read."""
+    """The front matter of a version. A person writes the first three keys; the others are cdo's and are not read."""
 
     title: Annotated[str, Field(max_length=200)] = ""
     change_summary: Annotated[str, Field(max_length=4000)] = ""
@@ -312,9 +312,9 @@ class _VersionHead(Block):
 
 
 class VersionFormat:
-    """A version that a person edited or added: a Document (`cdo.core.steps`). Front matter is not needed.
+    """A version that a person edited or added: a Document (`cdo.core.steps`). Front matter is optional.
 
-    Front matter of which no key is cdo's belongs to the content: documents may have one of their own.
+    Front matter without any of cdo's keys belongs to the content, because documents may have their own front matter.
     """
 
     def parse(self, text: str) -> EditedVersion:
@@ -336,7 +336,7 @@ class VersionFormat:
 
 @dataclass(frozen=True)
 class Letter:
-    """What a person dropped into inbox/: `product` is an id or a name as they wrote it, "" for the whole team."""
+    """A file that a person put into inbox/: `product` is an id or a name as written, "" for the whole team."""
 
     product: str
     kind: str
@@ -345,13 +345,13 @@ class Letter:
 
 
 def _product(value: Any) -> Any:
-    """`[[p:p4]]` as `p4`."""
+    """Return `p4` for `[[p:p4]]`, "" for None, and any other value unchanged."""
     match = re.fullmatch(r"\s*\[\[p:(.*)\]\]\s*", value) if isinstance(value, str) else None
     return match[1] if match else "" if value is None else value
 
 
 class _LetterHead(Block):
-    """What may stand above a letter's text."""
+    """The optional front matter of a letter."""
 
     product: Annotated[str, BeforeValidator(_product), Field(max_length=120)] = ""
     type: CollabKind = "feedback"
@@ -359,7 +359,7 @@ class _LetterHead(Block):
 
 
 class LetterFormat:
-    """A file in inbox/: a Document (`cdo.core.steps`). Front matter (product, type, importance) is not needed."""
+    """A file in inbox/: a Document (`cdo.core.steps`). Front matter (product, type, importance) is optional."""
 
     def parse(self, text: str) -> Letter:
         """Return the letter; raise `InvalidReply` with what is wrong."""
@@ -374,12 +374,12 @@ class LetterFormat:
 
 
 def _clean(text: str) -> str:
-    """`text` as files hold it: one kind of line break, no byte order mark, nothing that UTF-8 lacks."""
+    """Return `text` with one kind of line break, no byte order mark, and no lone surrogates."""
     return line_breaks(text).encode("utf-8", "replace").decode().lstrip("\ufeff")
 
 
 def _head(text: str, most: int) -> tuple[Mapping[str, Any], str]:
-    """The keys above a person's text, and the text; raises `InvalidReply`."""
+    """Return the front matter of a person's text, and the text below it; raise `InvalidReply`."""
     if len(text) > most:
         raise InvalidReply([f"The file has {len(text)} characters; at most {most} are read."])
     clean = _clean(text)

@@ -1,6 +1,6 @@
-"""Facts as they lie in a session's files: a product, version, collab or inspection as text, and back. Pure.
+"""Converts products, versions, collabs and inspections to the text of session files, and back. Pure.
 
-What is written is a function of the fact alone, so that a file can be checked by writing it again from what was read.
+The text depends on the fact alone. So a file can be verified: parse it, write it again, and compare.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ _NOTE = (
     "# cdo writes this file from the record [{sum}]. To change things, put a note into inbox/ or add a new version.\n"
 )
 _NOTED = re.compile("(?:---\n)?(" + re.escape(_NOTE).replace(r"\{sum\}", "([0-9a-f]{8})") + ")")
-MAX_BYTES, MAX_DEPTH = 4_000_000, 12  # of the YAML in one file
+MAX_BYTES, MAX_DEPTH = 4_000_000, 12  # limits for the YAML in one file
 PLACE = re.compile(r"(products/(p[1-9][0-9]*)-[a-z0-9-]+)/(product\.yaml|([vci])[1-9][0-9]*\.md)")
 _ACTIVE = re.compile(r"([\\`*\[\]<>|&#~])")
 _MARKER = re.compile(r"^([0-9]{0,9})([-+=.)])")
-_PLAIN_INTEGER = 10**18  # what is larger comes back from YAML as text
-WRITTEN = 2048  # facts that never change, and whose files are asked for several times in one command
+_PLAIN_INTEGER = 10**18  # larger integers come back from YAML as text
+WRITTEN = 2048  # cached texts: the facts never change, and one command needs their files several times
 
 
 def inert(text: object, limit: int = 600) -> str:
-    """`text` on one line of at most `limit` characters, such that nothing of it is Markdown, HTML or an escape."""
+    """Return `text` as one line, cut to `limit` characters, with Markdown and HTML escaped and controls visible."""
     return _MARKER.sub(r"\1\\\2", _ACTIVE.sub(r"\\\1", one_line(text, limit)))
 
 
 def page(head: Mapping[str, Any], body: str, *, noted: bool = False) -> str:
-    """A file: front matter, where `noted` with whose it is in its first line, then `body` as it is, a line break."""
+    """Return a file's text: front matter (starting with cdo's note if `noted`), `body` as it is, and a line break."""
     text = _stored(f"{strict_yaml.dump(dict(head))}---\n\n{body}\n")
     return _noted("---\n", text) if noted else f"---\n{text}"
 
 
 def _noted(above: str, text: str) -> str:
-    """A file that is written again and again: `text` below the line that says so, with a checksum of all the rest."""
+    """Return the text of a generated file: `above`, cdo's note with a checksum of the rest, then `text`."""
     return f"{above}{_NOTE.format(sum=_sum(above + text))}{text}"
 
 
@@ -55,13 +55,13 @@ def _sum(text: str) -> str:
 
 
 def untouched(text: str) -> bool:
-    """Whether a file that is written again and again is as it was written last, by the checksum in it."""
+    """True if the checksum in a generated file is right, so that the file is as cdo last wrote it."""
     found = _NOTED.match(text)
     return found is not None and _sum(text[: found.start(1)] + text[found.end(1) :]) == found[2]
 
 
 def opened(text: str) -> tuple[dict[str, Any], str]:
-    """The front matter and the body of what `page` wrote; raises ValueError where it cannot be that."""
+    """Return the front matter and the body of a text made by `page`; raise ValueError for any other text."""
     end = text.find("\n---\n\n", 3)
     if not text.startswith("---\n") or end < 0 or not text.endswith("\n"):
         raise ValueError("its front matter is not where it was written")
@@ -72,11 +72,11 @@ def opened(text: str) -> tuple[dict[str, Any], str]:
 
 
 def _stored(text: str) -> str:
-    """`text` without lone surrogates, which no file can hold."""
+    """Return `text` with lone surrogates replaced, because UTF-8 cannot encode them."""
     return text.encode("utf-8", "replace").decode()
 
 
-# What is left out of a file where it says nothing; whoever reads it back takes it for nothing.
+# Keys that are left out of a file if they are empty; the parser takes a missing key as empty.
 _OPTIONAL = frozenset(
     ("meta", "decide_by", "versions", "stale_at", "stale_why", "dod", "accepted", "waiver", "outcome", "addresses",
      "session", "version", "sha256", "finding", "closed_by", "how", "why", "ratings", "parts", "results", "findings",
@@ -85,7 +85,7 @@ _OPTIONAL = frozenset(
 
 
 def _lean(head: Mapping[str, Any], *needed: str) -> dict[str, Any]:
-    """`head` without the keys that say nothing, except where they are `needed`."""
+    """Return `head` without optional keys that are empty, except those `needed`."""
     left_out = _OPTIONAL - set(needed)
     return {key: value for key, value in head.items() if key not in left_out or value}
 
@@ -94,7 +94,7 @@ def _lean(head: Mapping[str, Any], *needed: str) -> dict[str, Any]:
 
 
 def product_text(product: Product, acceptance: Acceptance | None) -> str:
-    """product.yaml: the product, its definition of done with its hash, and for what it was accepted."""
+    """Return product.yaml: the product, its definition of done with a hash, and its acceptance."""
     accepted = acceptance and _lean(
         {
             "version": acceptance.version,
@@ -129,14 +129,14 @@ def product_text(product: Product, acceptance: Acceptance | None) -> str:
 def _criterion(item: Criterion) -> dict[str, Any]:
     value = item.check.value
     plain = isinstance(value, str) or (type(value) is int and abs(value) < _PLAIN_INTEGER)
-    # As JSON a schema keeps numbers and keys that this YAML would read as something else.
+    # As JSON, because this YAML would read some numbers and keys of a schema as something else.
     told = {"value": value} if plain else {} if value is None else {"json": json.dumps(value, ensure_ascii=False)}
     check = {"check": {"kind": item.check.kind, **told}} if item.check != Check() else {}
     return {"id": item.id, "text": item.text, **check}
 
 
 def product_of(text: str) -> tuple[Product, Acceptance | None]:
-    """The product of a product.yaml, and its acceptance; raises ValueError with what is wrong."""
+    """Return the product and the acceptance in a product.yaml; raise ValueError with the problem."""
     head = strict_yaml.load(text, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
     if not isinstance(head, dict):
         raise ValueError("it is not a mapping of keys")
@@ -179,12 +179,12 @@ def _criterion_of(item: Mapping[str, Any]) -> Criterion:
     return Criterion(str(item["id"]), str(item["text"]), Check(str(check["kind"]), value))
 
 
-# -- what is written once, and collabs -------------------------------------------------------------
+# -- versions, collabs, inspections ----------------------------------------------------------------
 
 
 @lru_cache(maxsize=WRITTEN)
 def version_text(version: Version) -> str:
-    """v3.md: what a version is, with its hash, then its content byte for byte."""
+    """Return a version's file (v3.md): its front matter with a hash, then its content byte for byte."""
     head = {
         "id": version.id,
         "product": version.product,
@@ -202,14 +202,14 @@ def version_text(version: Version) -> str:
 
 
 def version_of(text: str) -> Version:
-    """The version of a v3.md; raises ValueError with what is wrong."""
+    """Return the version in a v3.md; raise ValueError with the problem."""
     head, content = opened(text)
     said = {key: value for key, value in head.items() if key not in ("change_summary", "sha256")}
     return _fact(Version, {**said, "summary": head.get("change_summary"), "content": content})
 
 
 def collab_text(collab: Collab) -> str:
-    """c6.md: what a collab is and how it stands, then its comment with controls made visible."""
+    """Return a collab's file (c6.md): its front matter, then its comment with controls made visible."""
     head = {
         "id": collab.id,
         "product": collab.product,
@@ -229,14 +229,14 @@ def collab_text(collab: Collab) -> str:
 
 
 def collab_of(text: str) -> Collab:
-    """The collab of a c6.md; raises ValueError with what is wrong."""
+    """Return the collab in a c6.md; raise ValueError with the problem."""
     head, comment = opened(text)
     return _fact(Collab, {**head, "comment": comment})
 
 
 @lru_cache(maxsize=WRITTEN)
 def inspection_text(inspection: Inspection) -> str:
-    """i2.md: what was inspected, each criterion with its evidence and the findings; then the same to read."""
+    """Return an inspection's file (i2.md): its front matter with all data, then a readable summary."""
     head = {
         "id": inspection.id,
         "product": inspection.product,
@@ -262,7 +262,7 @@ def inspection_text(inspection: Inspection) -> str:
 
 
 def inspection_of(text: str) -> Inspection:
-    """The inspection of an i2.md; raises ValueError with what is wrong."""
+    """Return the inspection in an i2.md; raise ValueError with the problem."""
     head, _ = opened(text)
     data = {"dod": head.pop("dod_sha256", ""), "results": [], "findings": [], **head}
     if isinstance(ratings := data.get("ratings"), dict):
@@ -300,16 +300,16 @@ def _adapters() -> Mapping[type[Any], TypeAdapter[Any]]:
 
 @dataclass(frozen=True)
 class ParsedMission:
-    """What the files of a session hold: the state as far as they tell it, and what is wrong with which file."""
+    """The facts parsed from a session's files: the state, as far as they determine it, and problems by file."""
 
     state: MissionState
     problems: Mapping[str, str]
 
 
 def read(texts: Mapping[str, str]) -> ParsedMission:
-    """The facts of the files below products/ by name; a file that is not as cdo writes it is a problem.
+    """Parse the files below products/, given by name; a file that cdo would have written differently is a problem.
 
-    What a problem leaves of a fact is still told: a file that was changed is judged by what it says now.
+    If such a file can still be parsed, its fact is kept, so that a changed file is judged by its present content.
     """
     facts: dict[str, dict[str, Any]] = {"p": {}, "v": {}, "c": {}, "i": {}, "a": {}}
     problems: dict[str, str] = {}
@@ -335,12 +335,12 @@ def read(texts: Mapping[str, str]) -> ParsedMission:
 
 
 def _order(place: re.Match[str]) -> tuple[bool, int]:
-    """Products first, then all others as they came about: ids are counted over the whole mission."""
+    """Return the sort key of a file: products first, then all others by the number in their id."""
     return bool(place[4]), int(place[3][1:-3] if place[4] else place[2][1:])
 
 
 def _take(facts: dict[str, dict[str, Any]], place: re.Match[str], text: str) -> None:
-    """Add the fact of one file; raises ValueError where it is not what cdo would have written there."""
+    """Add the fact in one file; raise ValueError if cdo would have written the file differently."""
     fact: Any
     if place[4]:
         fact = _READ[place[4]](text)
@@ -361,7 +361,7 @@ _WRITTEN: Mapping[str, Any] = {"v": version_text, "c": collab_text, "i": inspect
 
 
 def _settle(facts: dict[str, dict[str, Any]], problems: dict[str, str]) -> None:
-    """Take out what cannot be: facts of a product that is not there, versions that are named and not there."""
+    """Remove facts of products that do not exist, and correct lists of versions that do not match the files."""
     products, versions = facts["p"], facts["v"]
     for letter in "vci":
         for id in [id for id, fact in facts[letter].items() if fact.product not in products]:

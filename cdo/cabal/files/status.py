@@ -1,7 +1,6 @@
-"""How a mission stands, by the files of its products: the tree with status, owner, version and verdict. Reads only.
+"""Reads a mission's status from the files of its products: the tree with status, owner, version and verdict.
 
-The files are projections that a person may have changed: what cannot be read is left out, and nothing is decided by
-what is found here.
+It only reads. A person may have changed the files: unreadable ones are left out, and no decision depends on them.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ from cdo.core.errors import SessionError
 from cdo.session.reader import SessionReader
 
 _FILE = re.compile(r"products/(p[0-9]{1,6})-[^/]+/(?:product\.yaml|([ci])([0-9]{1,6})\.md)")
-_DEEP = 12  # levels of a tree that are told
+_DEEP = 12  # deepest level of the tree that is listed
 _VERSION = re.compile(r"products/[^/]+/v[0-9]+\.md")
-# What a person may put beside what cdo wrote: letters, and versions of their own.
+# Files that a person may add: letters, and their own versions.
 _GIVEN = re.compile(r"inbox/[^/]+\.md|products/[^/]+/(?![ci][0-9]+\.md)[^/]+\.md")
 
 
 def products(archive: SessionReader) -> list[dict[str, Any]]:
-    """The products of a mission that are not archived, in the order of the tree; [] where there are none.
+    """Return the products of a mission that are not archived, in the order of the tree; [] if there are none.
 
-    Each has `id`, `name`, `kind`, `depth`, `status`, `owner`, `version` (the number of its newest one, 0 for none),
-    `version_id`, `verdict` of its newest inspection, and `blocked`: what keeps it from being accepted. Raises
-    `SessionError`.
+    Each has `id`, `name`, `kind`, `depth`, `status`, `owner`, `version` (the number of its newest version, 0 for
+    none), `version_id`, `verdict` of its newest inspection, and `blocked` (the summaries of its blocking collabs).
+    Raises `SessionError`.
     """
-    files: dict[str, dict[str, str]] = {}  # by product, its files by what they are
+    files: dict[str, dict[str, str]] = {}  # by product id: its files by the id of their fact, "" for product.yaml
     for file in archive.files():
         if match := _FILE.fullmatch(file):
             files.setdefault(match[1], {})[f"{match[2] or ''}{match[3] or ''}"] = file
@@ -43,7 +42,7 @@ def products(archive: SessionReader) -> list[dict[str, Any]]:
 
 
 def _walk(known: Mapping[str, Product]) -> Iterator[tuple[Product, int]]:
-    """Every product that hangs on the tree, each once, those that one holds in order of their numbers."""
+    """Yield every product that can be reached from a root once, with its depth; siblings by number."""
     inside: dict[str | None, list[Product]] = {}
     for product in sorted(known.values(), key=lambda product: int(product.id[1:])):
         parent = product.parent if product.parent in known and product.parent != product.id else None
@@ -64,17 +63,17 @@ def _row(archive: SessionReader, product: Product, depth: int, own: Mapping[str,
 
 
 def may_be_given(file: str) -> bool:
-    """Whether a file of a mission is one that a person may have put there: a letter, or a version."""
+    """True if a person may have put a file with this name into a mission: a letter, or a version."""
     return bool(_GIVEN.fullmatch(file))
 
 
 def is_version(file: str) -> bool:
-    """Whether a file is called as cdo calls those of versions."""
+    """True if a file is named like a version written by cdo."""
     return bool(_VERSION.fullmatch(file))
 
 
 def given(file: str, data: bytes) -> bool:
-    """Whether a file of a mission with this content is a letter, or a version that a person edited or added."""
+    """True if a file with this content is a letter, or a version that a person edited or added."""
     if not may_be_given(file):
         return False
     if not is_version(file):
@@ -87,7 +86,7 @@ def given(file: str, data: bytes) -> bool:
 
 
 def _read(archive: SessionReader, file: str, parse: Any) -> Any:
-    """What a file holds, or None where it cannot be read."""
+    """Return the parsed content of a file, or None if it cannot be read."""
     try:
         text = archive.text(file) if file else None
         return None if text is None else parse(text)

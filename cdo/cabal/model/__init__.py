@@ -1,1 +1,1 @@
-"""What a mission consists of: its products, versions, feedback and verdicts, and the state that holds them. Pure."""
+"""Defines what a mission consists of (products, versions, feedback, verdicts) and the state that holds it. Pure."""

@@ -1,4 +1,4 @@
-"""The nouns of a mission: what a cabal's state is made of. Plain data; nothing here decides (seeds 000, 002, 003).
+"""Defines the plain data in the state of a mission; nothing here makes decisions (seeds 000, 002, 003).
 
 Ids are short and readable: `p4` a product, `v9` a version, `c6` a collab, `i2` an inspection, `e31` an event.
 """
@@ -16,13 +16,13 @@ from hashlib import sha256
 from cdo.core.mission_names import WATCHDOG
 from cdo.core.steps import Json
 
-BLOCKING = 8  # from this importance or severity on a collab, a finding or a criterion lost blocks acceptance
-REVISION = 5  # from this severity on a finding wants a revision, and becomes a linked collab
-REQUESTS, ITERATIONS = 5, 3  # pairs in one request for context, and such requests in one step
+BLOCKING = 8  # collabs and findings of at least this importance or severity block acceptance
+REVISION = 5  # findings of at least this severity require a revision, and get a linked collab
+REQUESTS, ITERATIONS = 5, 3  # most pairs in one context request, and most requests in one step
 
 
 class Kind(enum.StrEnum):
-    """What a product is, and so what it may hold."""
+    """The kind of a product, which determines what it may contain."""
 
     CONTENT = "Content"
     DECISION = "Decision"
@@ -31,7 +31,7 @@ class Kind(enum.StrEnum):
 
 
 class Status(enum.StrEnum):
-    """How a product stands. A rejection is an event, not a status."""
+    """The status of a product. A rejection is an event, not a status."""
 
     PENDING = "pending"
     IN_PROGRESS = "in_progress"
@@ -40,7 +40,7 @@ class Status(enum.StrEnum):
 
 
 class MissionStep(enum.StrEnum):
-    """The seven steps, in order; their names are those of the calls and of the header X-Cdo-Kind."""
+    """The seven steps, in order. The names are also used for calls and in the header X-Cdo-Kind."""
 
     BOOTSTRAP = "bootstrap"
     REFLECT = "reflect"
@@ -55,7 +55,7 @@ STEPS = tuple(MissionStep)
 
 
 class Need(enum.StrEnum):
-    """What can be asked for of a product in the middle of a step (seed 002, Context Request)."""
+    """What an agent can request about a product during a step (seed 002, Context Request)."""
 
     FULL_CONTENT = "full_content"
     VERSION_HISTORY = "version_history"
@@ -64,7 +64,7 @@ class Need(enum.StrEnum):
 
 
 class InspectionVerdict(enum.StrEnum):
-    """What an inspection comes to; code derives it from severities."""
+    """The verdict of an inspection; code derives it from severities."""
 
     APPROVED = "approved"
     NEEDS_REVISION = "needs_revision"
@@ -72,12 +72,15 @@ class InspectionVerdict(enum.StrEnum):
 
 
 def fingerprint(text: str) -> str:
-    """SHA-256 (hex) of a text without the white space around it: identity of a version's content."""
+    """Return the SHA-256 (hex) of a text without surrounding white space: the identity of a version's content."""
     return sha256(text.strip().encode("utf-8", "replace")).hexdigest()
 
 
 def slug(name: str) -> str:
-    """A product's name as part of a folder's: a-z, 0-9 and hyphens, at most 40; "product" where nothing is left."""
+    """Return a product's name as part of a folder name: a-z, 0-9 and hyphens, at most 40 characters.
+
+    If nothing is left, return "product".
+    """
     return re.sub(r"[^a-z0-9]+", "-", name.lower())[:40].strip("-") or "product"
 
 
@@ -86,7 +89,7 @@ def slug(name: str) -> str:
 
 @dataclass(frozen=True)
 class Check:
-    """How code tests a criterion before any reviewer does.
+    """The test of a criterion that code runs before any reviewer sees the product.
 
     `kind` is regex (RE2), contains, json_schema, reference (the product `value` exists and has a version, and the
     text refers to it), min_words, max_words, or judged, which only an inspection can answer; `value` is its argument.
@@ -106,7 +109,7 @@ class Criterion:
 
 
 def identity(dod: tuple[Criterion, ...]) -> str:
-    """SHA-256 (hex) of a definition of done: ids, texts, checks, in this order. Keys have no order."""
+    """Return the SHA-256 (hex) of a definition of done: ids, texts, checks, in this order. Keys are sorted."""
     listed = [[item.id, item.text, item.check.kind, item.check.value] for item in dod]
     return sha256(json.dumps(listed, sort_keys=True, separators=(",", ":")).encode("ascii")).hexdigest()
 
@@ -115,9 +118,10 @@ def identity(dod: tuple[Criterion, ...]) -> str:
 class Product:
     """One node of the tree. `versions` are ids in order; `decide_by` is the preset of a Decision's deliberation.
 
-    `meta` products (the Change Log) are the chair's own: it writes them itself and nobody accepts them. An inspection
-    counts when its event lies after `stale_at` (the number of the event that made older ones stale, for the reason
-    `stale_why`). `slug` names its folder for ever, whatever it is called later; `round` is when it was made.
+    `meta` products (the Change Log) belong to the chair: only the chair writes them, and they need no acceptance. An
+    inspection counts only if its event is later than `stale_at`, the number of the event that made older inspections
+    stale (reason: `stale_why`). `slug` names the product's folder and never changes, even if the product is renamed.
+    `round` is the round in which the product was created.
     """
 
     id: str
@@ -137,17 +141,17 @@ class Product:
 
     @property
     def live(self) -> bool:
-        """Whether the mission is not done before this is accepted."""
+        """True if the mission needs the acceptance of this product: it is neither archived nor meta."""
         return self.status is not Status.ARCHIVED and not self.meta
 
     @property
     def container(self) -> bool:
-        """Whether it holds others and has no content of its own."""
+        """True if the product holds other products and has no content of its own."""
         return self.kind in (Kind.COLLECTION, Kind.ORCHESTRATION)
 
     @cached_property
     def dod_sha(self) -> str:
-        """The identity of its definition of done as it reads now."""
+        """The hash of its current definition of done."""
         return identity(self.dod)
 
     @property
@@ -160,7 +164,8 @@ class Product:
 class Version:
     """An immutable snapshot: `id` is global, `number` counts within its product. `outcome` is a Decision's one line.
 
-    `addresses` are the collabs that it says to answer; `session` is the deliberation that it comes from, if any.
+    `addresses` are the collabs that the version answers, by its author; `session` is the deliberation that produced
+    it, if any.
     """
 
     id: str
@@ -177,21 +182,20 @@ class Version:
 
     @property
     def sha(self) -> str:
-        """Identity of its content and outcome."""
+        """The hash of its content and outcome."""
         return fingerprint(f"{self.outcome}\n\n{self.content}" if self.outcome else self.content)
 
 
-# -- what is said of it ----------------------------------------------------------------------------
+# -- feedback, assignments, inspections ------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Collab:
-    """What somebody said of a product; `version` is the newest version there was then, "" for none.
+    """A comment by an agent or the user on a product, with a kind and an importance.
 
-    Of a container it is the newest in it.
-
-    `open` until it is closed; then `closed_by` and `how` (replied, confirmed, withdrawn, waived) tell by whom and
-    why. `finding` is the inspection that it comes from.
+    `version` is the newest version at that time, "" if there was none; for a container it is the newest version in
+    it. A collab is `open` until it is closed. Then `closed_by`, `how` (replied, confirmed, withdrawn, waived) and
+    `why` are set. `finding` is the inspection that raised it.
     """
 
     id: str
@@ -211,18 +215,18 @@ class Collab:
 
     @property
     def blocking(self) -> bool:
-        """Whether it keeps its product from being accepted."""
+        """True if it prevents the acceptance of its product."""
         return self.open and self.importance >= BLOCKING
 
     @property
     def flag(self) -> bool:
-        """Whether it is the watchdog's, and of blocking importance: nobody can waive it."""
+        """True if the watchdog raised it with blocking importance, so that it cannot be waived."""
         return self.author == WATCHDOG and self.importance >= BLOCKING
 
 
 @dataclass(frozen=True)
 class Remark:
-    """What is said to somebody, not of a product. `at` is the number of the step it was said in."""
+    """A message to agents or the user, not about a product. `at` is the number of the step in which it was sent."""
 
     author: str
     recipients: tuple[str, ...]
@@ -234,9 +238,9 @@ class Remark:
 
 @dataclass(frozen=True)
 class Assignment:
-    """The chair's order for one round: `writer` writes a version, `reviewers` also read it.
+    """The chair's order for one round: `writer` writes a version; `reviewers` review it, besides the chosen peer.
 
-    `address` are the collabs that the new version has to answer; `attach` other products shown in full.
+    `address` are the collabs that the new version has to answer; `attach` are other products shown in full.
     """
 
     product: str
@@ -254,7 +258,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class FeedbackResponse:
-    """What an owner plans about a collab: accept, defer or reject, and what or why."""
+    """An owner's response to a collab: accept, defer or reject, with a plan or a reason."""
 
     collab: str
     action: str
@@ -263,7 +267,7 @@ class FeedbackResponse:
 
 @dataclass(frozen=True)
 class Reflection:
-    """An operative's assessment of a product that it owns; lasts until the plan of its round."""
+    """An operative's assessment of a product that it owns; it is kept until the plan of the same round."""
 
     agent: str
     product: str
@@ -277,7 +281,7 @@ class Reflection:
 
 @dataclass(frozen=True)
 class CriterionResult:
-    """Whether a criterion is met: `quote` was found in the version, `by` is "code" or the watchdog's id."""
+    """The result of one criterion: `quote` was found in the version, `by` is "code" or the watchdog's id."""
 
     criterion: str
     passed: bool
@@ -288,7 +292,7 @@ class CriterionResult:
 
 @dataclass(frozen=True)
 class InspectionFinding:
-    """What an inspection found: `collab` is the one that it became or stands for."""
+    """One finding of an inspection. `collab` is the collab raised for it, or an open one that covers it."""
 
     category: str
     severity: int
@@ -300,9 +304,9 @@ class InspectionFinding:
 
 @dataclass(frozen=True)
 class Inspection:
-    """One inspection of one version; for a container `version` is "" and `parts` are its children's identities.
+    """One inspection of one version. For a container, `version` is "" and `parts` has the id and hash of each part.
 
-    `dod` is the identity of the definition of done that it was held against; `at` the number of its event.
+    `dod` is the hash of the definition of done used for the inspection; `at` is the number of its event.
     """
 
     id: str
@@ -320,7 +324,7 @@ class Inspection:
 
 @dataclass(frozen=True)
 class Acceptance:
-    """A product accepted, pinned to what it was accepted for; `waiver` is why needs_revision was let pass."""
+    """The acceptance of a product, with the accepted hashes. `waiver` is the reason why needs_revision was waived."""
 
     product: str
     version: str
@@ -333,7 +337,7 @@ class Acceptance:
 
 @dataclass(frozen=True)
 class Mission:
-    """The charter. `personas` are by agent; `domains` by operative: (responsibility, area)."""
+    """The charter. `personas` are by agent; `domains` are by operative: (responsibility, area)."""
 
     mission: str
     objectives: tuple[str, ...]
@@ -344,7 +348,7 @@ class Mission:
 
 @dataclass(frozen=True)
 class Question:
-    """What was asked of the person, and what they said. `name` is the call that asked."""
+    """A question to the person, and the answer. `name` is the name of its `Ask`."""
 
     name: str
     question: str
@@ -355,7 +359,7 @@ class Question:
 
 @dataclass(frozen=True)
 class EnvoyMessage:
-    """One message of the team to the user; `events` are those it rests on."""
+    """One message of the team to the user; `events` are the events that it is based on."""
 
     round: int
     agent: str
@@ -365,12 +369,12 @@ class EnvoyMessage:
 
 @dataclass(frozen=True)
 class MissionEvent:
-    """Something that happened, told in words that name no id: what the envoy cites and people read.
+    """An event of a mission. Its `text` contains no ids, because the envoy cites it and people read it.
 
     `kind` is one of mission, created, updated, moved, archived, reopened, assigned, lapsed, version, unreviewed,
     reflection, collab, closed, remark, inspection, accepted, rejected, waived, stale, override, question, answer,
-    halt, stall, message, missed, user, decided. `product` is an id or "", `ref` the id of what it is about, `actor`
-    who did it ("code" for code).
+    halt, stall, message, missed, user, decided. `product` is an id or "", `ref` is the id of the event's subject,
+    `actor` is the agent that caused it ("code" for code).
     """
 
     id: str
@@ -385,5 +389,5 @@ class MissionEvent:
 
     @property
     def number(self) -> int:
-        """Its place in the mission's events, from 1."""
+        """Its number among the mission's events, from 1."""
         return int(self.id[1:])

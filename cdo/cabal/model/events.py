@@ -1,4 +1,4 @@
-"""What happens in a mission, told: events in plain words that name no id, whatever agents wrote. Pure."""
+"""Records the events of a mission, in plain words without ids, also where agents wrote ids. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cdo.cabal.model.state import MissionState
 from cdo.core.formatting import one_line
 from cdo.core.mission_names import CHAIR, ENVOY, USER, WATCHDOG
 
-_TOLD = 200  # characters of what somebody said that an event repeats
+_TOLD = 200  # most characters of an agent's text in an event
 _CALLED = {
     CHAIR: "the chair",
     WATCHDOG: "the watchdog",
@@ -21,34 +21,34 @@ _CALLED = {
 }
 _CITED = re.compile(r"\[\[[^\[\]]*\]\]")
 _AGENT = re.compile(r"(?:new|operative|chair|watchdog|envoy)-[0-9]+|u:[a-z0-9-]+")
-# Of a version people also speak without meaning an id ("the v1 API"): it is one in a reference only.
+# Ids of versions are missing here: "v1" may mean something else ("the v1 API"), so they count only in references.
 _ID = re.compile(rf"(?<![\w-])(?:[pcied][1-9][0-9]{{0,6}}|{_AGENT.pattern})(?![\w-])")
 
 
 def recorded(
     state: MissionState, step: MissionStep, kind: str, actor: str, text: str, product: str = "", ref: str = ""
 ) -> MissionState:
-    """The state with one more event, which has the next id; the other arguments are those of `MissionEvent`.
+    """Return the state with one more event, which gets the next id; the other arguments are fields of `MissionEvent`.
 
-    `text` names no ids (`told` takes them out of what agents wrote); it becomes one visible line.
+    `text` must not contain ids (`told` removes them from texts of agents); it becomes one visible line.
     """
     item = MissionEvent(f"e{len(state.events) + 1}", state.round, step, kind, actor, one_line(text), product, ref)
     return replace(state, events=(*state.events, item))
 
 
 def called(agent: str) -> str:
-    """What an agent is called where no id is to be seen: "the chair", "operative 2"; "nobody" for ""."""
+    """Return an agent's name for texts without ids, such as "the chair" or "operative 2"; "nobody" for ""."""
     return _CALLED.get(agent) or agent.replace("-", " ") or "nobody"
 
 
 def told(state: MissionState, text: str, limit: int = _TOLD) -> str:
-    """What somebody wrote as one line of at most `limit` characters without ids: what they name stands for them."""
+    """Return an agent's text as one line of at most `limit` characters, with names in place of known ids."""
     plain = REFERENCE.sub(lambda match: _named(state, match[2]) or match[2], text[: 4 * limit])
     return one_line(_ID.sub(lambda match: _named(state, match[0]) or match[0], plain), limit)
 
 
 def identifiers(state: MissionState, text: str) -> tuple[str, ...]:
-    """The ids that a text names: references whatever they say, agents, and words that are ids of this mission."""
+    """Return the ids in a text: references (also unresolved ones), agents, and words that are ids of this mission."""
     found = _CITED.findall(text)
     rest = _CITED.sub(" ", text)
     found += [id for id in _ID.findall(rest) if _AGENT.match(id) or _named(state, id)]
@@ -56,7 +56,7 @@ def identifiers(state: MissionState, text: str) -> tuple[str, ...]:
 
 
 def _named(state: MissionState, id: str) -> str:
-    """What the thing or agent with an id is called; "" where there is none."""
+    """Return the name of the thing or agent with an id; "" if there is none."""
     if product := state.products.get(id):
         return product.name
     if version := state.versions.get(id):

@@ -1,4 +1,4 @@
-"""Ids in what agents write: references like `[[p:p4]]`, whom remarks are for, what models are told of both. Pure."""
+"""Finds ids in the texts of agents (references like `[[p:p4]]`, recipients of remarks) and words errors. Pure."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from cdo.core.mission_names import USER
 from cdo.formats.strict_yaml import shown
 
 REFERENCE = re.compile(r"\[\[[ \t]{0,4}([pvcau])[ \t]{0,4}:[ \t]{0,4}([^\[\]\s]{1,80})[ \t]{0,4}\]\]")
-SHOWN = 24  # ids that a sentence names of those there are
-MOST = 8  # sentences about the references of one text
+SHOWN = 24  # most existing ids that an error message lists
+MOST = 8  # most unresolved references that are reported one by one
 _NOUNS = {"p": "product", "v": "version", "c": "collab", "a": "agent", "u": "user"}
 _PEOPLE = ("user-1", "all")
 
 
 def cited(text: str) -> tuple[tuple[str, str], ...]:
-    """The references in a text as (kind, id), each once, in order; whether they resolve is not asked."""
+    """Return the references in a text as (kind, id), each once, in order, whether or not they resolve."""
     return tuple(dict.fromkeys((match[1], match[2]) for match in REFERENCE.finditer(text)))
 
 
 def problems(texts: Iterable[str], state: MissionState, what: str) -> list[str]:
-    """A sentence for each reference that does not resolve; `what` names where it stands.
+    """Return a sentence for each reference that does not resolve; `what` names the place of the texts.
 
-    What is archived still resolves.
+    References to archived products resolve.
     """
     wrong = dict.fromkeys((kind, id) for text in texts for kind, id in cited(text) if id not in _known(kind, state))
     found = [
@@ -42,8 +42,10 @@ def _known(kind: str, state: MissionState) -> Collection[str]:
 
 
 def recipients(names: Sequence[str], state: MissionState, author: str) -> tuple[tuple[str, ...], list[str]]:
-    """Whom a remark of `author` is for, each once, as ids of agents and `u:user-1`; and a sentence for each name
-    that is nobody's."""
+    """Return a remark's recipients, each once, as agent ids and `u:user-1`; and a sentence for each unknown name.
+
+    `author` is the agent that makes the remark.
+    """
     found: dict[str, None] = {}
     wrong: list[str] = []
     for name in names:
@@ -67,8 +69,10 @@ def recipients(names: Sequence[str], state: MissionState, author: str) -> tuple[
 
 
 def listed(items: Iterable[str], most: int = 20) -> str:
-    """Ids or words as part of a sentence: "a", "a and b", "a, b and c", "none"; of many the first `most` and how many
-    more."""
+    """Return ids or words as part of a sentence: "a", "a and b", "a, b and c", "none".
+
+    Only the first `most` items are named; the others are counted.
+    """
     found = list(items)
     if len(found) > most:
         found = [*found[:most], f"{len(found) - most} more"]
@@ -87,7 +91,7 @@ def there(state: MissionState, kind: str = "p") -> str:
 
 
 def absent(state: MissionState, id: str) -> str:
-    """Why nothing can be done with the product that an id should name, as a clause; "" where it is there."""
+    """Return a clause why the product with an id cannot be used (unknown or archived); "" if it can."""
     product = state.products.get(id)
     if product is None:
         return f"{id} is not a product; {there(state)}"

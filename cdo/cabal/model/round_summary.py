@@ -1,4 +1,4 @@
-"""What observers hear of a round that is over: what came of it, and the tree as it stands. Pure."""
+"""Summarises a finished round for observers: its results, and the product tree. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cdo.core.steps import Json
 
 
 def bulletin(rounds: Sequence[MissionState]) -> dict[str, Json]:
-    """What came of the last of `rounds`, the states at their ends: figures, and names of products instead of ids."""
+    """Return the figures and results of the last of `rounds` (the states at their ends), with names of products."""
     state = rounds[-1]
     had = rounds[-2].versions if len(rounds) > 1 else {}
     name = {product.id: product.name for product in state.products.values()}
@@ -44,7 +44,7 @@ def bulletin(rounds: Sequence[MissionState]) -> dict[str, Json]:
 
 
 def row(product: Product, depth: int, inspection: Inspection | None, collabs: Iterable[Collab]) -> dict[str, Json]:
-    """A product as live views and lists show it, with its newest inspection and what is said of it."""
+    """Return a product as live views and lists show it, with its newest inspection and its blocking collabs."""
     return {
         "id": product.id,
         "name": product.name,
@@ -60,7 +60,7 @@ def row(product: Product, depth: int, inspection: Inspection | None, collabs: It
 
 
 def _rows(state: MissionState, parent: str | None = None, depth: int = 0) -> Iterator[dict[str, Json]]:
-    """The tree as live views show it: a row for each product, what it holds after it."""
+    """Yield the tree as live views show it: a row for each product, parents before children."""
     for item in state.children(parent) if parent else [state.products[ROOT]]:
         yield row(item, depth, state.inspection(item.id), state.about(item.id))
         yield from _rows(state, item.id, depth + 1)

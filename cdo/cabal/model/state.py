@@ -1,4 +1,4 @@
-"""A mission as it stands: the fold of what was recorded, and what every step asks of it. Pure; it decides nothing.
+"""Holds the state of a mission, as a fold of its records, and the queries that the steps need. Pure; decides nothing.
 
 A state is never changed in place: `reducer` makes the next one from a recorded reply.
 """
@@ -30,12 +30,12 @@ from cdo.core.mission_names import CHAIR, ENVOY, WATCHDOG
 
 @dataclass(frozen=True)
 class MissionState:
-    """Everything a mission is, as the fold of what was recorded.
+    """The whole state of a mission, as the fold of its records.
 
-    `assignments` (by product), `reflections` are those of the round; `acceptances` (by product) those that hold.
-    `pending` are overrides that take effect next round. `seen` tells by agent and product the number of the event up
-    to which it was shown; `at` counts steps; `idle` counts rounds without progress, `stalled` is what the chair is
-    told of it. `halt` ("done", "stall", "budget", "rounds", "stopped") ends the mission, `why` in words.
+    `assignments` (by product) and `reflections` are those of the current round; `acceptances` are by product.
+    `pending` are overrides that take effect next round. `seen` gives, by agent and product, the number of the last
+    event when the product was shown to the agent. `at` counts steps; `idle` counts rounds without progress. `halt`
+    ("done", "stall", "budget", "rounds", "stopped") ends the mission; `why` is the reason in words.
     """
 
     request: str
@@ -60,50 +60,50 @@ class MissionState:
     halt: str = ""
     why: str = ""
 
-    # -- looking ------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------
 
     def latest(self, product: str) -> Version | None:
-        """The newest version of a product."""
+        """Return the newest version of a product, or None."""
         ids = self.products[product].versions
         return self.versions[ids[-1]] if ids else None
 
     def history(self, product: str) -> tuple[Version, ...]:
-        """All versions of a product, oldest first."""
+        """Return all versions of a product, oldest first."""
         return tuple(self.versions[id] for id in self.products[product].versions)
 
     def children(self, product: str) -> tuple[Product, ...]:
-        """What a product holds that is not archived, in order of ids."""
+        """Return the children of a product that are not archived, in order of ids."""
         return tuple(
             item for item in self.products.values() if item.parent == product and item.status is not Status.ARCHIVED
         )
 
     def about(self, product: str, *, closed: bool = False) -> tuple[Collab, ...]:
-        """The open collabs of a product, or all, oldest first."""
+        """Return the open collabs of a product (with `closed`, all collabs), oldest first."""
         return tuple(item for item in self._said.get(product, ()) if closed or item.open)
 
     def blockers(self, product: str) -> tuple[Collab, ...]:
-        """What is said of a product that keeps it from being accepted."""
+        """Return the open collabs that prevent the acceptance of a product."""
         return tuple(item for item in self.about(product) if item.blocking)
 
     def inspection(self, product: str) -> Inspection | None:
-        """The newest inspection of a product, whether or not it still holds."""
+        """Return the newest inspection of a product, even if it is outdated, or None."""
         return self._inspected.get(product)
 
     def owned(self, agent: str) -> tuple[Product, ...]:
-        """The products of an agent that are not archived."""
+        """Return the products of an agent that are not archived."""
         return tuple(
             item for item in self.products.values() if item.owner == agent and item.status is not Status.ARCHIVED
         )
 
     def live(self) -> tuple[Product, ...]:
-        """The products that have to be accepted before the mission is done."""
+        """Return the products that have to be accepted before the mission is done."""
         return self._live
 
-    # Every step asks these of every product, and a state never changes: each is gathered once.
+    # Cached, because every step needs these for every product, and a state never changes.
 
     @cached_property
     def below(self) -> Mapping[str, Sequence[Product]]:
-        """The live products by the id of what they are directly below, "" for the root."""
+        """The live products by the id of their parent, "" for the root."""
         found: dict[str, list[Product]] = {}
         for item in self.live():
             found.setdefault(item.parent or "", []).append(item)
@@ -125,7 +125,7 @@ class MissionState:
         return {item.product: item for item in self.inspections.values()}
 
     def named(self, words: str) -> str:
-        """The id of the product that a person calls by its id, else by its name (a live one first); "" for none."""
+        """Return the id of the product with this id or name (products not archived first); "" if there is none."""
         wanted = words.strip().lower()
         if wanted in self.products:
             return wanted
@@ -135,5 +135,5 @@ class MissionState:
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """The whole team."""
+        """The ids of the whole team."""
         return (CHAIR, *self.team, WATCHDOG, ENVOY)
