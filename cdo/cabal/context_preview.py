@@ -1,4 +1,4 @@
-"""What an agent would be shown of a product now: the pack of a step, with what it costs in tokens."""
+"""Previews the context that an agent would be shown of a product now: the pack of a step, with its tokens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BY = {MissionStep.PLAN: CHAIR, MissionStep.INSPECT: WATCHDOG, MissionStep.PRESE
 
 @dataclass(frozen=True)
 class ContextPreview:
-    """A call as it would be made now: who would see what."""
+    """The call that would be made now for an agent, a step and a product."""
 
     call: Call
     agent: str
@@ -33,12 +33,12 @@ class ContextPreview:
 
     @property
     def left_out(self) -> list[str]:
-        """What found no room, in words."""
+        """Descriptions of what did not fit the budget."""
         own: Any = self.call.data["own"]
         return list(own["left_out"])
 
     def json(self, messages: Sequence[Message]) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """Return the preview as data for `--json`."""
         return {
             "step": self.step.value,
             "agent": self.agent,
@@ -50,7 +50,7 @@ class ContextPreview:
         }
 
     def lines(self, messages: Sequence[Message]) -> Iterator[str]:
-        """As a person reads it."""
+        """Yield the preview as lines for the terminal."""
         told = self.json(messages)
         yield (
             f"{self.step} · {self.agent} · {self.product}: about {told['tokens']:,} tokens, "
@@ -65,13 +65,14 @@ class ContextPreview:
 
 
 def look(archive: SessionReader, product: str, step: str, agent: str) -> ContextPreview:
-    """What `agent` ("": whoever does it) would be shown of a product, by id or name, in a step of the round to come.
+    """Return what `agent` would be shown of a product, by id or name, in a step of the next round.
 
-    Raises `UsageError` for names that nothing has, `SessionError` where the session is no mission.
+    If `agent` is "", it is the agent responsible for the step. Raises `UsageError` for unknown names, `SessionError`
+    if the session is no mission.
     """
     plan = read_frozen(archive.text("session.yaml"), Path(archive.place)).plan
     state = retrace(archive).state
-    assert plan.crew is not None  # retrace has looked
+    assert plan.crew is not None  # retrace has checked it
     named = next((item for item in STEPS[1:] if item.value == step.lower()), None)
     if named is None:
         raise UsageError(f"There is no step `{step[:40]}`.", f"The steps are {', '.join(STEPS[1:])}.")
@@ -90,7 +91,7 @@ def _named(state: MissionState, product: str) -> str:
 
 
 def _doer(state: MissionState, step: MissionStep, product: str) -> str:
-    """The operative that a step of this product falls to: its owner, or for a review another one."""
+    """Return the operative that takes a step of this product: its owner, or for a review another operative."""
     owner = state.products[product].owner or state.team[0]
     if step is not MissionStep.REVIEW:
         return owner if owner in state.team else state.team[0]

@@ -1,4 +1,4 @@
-"""Looks back on a mission: runs the program over what a session holds, as far as that goes. Reads only."""
+"""Reconstructs a mission: runs the program over the record of a session, as far as the record goes. Reads only."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from cdo.session.session_file import read_frozen
 
 @dataclass(frozen=True)
 class ReconstructedMission:
-    """A mission as its session tells it: the `state` now, and at the end of each round (0: the bootstrap).
+    """A mission as recorded in its session: the current `state`, and the states at the end of each round.
 
-    `asked` are the calls that nothing answers yet, `question` what the team waits for the person to say; `outcome` is
-    there once the mission has ended.
+    Round 0 is the bootstrap. `asked` are the calls without an answer yet; `question` is the question to the person
+    that the team waits for. `outcome` is set once the mission has ended.
     """
 
     state: MissionState
@@ -33,12 +33,12 @@ class ReconstructedMission:
 
 
 def is_mission(archive: SessionReader) -> bool:
-    """Whether a session is a cabal's; raises `SessionError` where its session.yaml cannot be read."""
+    """True if a session is a mission of a cabal; raise `SessionError` if its session.yaml cannot be read."""
     return read_frozen(archive.text("session.yaml"), Path(archive.place)).plan.crew is not None
 
 
 def retrace(archive: SessionReader) -> ReconstructedMission:
-    """The mission of a session; raises `SessionError` where it is no mission, or damaged."""
+    """Reconstruct the mission of a session; raise `SessionError` if it is no mission, or damaged."""
     plan = read_frozen(archive.text("session.yaml"), Path(archive.place)).plan
     if plan.crew is None:
         raise SessionError(f"{archive.place} is no mission of a cabal.", "`cdo show` shows what it is.")
@@ -59,11 +59,11 @@ def retrace(archive: SessionReader) -> ReconstructedMission:
 
 
 class _EndOfRecord(Exception):
-    """Nothing on record goes further."""
+    """Raised when the record has no answer to the next step."""
 
 
 class _RecordedReplies:
-    """What a session holds of the answers to a program's steps."""
+    """The answers to a program's steps that a session has on record."""
 
     def __init__(self, archive: SessionReader) -> None:
         self._archive = archive
@@ -84,7 +84,7 @@ class _RecordedReplies:
                     self._nested[record["name"]] = Nested(**record["result"])
 
     def answer(self, step: Step) -> Any:
-        """The answer to a step; raises `_Unrecorded` where there is none yet."""
+        """Return the answer to a step; raise `_EndOfRecord` if there is none yet."""
         match step:
             case Batch():
                 return tuple(self._reply(call) for call in step.calls)

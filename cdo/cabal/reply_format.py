@@ -1,4 +1,4 @@
-"""How a step's reply is read: one JSON object, checked by schema, then by what the mission's state allows. Pure."""
+"""Parses a step's reply: one JSON object, checked against the schema, then against the mission's state. Pure."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from cdo.formats.fields import too_long, validate
 from cdo.formats.markdown import fenced, unwrap
 from cdo.formats.strict_yaml import shown
 
-MAX_DEPTH = 12  # lists and objects inside each other
-MAX_PROBLEMS = 12  # more than a model fixes at once
+MAX_DEPTH = 12  # levels of nested lists and objects
+MAX_PROBLEMS = 12  # most problems reported at once: a model does not fix more
 FINAL, REQUEST, HALT = "final_output", "request_context", "halt"
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
@@ -32,10 +32,11 @@ _ADVICE = r"Answer with one JSON object; inside its texts write a quote as \" an
 
 @dataclass(frozen=True)
 class StepFormat:
-    """A reply of `agent` in `step`, judged by `state` (a `ReplyFormat`).
+    """The format of a reply of `agent` in `step`, checked against `state` (a `ReplyFormat`).
 
-    `about` are the products that the step is about: those to write, to review, due to be inspected. `last` says that
-    nothing can be asked for any more (in Bootstrap: of the user); `presets` are what a Decision may be decided by.
+    `about` are the products of the step: those to write, to review or due to be inspected. `last` means that no more
+    context can be requested (in Bootstrap: that the user cannot be asked). `presets` are what a Decision may be
+    decided by.
     """
 
     step: MissionStep
@@ -55,13 +56,13 @@ class StepFormat:
 
     @property
     def types(self) -> tuple[str, ...]:
-        """What `response_type` may be."""
+        """The allowed values of `response_type`."""
         if self.step is MissionStep.BOOTSTRAP:
             return (FINAL,) if self.last else (FINAL, HALT)
         return (FINAL, *(() if self.last else (REQUEST,)), *((HALT,) if self.step is MissionStep.PLAN else ()))
 
     def parse(self, text: str) -> Said:
-        """Return the validated reply, or what it asks for; raise `InvalidReply`."""
+        """Return the validated reply or context request; raise `InvalidReply`."""
         too_long(text)
         data = _typed(load(extracted(text)), tuple(REPLIES[self.step].model_fields))
         kind = data["response_type"]
@@ -76,7 +77,7 @@ class StepFormat:
         return reply
 
     def judged(self, reply: StepReply, state: MissionState) -> Judged:
-        """`reducer.judged`; what was judged as it came is not judged again where nothing has happened since."""
+        """Return the result of `reducer.apply_reply`; it is cached for the last reply and state."""
         for known, before, found in self._known:
             if known is reply and before is state:
                 return found
@@ -85,11 +86,11 @@ class StepFormat:
         return found
 
     def repair(self, text: str) -> tuple[str, tuple[str, ...]] | None:
-        """Nothing: whatever cdo put in would count as said by the agent."""
+        """Return None: text added by cdo would count as the agent's own."""
         return None
 
     def grammar(self) -> str:
-        """The shape of a short reply with valid ids."""
+        """Return a grammar for a short reply with valid ids."""
         return reply_grammar.grammar(self.step, self.agent, self.state, self.about)
 
     def _refused(self, kind: Any) -> str:
@@ -121,9 +122,9 @@ class StepFormat:
 
 
 def extracted(text: str) -> str:
-    """The JSON object in a reply, without the fence or words around it; raise `InvalidReply` for none, or several.
+    """Return the JSON object in a reply, without a fence or text around it; raise `InvalidReply` for none or several.
 
-    Words may stand around it as long as they hold no braces: a piece of a broken object is never taken for the reply.
+    The text around it may not have braces: a part of a broken object is never taken for the reply.
     """
     text = unwrap(text)
     if not text.startswith(("{", "[")):
@@ -140,10 +141,10 @@ def extracted(text: str) -> str:
 
 
 def load(text: str) -> Any:
-    """The value of a JSON text, with one kind of line break; raise `InvalidReply`.
+    """Parse a JSON text, with one kind of line break in texts; raise `InvalidReply`.
 
-    Refused are keys given twice, NaN and numbers beyond a float's range, more than `MAX_DEPTH` levels, half surrogate
-    pairs, and control characters but tab and line breaks.
+    Refuse duplicate keys, NaN and numbers beyond a float's range, more than `MAX_DEPTH` levels, half surrogate pairs,
+    and control characters other than tab and line breaks.
     """
     try:
         value = json.loads(text, object_pairs_hook=_mapping, parse_float=_number, parse_constant=_number)
@@ -191,7 +192,7 @@ def _clean(value: Any, levels: int) -> Any:
 
 
 def _typed(data: Any, keys: Sequence[str]) -> dict[str, Any]:
-    """The object with a `response_type`: one left out is "final_output" where a key of the step says that it is."""
+    """Return the object with a `response_type`; if it is missing and a key of the step is there, "final_output"."""
     if not isinstance(data, dict):
         raise InvalidReply([f"The reply must be a JSON object with the keys {', '.join(keys)}."])
     kind = data.get("response_type", FINAL)
@@ -210,7 +211,7 @@ def _quoted(value: Any) -> str:
 
 
 def _bounded(problems: Sequence[str]) -> list[str]:
-    """Each sentence once, at most `MAX_PROBLEMS`, of which the last then tells how many were left out."""
+    """Return each problem once, at most `MAX_PROBLEMS`; if there are more, the last says how many were left out."""
     found = list(dict.fromkeys(problems))
     if len(found) > MAX_PROBLEMS:
         found[MAX_PROBLEMS - 1 :] = [f"{len(found) - MAX_PROBLEMS + 1} more things are wrong."]

@@ -1,11 +1,11 @@
-"""The shape that a small model's reply is held to in each step: valid ids, fixed keys, short texts. Pure.
+"""Builds a grammar that restricts a small model's reply in each step: valid ids, fixed keys, short texts. Pure.
 
-A model of 135M parameters knows no ids and reads no rules, so a grammar spells out what the state leaves to decide:
-which products, which criteria, which lines of a version can be quoted. Where the rules leave one way only, the reply
-goes that way: a mission of which all is acceptable ends. Such a model looks nothing up and judges badly: it may want
-a revision, but nothing that it says blocks (severities end at 7).
+A model of 135M parameters knows no ids and follows no rules, so the grammar lists the choices that the state leaves
+open: products, criteria, lines of a version that can be quoted. If the rules leave only one choice, the grammar makes
+it: a mission ends as soon as all products can be accepted. Such a model cannot request context, and it judges badly:
+it may demand a revision, but it cannot block (severities end at 7).
 
-Texts hold letters, commas and blanks: nothing in them can be taken for an id or a reference, and all of it is JSON.
+Free texts have only letters and simple punctuation, so they contain no ids or references and are always valid JSON.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from cdo.core.formatting import one_line
 from cdo.core.mission_names import CHAIR
 from cdo.formats import gbnf
 
-# A letter, or the gap before the next word and its first one. Digits, signs and capitals within words are left out:
-# between quotes of JSON a small model soon falls into code, version numbers and addresses, and stays there.
+# A letter, or the blank before the next word and its first letter. Digits, signs and capitals within words are left
+# out: in a JSON string, a small model soon starts to write code, version numbers and addresses, and does not stop.
 _LETTER = """[a-z'] | [,;]? " " [A-Za-z]"""
-_MOST = 6  # items of one kind where a reply need not have them all
-_ACCEPTED = 12  # products that one plan accepts: children stand before what holds them
+_MOST = 6  # most items of one kind, if a reply need not have them all
+_ACCEPTED = 12  # most products that one plan accepts; children come before parents
 _HEADING = 80  # characters of a heading
-_TYPES = ("feedback", "question", "suggestion", "concern", "endorsement")  # the last not for one's own
+_TYPES = ("feedback", "question", "suggestion", "concern", "endorsement")  # the last is not allowed on own products
 _PIECE = re.compile(r"(?<!\w)[ -~]{2,60}(?!\w)")
 _MARK = r'"\""'  # a quotation mark
-_SECTIONS = 1000  # characters of all paragraphs of a reply's versions
+_SECTIONS = 1000  # most characters of all paragraphs of a reply's versions
 
 
 def grammar(step: MissionStep, agent: str, state: MissionState, about: Sequence[str] = ()) -> str:
-    """A GBNF grammar for a reply of `agent` in `step`; `about` are the products that the step is about."""
+    """Return a GBNF grammar for a reply of `agent` in `step`; `about` are the products that the step is about."""
     root = {
         MissionStep.BOOTSTRAP: _bootstrap,
         MissionStep.REFLECT: _reflect,
@@ -54,13 +54,13 @@ def grammar(step: MissionStep, agent: str, state: MissionState, about: Sequence[
 
 
 def _texts() -> dict[str, str]:
-    """The kinds of texts. Most have their beginning: free to choose it, a small model leaves English or the point."""
+    """Return the rules for texts. Most have a fixed beginning, else a small model leaves English or the topic."""
     return {
         "mission": _said(30, 140, "Deliver "),
         "name": _said(6, 40),
         "area": _said(4, 24),
         "duty": _said(12, 50, "Write about "),
-        "covers": _said(8, 50, "Covers "),  # two beginnings, since no two criteria may say the same
+        "covers": _said(8, 50, "Covers "),  # two beginnings, because no two criteria may have the same text
         "explains": _said(8, 50, "Explains "),
         "goal": _said(12, 70, "Describe "),
         "news": _said(10, 50, "Adds "),
@@ -185,7 +185,7 @@ def _inspect(agent: str, state: MissionState, about: tuple[str, ...]) -> dict[st
         criteria = (
             _object({"criterion_id": _json(item.id), "passed": f"met-{product}"})
             for item in state.products[product].dod
-            if item.check.kind == "judged"  # the others are code's to judge
+            if item.check.kind == "judged"  # code tests the others
         )
         fields = {
             "product_id": _json(product),
@@ -209,11 +209,11 @@ def _present(agent: str, state: MissionState, about: tuple[str, ...]) -> dict[st
     }
 
 
-# -- what the state leaves to decide ---------------------------------------------------------------
+# -- choices that depend on the state --------------------------------------------------------------
 
 
 def _unfinished(state: MissionState, left: Sequence[Product]) -> list[Product]:
-    """What somebody has to write: leaves not yet acceptable; else those below a container that did not pass."""
+    """Return products to be written: those not yet acceptable; if none, those in containers that did not pass."""
     leaves = [item for item in left if not item.container]
     if leaves:
         return leaves
@@ -226,15 +226,15 @@ def _unfinished(state: MissionState, left: Sequence[Product]) -> list[Product]:
 
 
 def _settled(state: MissionState) -> list[str]:
-    """The blocking collabs that may be settled: their products have newer versions."""
+    """Return the blocking collabs that may be confirmed: their products have newer versions."""
     return [id for id, item in state.collabs.items() if item.blocking and renewed(state, item)]
 
 
 def _headings(state: MissionState, product: str) -> list[str]:
-    """The sections of a version: one for each criterion, as far as there is room, and in a later one what is new.
+    """Return the headings of a version: one for each criterion, at most four, and in a later version new ones.
 
-    That is a section for each of the collabs that it has to answer, else one for what it was ordered for: a model
-    that copies the last version still has to write something that was not there.
+    The new ones are one for each collab that it has to answer, at most two, or else one for the order's objective: so
+    even a model that copies the last version has to write something new.
     """
     item, order = state.products[product], state.assignments.get(product)
     heads = [criterion.text for criterion in item.dod[:4]]
@@ -244,7 +244,7 @@ def _headings(state: MissionState, product: str) -> list[str]:
 
 
 def _version(state: MissionState, product: str) -> str:
-    """A version: a title, a section for each criterion, and what it answers."""
+    """Return the rule for a version: a title, a section for each heading, and the collabs that it addresses."""
     item, order = state.products[product], state.assignments.get(product)
     heads = [f"## {text}\n\n" for text in _headings(state, product)] or [""]
     heads[0] = f"# {one_line(item.name, _HEADING)}\n\n{heads[0]}"
@@ -261,7 +261,7 @@ def _version(state: MissionState, product: str) -> str:
 
 
 def _quotes(state: MissionState, product: str) -> list[str]:
-    """Up to four pieces of what shows how a product is done, prose before headings: what counts as evidence."""
+    """Return up to four pieces of a product's texts that count as evidence, prose before headings."""
     texts = material(state, product)
     lines = [line.strip() for text in texts for line in text.splitlines()]
     lines.sort(key=lambda line: line.startswith("#"))
@@ -270,7 +270,7 @@ def _quotes(state: MissionState, product: str) -> list[str]:
 
 
 def _quotable(line: str, texts: Sequence[str]) -> str:
-    """The first piece of a line that counts as evidence; "" where none does."""
+    """Return the first piece of a line that counts as evidence, "" if none does."""
     return next((piece for part in re.findall(_PIECE, line) if evidence(piece := part.strip(), texts)), "")
 
 
@@ -278,39 +278,39 @@ def _quotable(line: str, texts: Sequence[str]) -> str:
 
 
 def _said(low: int, high: int, opening: str = "") -> str:
-    """A text of some `low` to `high` characters after its `opening`, in quotes; `...` ends one that is cut."""
+    """Match a quoted text of about `low` to `high` characters after its `opening`; `...` ends a text that is cut."""
     start = f"{gbnf.literal(opening)} [a-z]" if opening else "[A-Z]"
     letters = f"letter{{{low - 1},{high - 5}}} | letter{{{high - 4}}} {gbnf.literal('...')}"
     return f"{_MARK} {start} ({letters}) {_MARK}"
 
 
 def _json(value: Any) -> str:
-    """Exactly this value."""
+    """Match exactly this value."""
     return gbnf.literal(json.dumps(value))
 
 
 def _inside(text: str) -> str:
-    """Exactly this text, as part of a string."""
+    """Match exactly this text, as part of a string."""
     return gbnf.literal(json.dumps(text)[1:-1])
 
 
 def _choice(*texts: str) -> str:
-    """One of these texts, between quotes."""
+    """Match one of these texts, between quotes."""
     return gbnf.choice(json.dumps(text) for text in texts)
 
 
 def _subset(ids: Sequence[str]) -> str:
-    """A list of none, one or all of the ids."""
+    """Match a list of none, one or all of the ids (the first `_MOST` of them)."""
     return gbnf.choice(json.dumps(some) for some in ([], *([id] for id in ids[:_MOST]), list(ids[:_MOST])))
 
 
 def _list(expressions: Iterable[str]) -> str:
-    """A list of exactly these."""
+    """Match a list of exactly these expressions."""
     return f'"[" {found} "]"' if (found := ' ", " '.join(expressions)) else '"[]"'
 
 
 def _object(fields: Mapping[str, str]) -> str:
-    """An object with these keys in this order."""
+    """Match an object with these keys in this order."""
     heads = (("{" if number == 0 else ", ") + json.dumps(key) + ": " for number, key in enumerate(fields))
     parts = (f"{gbnf.literal(head)} {value}" for head, value in zip(heads, fields.values(), strict=True))
     return " ".join([*parts, '"}"'])

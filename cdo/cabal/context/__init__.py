@@ -1,1 +1,1 @@
-"""What an agent of a mission is shown: what it may see, cut to what fits. Pure."""
+"""Selects the context that an agent of a mission may see, and cuts it to the token budget. Pure."""

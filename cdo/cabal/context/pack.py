@@ -1,7 +1,7 @@
-"""The context tree: what each step shows each agent, whole, as one line or not at all, and what is new to it. Pure.
+"""Builds each agent's context in each step: products in full, as one line, or not at all, and recent changes. Pure.
 
-What an agent owns, writes, reviews or inspects is shown whole; everything else is a line of the tree. Only what is
-open is told, and histories are bounded, so that a pack grows with what changed and not with a mission's age.
+Products that an agent owns, writes, reviews or inspects are shown in full; all others are a line of the tree. Only
+open collabs are shown, and histories are bounded, so that a pack grows with recent changes, not with a mission's age.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from cdo.cabal.rules import acceptance, reducer
 from cdo.core.formatting import one_line
 from cdo.core.mission_names import CHAIR, ENVOY, ROOT
 
-HIGH = 7  # from this importance on the chair reads an open collab in full
-CLOSING = 400  # bytes of the words that end every prompt
-PEERS = 4  # products shown for a wish for peer_content
-RAISED = 8  # blocking collabs of an agent's own that it is reminded of
+HIGH = 7  # least importance of an open collab that the chair is shown in full
+CLOSING = 400  # bytes reserved for the text at the end of every prompt
+PEERS = 4  # most products shown for a request of peer_content
+RAISED = 8  # most of an agent's own blocking collabs that it is reminded of
 
 _MANY = (
     MissionStep.REFLECT,
@@ -35,15 +35,16 @@ _GRAVE = {
     **dict.fromkeys(("mission", "halt", "accepted", "question", "answer", "user", "stall"), 3),
     **dict.fromkeys(("version", "inspection", "waived", "reopened", "rejected", "decided", "override", "missed"), 2),
     **dict.fromkeys(("created", "archived", "closed", "stale", "unreviewed"), 1),
-}  # by kind of event: what the envoy must not miss
+}  # weight by kind of event: the envoy must not miss heavy ones
 
 
 @dataclass(frozen=True)
 class StepScope:
-    """What an agent is asked for: `products` it writes, reviews or inspects; without any, what its step is about.
+    """An agent's task: the `products` it writes, reviews or inspects; if empty, the default products of its step.
 
-    `nudge` is "nudge" or "replan" after rounds without progress, `asked` what it has asked for in this step, `last`
-    whether it cannot ask for more, `questions` what the person was asked beside what the state tells.
+    `nudge` is "nudge" or "replan" after rounds without progress. `asked` are the agent's context requests in this
+    step; `last` means that it cannot request more. `questions` are questions to the person that the state does not
+    have.
     """
 
     products: tuple[str, ...] = ()
@@ -55,10 +56,10 @@ class StepScope:
 
 @dataclass(frozen=True)
 class Pack:
-    """What an agent is shown, as variables of its step's template (JSON only).
+    """An agent's context, as variables of its step's template (JSON only).
 
-    `shared` is the same for all that take the step at one time, `own` is the rest. `shown` are the products of which
-    the agent now knows the newest; `left_out` says what did not fit the budget.
+    `shared` is the same for all agents that take the step at the same time; `own` is the rest. `shown` are the
+    products whose newest state the agent now knows; `left_out` describes what did not fit the budget.
     """
 
     shared: dict[str, Any]
@@ -68,12 +69,12 @@ class Pack:
 
 
 def packs(state: MissionState, step: MissionStep, briefs: Mapping[str, StepScope], budget: int) -> dict[str, Pack]:
-    """What each agent is shown in `step` within `budget` estimated tokens, the step's own rules not counted.
+    """Return each agent's pack in `step` within `budget` estimated tokens, the step's own rules not counted.
 
-    What binds an agent (decisions, its orders, what it has to answer) is shown even where that exceeds the budget.
+    Content that binds an agent (decisions, orders, collabs to answer) is shown even if it exceeds the budget.
     """
     room = max(0, budget * TOKEN - CLOSING)
-    # In a step of many the share must not depend on what one of them is shown; elsewhere it takes what is free.
+    # In a step of several agents, the shared part must not depend on an agent's own part; else it takes what is free.
     part = room // (6 if step is MissionStep.INSPECT else 3)
     every = StepScope(tuple(dict.fromkeys(id for brief in briefs.values() for id in brief.products)))
     common = _Share.of(_PackBuilder(state, step, "", every), part) if step in _MANY else None
@@ -95,7 +96,7 @@ def packs(state: MissionState, step: MissionStep, briefs: Mapping[str, StepScope
 
 @dataclass(frozen=True)
 class _Share:
-    """What is the same for all that take a step at one time; `listed` are the products with a whole line in it."""
+    """The part that is the same for all agents of a step; `listed` are the products with a complete line in it."""
 
     shared: Item
     size: int
@@ -104,14 +105,14 @@ class _Share:
 
     @classmethod
     def of(cls, view: _PackBuilder, limit: int) -> _Share:
-        """The share of a view, shortened to `limit` bytes."""
+        """Return the shared part of a view, shortened to `limit` bytes."""
         shared = view.shared()
         left, hidden = fit_shared(shared, limit)
         return cls(shared, size(shared), tuple(left), frozenset(row["id"] for row in shared["tree"]) - set(hidden))
 
 
 def facts(state: MissionState) -> tuple[tuple[str, str], ...]:
-    """What binds everybody: (name, outcome) of every accepted Decision."""
+    """Return (name, outcome) of every accepted Decision: they bind all agents."""
     return tuple((product.name, outcome) for product, outcome in _binding(state))
 
 
@@ -124,7 +125,7 @@ def _binding(state: MissionState) -> Iterator[tuple[Product, str]]:
 
 @dataclass(frozen=True)
 class _PackBuilder:
-    """One agent's view of a mission in one step. What is asked of every product is gathered once."""
+    """Builds one agent's context in one step. Lookups that every product needs are cached."""
 
     state: MissionState
     step: MissionStep
@@ -133,12 +134,12 @@ class _PackBuilder:
 
     @cached_property
     def sight(self) -> Visibility:
-        """What the agent sees of the mission."""
+        """The parts of the mission that the agent sees."""
         return Visibility(self.state, self.step, self.agent, self.brief.products)
 
     @cached_property
     def capped(self) -> tuple[str, ...]:
-        """What is left out of every pack of this kind, in words."""
+        """Descriptions of what is left out regardless of the budget."""
         if self.step in (MissionStep.BOOTSTRAP, MissionStep.PRESENT):
             return ()
         told = []
@@ -148,10 +149,10 @@ class _PackBuilder:
             told.append(f"the middle of {id_ranges(long)} (need full_content)")
         return tuple(told)
 
-    # -- what all share -----------------------------------------------------------------------
+    # -- shared by all agents -----------------------------------------------------------------
 
     def shared(self) -> Item:
-        """What all agents of the step have in common."""
+        """Return the variables that are the same for all agents of the step."""
         state, mission = self.state, self.state.mission
         bootstrap, present = self.step is MissionStep.BOOTSTRAP, self.step is MissionStep.PRESENT
         domains = mission.domains if mission else {}
@@ -172,7 +173,7 @@ class _PackBuilder:
         }
 
     def _tree(self) -> list[Item]:
-        """A line for each product that is not archived, as a tree; for the envoy only what the round touched."""
+        """Return a line for each unarchived product, as a tree; for the envoy only products changed in this round."""
         rows: list[Item] = []
         waiting = [(item, 0) for item in reversed(self.sight.below.get(None, ()))]
         while waiting:
@@ -185,22 +186,22 @@ class _PackBuilder:
         return [row for row in rows if row["id"] in touched]
 
     def _voices(self) -> list[Item]:
-        """Those in whose voice the envoy may speak."""
+        """Return the agents in whose voice the envoy may write."""
         personas = self.state.mission.personas if self.state.mission else {}
         return [{"agent": id, "persona": one_line(personas.get(id, ""), 160)} for id in (CHAIR, *self.state.team)]
 
     def _events(self) -> list[Item]:
-        """What happened in this round, with the ids by which it is cited."""
+        """Return the events of this round, with their ids for citation."""
         return [
             {"id": item.id, "number": item.number, "weight": _GRAVE.get(item.kind, 0), "text": item.text}
             for item in self.state.events
             if item.round == self.state.round and item.kind != "message"
         ]
 
-    # -- what one is shown --------------------------------------------------------------------
+    # -- shown to one agent -------------------------------------------------------------------
 
     def own(self) -> Item:
-        """What is this agent's."""
+        """Return the variables that only this agent gets."""
         plan, focused = self.step is MissionStep.PLAN, self.step not in (MissionStep.BOOTSTRAP, MissionStep.PRESENT)
         known = {item.name for item in self.state.questions if _recent(self.state, item)}
         return {
@@ -234,17 +235,17 @@ class _PackBuilder:
         }
 
     def _remarks(self) -> list[Remark]:
-        """What is said to the agent; to the envoy also what the round said to the user."""
+        """Return the remarks to the agent; for the envoy also this round's remarks to the user."""
         heard = list(reducer.heard(self.state, self.agent))
         if self.agent == ENVOY:
             to_user = [item for item in self.state.remarks if any(name.startswith("u:") for name in item.recipients)]
             heard += [item for item in to_user if item.round == self.state.round and item not in heard]
         return heard
 
-    # -- what changed, and what is said ---------------------------------------------------------
+    # -- changes, collabs and attachments -------------------------------------------------------
 
     def _news(self) -> list[Item]:
-        """What is new of products that are not shown whole, the latest first."""
+        """Return recent events of products that are not shown in full, the latest first."""
         found = []
         for id, items in self.sight.news.items():
             product = self.state.products[id]
@@ -257,7 +258,7 @@ class _PackBuilder:
         return found
 
     def _raised(self) -> list[Item]:
-        """Blocking collabs of the agent's own on products that are not shown whole and have a newer version."""
+        """Return the agent's own blocking collabs on products that are not shown in full and have a newer version."""
         own = [
             item
             for items in self.sight.open.values()
@@ -271,7 +272,7 @@ class _PackBuilder:
         ][:RAISED]
 
     def _attached(self) -> list[Item]:
-        """Other products in full: what the chair attached, and what a container under inspection holds."""
+        """Return other products in full: attached by the chair, or held by a container under inspection."""
         ids: list[str] = []
         for id in self.sight.focus:
             order = self.state.assignments.get(id)
@@ -283,7 +284,7 @@ class _PackBuilder:
             self.sight.text(id) for id in dict.fromkeys(ids) if id not in self.sight.focus and self.sight.content(id)
         ]
 
-    # -- what the chair reads -------------------------------------------------------------------
+    # -- shown to the chair ---------------------------------------------------------------------
 
     def _reflections(self) -> list[Item]:
         return [
@@ -304,13 +305,13 @@ class _PackBuilder:
         ]
 
     def _high(self) -> list[Item]:
-        """Open collabs of high importance, those that block first."""
+        """Return open collabs of high importance, the most important first."""
         found = [item for items in self.sight.open.values() for item in items if item.importance >= HIGH]
         live = [item for item in found if self.state.products[item.product].live]
         return [self.sight.collab(item) for item in sorted(live, key=lambda item: -item.importance)]
 
     def _standing(self) -> Item:
-        """What can be accepted now, what each other product lacks, and what nobody has written yet."""
+        """Return products that can be accepted now, products with what they lack, and products without a version."""
         ready: list[Item] = []
         lacking: list[Item] = []
         unwritten: list[str] = []
@@ -325,7 +326,7 @@ class _PackBuilder:
                 ready.append(entry)
         return {"ready": ready, "lacking": lacking, "unwritten": id_ranges(unwritten)}
 
-    # -- what was asked for ---------------------------------------------------------------------
+    # -- requested context ----------------------------------------------------------------------
 
     def _asked(self) -> dict[str, list[Need]]:
         found: dict[str, list[Need]] = {}
@@ -335,7 +336,7 @@ class _PackBuilder:
         return found
 
     def _requested(self, id: str, needs: list[Need]) -> Item:
-        """What was asked for of one product: texts, and lines on its versions and on what was said of it."""
+        """Return the requested context of one product: texts, and lines on its versions and collabs."""
         texts: list[Item] = []
         lines: list[Item] = []
         for need in needs:
@@ -355,7 +356,7 @@ class _PackBuilder:
         return {"text": f"version {item.number} ({item.id}) by {item.author} in round {item.round}{told}"}
 
     def _peers(self, id: str) -> list[str]:
-        """Products related to one: those it refers to, then those that refer to it, then those beside it."""
+        """Return products related to this one: those it refers to, then those that refer to it, then siblings."""
         texts = {item.id: self.sight.content(item.id) for item in self.state.live()}
         named = [other for kind, other in cited(self.sight.content(id)) if kind == "p"]
         naming = [other for other, text in texts.items() if f"[[p:{id}]]" in text]

@@ -1,7 +1,7 @@
-"""What of a pack fits its budget, and in words what does not. Pure; changes only the data that it is given.
+"""Shortens a pack to its budget, and describes what was left out. Pure; changes only the data that it is given.
 
-Sizes are bytes of UTF-8, four to an estimated token, with an allowance for the words that a template puts around
-each value. What does not fit goes in an order of worth that is always the same, and nothing goes unnamed.
+Sizes are bytes of UTF-8, four to an estimated token, with an allowance for the template's text around each value.
+Content is cut in a fixed order of importance, and every omission is named.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import Any, TypeAlias
 from cdo.cabal.model.entities import BLOCKING
 
 TOKEN = 4  # bytes of one estimated token
-GLIMPSE = 60  # characters of a summary in a tree that has to be short
-SCRAP, EXCERPT = 400, 600  # bytes: less of an attached text is not worth showing; a content keeps at least the second
-WORDY = 240  # bytes that any other text keeps at least
-GLANCE = 160  # bytes of a content that stay where nothing else can go
-NAMING = 1200  # bytes kept free for naming what is left out
+GLIMPSE = 60  # characters of a summary in a shortened tree
+SCRAP, EXCERPT = 400, 600  # bytes: an attached text below SCRAP is left out; a content keeps at least EXCERPT
+WORDY = 240  # least bytes that any other text keeps
+GLANCE = 160  # bytes that a content keeps when nothing else can be cut
+NAMING = 1200  # bytes reserved for the list of omissions
 TAG = 80  # bytes of the tag and the headings around a content
 CUT = "\n[… {count} characters left out here …]\n"
 
 Item: TypeAlias = dict[str, Any]
-Slot: TypeAlias = tuple[Any, Any, str]  # where a text stands, its key there, and the product it is of
+Slot: TypeAlias = tuple[Any, Any, str]  # (dict or list that has the text, its key there, the product's id)
 
 
 def size(value: Any) -> int:
-    """About how many bytes a value of a pack takes in a prompt, the words around it included."""
+    """Return the approximate bytes of a pack's value in a prompt, with the template's text around it."""
     total = 0
     waiting: list[Any] = [value]
-    for item in waiting:  # grows on the way: packs are measured often, and calls would cost more than the measuring
+    for item in waiting:  # grows during the iteration: packs are measured often, and recursion would be slower
         if isinstance(item, str):
             if item:
                 total += (len(item) if item.isascii() else _bytes(item)) + 4
@@ -44,7 +44,7 @@ def size(value: Any) -> int:
 
 
 def id_ranges(ids: Sequence[str]) -> str:
-    """Ids such as p4 in order, those that follow one another as p4–p9."""
+    """Return ids such as p4 in order, consecutive ones as p4–p9."""
     numbers = sorted({int(id[1:]) for id in ids})
     spans: list[list[int]] = []
     for number in numbers:
@@ -57,7 +57,7 @@ def id_ranges(ids: Sequence[str]) -> str:
 
 
 def middle_cut(text: str, room: int) -> str:
-    """`text` with its middle left out so that it takes about `room` bytes; whole where it fits."""
+    """Return `text` with its middle left out so that it takes about `room` bytes; unchanged if it fits."""
     taken = _bytes(text)
     if taken <= room:
         return text
@@ -67,7 +67,7 @@ def middle_cut(text: str, room: int) -> str:
 
 
 def fit_shared(shared: Item, limit: int) -> tuple[list[str], list[str]]:
-    """Shorten what a batch shares to `limit` bytes; give (what is left out, in words; products without a line).
+    """Shorten the shared part to `limit` bytes; return (descriptions of omissions, ids of products without a line).
 
     Summaries in the tree go first, then events of little weight, then lines of the tree (accepted products first),
     then the middles of the mission's texts.
@@ -92,13 +92,12 @@ def fit_shared(shared: Item, limit: int) -> tuple[list[str], list[str]]:
 
 
 def fit_own(own: Item, limit: int, taken: int) -> tuple[list[str], list[str]]:
-    """Shorten what one agent is shown, of size `taken`, to `limit` bytes; give (what is left out, in words; products
-    without news).
+    """Shorten an agent's own part, of size `taken`, to `limit` bytes.
 
-    News of other products go first, then histories, then attached texts, then the middles of contents, then collabs
-    that block nothing, then what was asked for, then the length of any other text, then most of the contents; last
-    what each of too many products lacks, or such products themselves where nothing of them is urgent. The rest stays:
-    what an agent has to do and to answer is shown even where that is over the limit.
+    Return (descriptions of omissions, ids of products without news). News of other products go first, then histories,
+    attached texts, the middles of contents, collabs that do not block, the middles of requested texts, other long
+    texts, most of the contents, the list of what products lack, and last `spare` products. The rest stays: an agent's
+    orders and the collabs that it has to answer are shown even if that exceeds the limit.
     """
     fit = _Fit(taken - limit)
     if fit.over <= 0:
@@ -133,21 +132,21 @@ def _bytes(text: str) -> int:
 
 @dataclass
 class _Fit:
-    """What is being shortened: the bytes that are still `over`, and what was left out, in words.
+    """The progress of shortening: the bytes that are still `over`, and descriptions of the omissions.
 
-    Each way to shorten stops as soon as nothing is over, and tells what it took away.
+    Each method that shortens stops as soon as no bytes are over, and records what it removed.
     """
 
     over: int
     told: list[str] = field(default_factory=list)
 
     def say(self, words: str, ids: Sequence[str]) -> None:
-        """Tell what was left out, if anything was."""
+        """Record what was left out, if anything was."""
         if ids:
             self.told.append(words.format(ids=id_ranges([id for id in ids if id]), count=len(ids)))
 
     def drop(self, words: str, items: list[Item], worth: Callable[[Item], Any]) -> list[str]:
-        """Take the items of least worth away, one by one, of equal ones the last first; give their ids."""
+        """Remove the items of least worth, one by one, the last first among equals; return their ids."""
         gone: dict[str, Item] = {}
         for _, item in sorted(enumerate(items), key=lambda place: (worth(place[1]), -place[0])):
             if self.over <= 0:
@@ -159,7 +158,7 @@ class _Fit:
         return list(gone)
 
     def strip(self, rows: list[Item]) -> None:
-        """Shorten the summaries of a tree, then take them away, those of accepted products first."""
+        """Shorten the summaries of a tree, then remove them, those of accepted products first."""
         done = [row for row in rows if row["status"] == "accepted"]
         ranked = done[::-1] + [row for row in rows[::-1] if row["status"] != "accepted"]
         cut: list[str] = []
@@ -174,7 +173,7 @@ class _Fit:
         self.say("the summaries of {ids} in the tree (need full_content)", cut)
 
     def forget(self, products: list[Item]) -> None:
-        """Take the histories of versions away."""
+        """Remove the histories of versions."""
         cut = []
         for product in reversed(products):
             if self.over > 0 and product["history"]:
@@ -185,7 +184,7 @@ class _Fit:
         self.say("the version history of {ids} (need version_history)", cut)
 
     def hush(self, lists: Sequence[list[Item]]) -> None:
-        """Take collabs away that neither block nor have to be answered, the least important first."""
+        """Remove collabs that neither block nor have to be answered, the least important first."""
         idle = [item for items in lists for item in items if item["importance"] < BLOCKING and not item["address"]]
         words = "{count} collabs that block nothing (need all_feedback): {ids}"
         gone = self.drop(words, idle, lambda item: item["importance"])
@@ -193,9 +192,9 @@ class _Fit:
             items[:] = [item for item in items if item["id"] not in gone]
 
     def squeeze(self, words: str, slots: Sequence[Slot], least: int) -> None:
-        """Cut the longest texts to one length, but not below `least`.
+        """Cut the longest texts to one length, but not below `least` bytes.
 
-        With a `least` of 0 a text is left out whole where only a scrap of it would stay.
+        If `least` is 0, texts are left out entirely if less than `SCRAP` bytes of each would remain.
         """
         sizes = sorted(_bytes(holder[key]) for holder, key, _ in slots)
         if self.over <= 0 or not sizes:
@@ -218,7 +217,7 @@ class _Fit:
         self.say(words, cut)
 
 
-# -- where texts stand -----------------------------------------------------------------------------
+# -- positions of texts ----------------------------------------------------------------------------
 
 
 def _contents(products: list[Item]) -> Iterator[Slot]:
@@ -234,7 +233,7 @@ def _requested(items: list[Item]) -> Iterator[Slot]:
 
 
 def _words(value: Any) -> Iterator[Slot]:
-    """Every other text in a value that is longer than it has to be; orders of the chair are not."""
+    """Yield every other text in a value that is longer than `WORDY`, except the chair's orders."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in pairs:
         if key in ("order", "content", "value"):

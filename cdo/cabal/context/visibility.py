@@ -1,4 +1,4 @@
-"""One agent's sight of a mission: what of it is whole, open, hidden or new to that agent in a step. Pure."""
+"""Determines what one agent sees of a mission in a step: products in full, open collabs, hidden texts, news. Pure."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from cdo.cabal.rules.feedback import renewed
 from cdo.core.formatting import one_line
 from cdo.core.mission_names import WATCHDOG
 
-VERSIONS = 3  # versions of a history that are told one by one
-TALK = 12  # open collabs of a product beside those that block it or have to be answered
-NEWS = 3  # events of one product that are told as new
-LOG = 2400  # bytes of a product that the chair keeps for itself, such as the Change Log
+VERSIONS = 3  # most versions of a history that are shown individually
+TALK = 12  # most open collabs of a product besides blocking ones and those that have to be answered
+NEWS = 3  # most events of one product that are shown as new
+LOG = 2400  # most bytes shown of the chair's own products, such as the Change Log
 
-_BLIND = (MissionStep.REVIEW, MissionStep.INSPECT)  # who judges does not hear what the author says of the change
+_BLIND = (MissionStep.REVIEW, MissionStep.INSPECT)  # steps that do not show the author's summary of a change
 
 
 @dataclass(frozen=True)
 class Visibility:
-    """What `agent` sees in `step`; `products` it writes, reviews or inspects, without any what its step is about.
+    """The view of `agent` in `step`. `products` are those it writes, reviews or inspects; empty means the default.
 
-    What is asked of every product is gathered once.
+    Lookups that every product needs are cached.
     """
 
     state: MissionState
@@ -47,7 +47,7 @@ class Visibility:
 
     @cached_property
     def focus(self) -> tuple[str, ...]:
-        """The products shown whole."""
+        """The products shown in full."""
         given = tuple(id for id in self.products if id in self.state.products)
         if self.step is MissionStep.REFLECT:
             given = given or tuple(item.id for item in self.state.owned(self.agent))
@@ -61,7 +61,7 @@ class Visibility:
         return acceptance.due(self.state) if self.step is MissionStep.INSPECT else ()
 
     def _unsettled(self, id: str) -> bool:
-        """Whether there is anything about a product that its owner can think about."""
+        """True if a product has open collabs, or versions without an acceptance: its owner can reflect on these."""
         product = self.state.products[id]
         return id in self.open or bool(product.versions and product.status is not Status.ACCEPTED)
 
@@ -76,7 +76,7 @@ class Visibility:
 
     @cached_property
     def below(self) -> dict[str | None, list[Product]]:
-        """What is not archived, by parent."""
+        """The unarchived products, by parent."""
         found: dict[str | None, list[Product]] = {}
         for item in self.state.products.values():
             if item.status is not Status.ARCHIVED:
@@ -85,10 +85,10 @@ class Visibility:
 
     @cached_property
     def news(self) -> dict[str, list[MissionEvent]]:
-        """What happened to each product since the agent last looked, newest first; at first sight what is recent."""
+        """Events of each product since the agent last saw it, newest first; if it never did, the recent events."""
         seen, recent = self.state.seen.get(self.agent, {}), self.state.round - 1
         found: dict[str, list[MissionEvent]] = {}
-        oldest = min(seen.values(), default=len(self.state.events))  # what came before that is known, or long ago
+        oldest = min(seen.values(), default=len(self.state.events))  # older events are known, or not recent
         for number in range(len(self.state.events), 0, -1):
             item = self.state.events[number - 1]
             if number <= oldest and item.round < recent:
@@ -102,7 +102,7 @@ class Visibility:
     # -- one product --------------------------------------------------------------------------
 
     def row(self, product: Product, depth: int) -> Item:
-        """A product as a line of the tree."""
+        """Return a product as a line of the tree."""
         latest, collabs = self.state.latest(product.id), self.open.get(product.id, ())
         return {
             "id": product.id,
@@ -120,20 +120,20 @@ class Visibility:
         }
 
     def _summary(self, product: Product, latest: Version | None) -> str:
-        """One line on what a product holds; of an accepted Decision the facts tell."""
+        """Return one line on a product's content; "" for an accepted Decision, because it is among the facts."""
         if not latest or (product.status is Status.ACCEPTED and product.kind is Kind.DECISION):
             return ""
         return one_line(latest.outcome or ("" if self.hidden(latest) else latest.summary), 120)
 
     def hidden(self, version: Version) -> bool:
-        """Whether the agent must not hear what the author says of a version."""
+        """True if the agent must not see the author's summary of a version."""
         return self.step in _BLIND and (version.round == self.state.round or self._judged(version))
 
     def _judged(self, version: Version) -> bool:
         return version.product in self.focus and version.id == self.state.products[version.product].versions[-1]
 
     def whole(self, product: Product) -> Item:
-        """A product with all that is open on it."""
+        """Return a product in full, with its criteria, open collabs, history and inspection."""
         latest, inspection = self.state.latest(product.id), self.state.inspection(product.id)
         order = self.state.assignments.get(product.id)
         history = () if self.step in _BLIND else self.state.history(product.id)
@@ -159,16 +159,16 @@ class Visibility:
         }
 
     def content(self, id: str) -> str:
-        """The content of a product's newest version, "" for none."""
+        """Return the content of a product's newest version, "" if there is none."""
         latest = self.state.latest(id)
         return latest.content if latest else ""
 
     def log(self, id: str) -> str:
-        """The content of a product; of one that the chair keeps for itself the beginning and the end."""
+        """Return the content of a product; of the chair's own products, only the beginning and the end."""
         return middle_cut(self.content(id), LOG) if self.state.products[id].meta else self.content(id)
 
     def _criteria(self, product: Product, inspection: Inspection | None) -> list[Item]:
-        """A definition of done, with what code finds now where the agent is to judge it."""
+        """Return a product's criteria; for an inspection, with the current results of code's tests."""
         made = product.container or bool(product.versions)
         text = criteria.whole(self.state, product.id) if made and self.step is MissionStep.INSPECT else None
         results = {item.criterion: item for item in inspection.results} if inspection else {}
@@ -178,7 +178,7 @@ class Visibility:
         ]
 
     def _criterion(self, item: Criterion, last: CriterionResult | None, tested: CriterionResult | None) -> Item:
-        """A criterion, how code tests it, and what is known: by the last inspection, or by code now."""
+        """Return a criterion, its test, and its results: of the last inspection, and of code now."""
         value = item.check.value
         return {
             "id": item.id,
@@ -192,7 +192,7 @@ class Visibility:
         }
 
     def talk(self, product: str) -> list[Collab]:
-        """The open collabs of a product: all that block it or have to be answered, and the most important others."""
+        """Return a product's open collabs: all that block or have to be answered, and the most important others."""
         order = self.state.assignments.get(product)
         due = order.address if order else ()
         items = self.open.get(product, [])
@@ -200,7 +200,7 @@ class Visibility:
         return first + [item for item in items if item not in first][:TALK]
 
     def collab(self, item: Collab) -> Item:
-        """A collab in full, with what the agent may or has to do about it."""
+        """Return a collab in full, with what the agent may or has to do about it."""
         order = self.state.assignments.get(item.product)
         return {
             "id": item.id,
@@ -215,12 +215,12 @@ class Visibility:
         }
 
     def _part(self, product: Product) -> Item:
-        """A child, as its container's inspection sees it."""
+        """Return a child product as shown with its container."""
         inspection = self.state.inspection(product.id)
         return {**self.row(product, 0), "verdict": inspection.verdict.value if inspection else ""}
 
     def _notes(self, inspection: Inspection | None) -> list[Item]:
-        """What the last inspection found and nobody made a collab of."""
+        """Return the findings of the last inspection that have no collab."""
         found = inspection.findings if inspection else ()
         return [
             {"category": item.category, "severity": item.severity, "issue": item.issue, "advice": item.recommendation}
@@ -240,7 +240,7 @@ class Visibility:
         }
 
     def text(self, id: str) -> Item:
-        """A product's newest version without anything else."""
+        """Return a product's newest version, without criteria, collabs or history."""
         product, latest = self.state.products[id], self.state.latest(id)
         return {
             "id": id,
@@ -251,10 +251,10 @@ class Visibility:
             "content": latest.content if latest else "",
         }
 
-    # -- what happened to it --------------------------------------------------------------------
+    # -- events ---------------------------------------------------------------------------------
 
     def word(self, event: MissionEvent) -> str:
-        """An event in one line and who did it; of a version only that it is there, not what its author says of it."""
+        """Return an event in one line with its actor; for a version, without its author's summary."""
         if event.kind == "version":
             version = self.state.versions.get(event.ref)
             return f"version {version.number} by {version.author}" if version else f"a version by {event.actor}"

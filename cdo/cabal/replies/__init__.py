@@ -1,1 +1,1 @@
-"""The schemas of what the agents of a mission answer, step by step. Pure."""
+"""Defines the schemas of the agents' replies in a mission, step by step. Pure."""

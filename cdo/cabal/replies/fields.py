@@ -1,6 +1,7 @@
-"""The parts that replies are made of, field by field: what each may hold (seeds 000 and 003).
+"""Defines the parts of replies, field by field, with their limits (seeds 000 and 003).
 
-Brackets left out, ids put as references and capitals are put right; whatever else is not as asked is refused.
+Missing brackets, ids written as references and wrong letter case are corrected; any other invalid value is refused.
+Most parts ignore unknown keys (`Tolerant`).
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ DOD = 20_000  # characters of one definition of done
 
 
 def bracketed(value: Any) -> Any:
-    """One thing, or nothing, as a list: models leave brackets out."""
+    """Return a single value, or none, as a list: models leave brackets out."""
     return [] if value is None or value == "" else [value] if isinstance(value, (str, dict)) else value
 
 
 def _cased(case: Callable[[str], str]) -> BeforeValidator:
-    """A word as it is written here, however a model writes it."""
+    """Return a validator that strips a word and applies `case`, because models vary the letter case."""
     return BeforeValidator(lambda value: case(value.strip()) if isinstance(value, str) else value)
 
 
@@ -32,7 +33,7 @@ _LOWER, _UPPER, _TITLE = map(_cased, (str.lower, str.upper, str.capitalize))
 
 
 def _bare(value: Any) -> Any:
-    """`[[p:p4]]` and `p:p4` as `p4`: models put ids as they cite them."""
+    """Return `p4` for `[[p:p4]]` and `p:p4`: models write ids in the form of references."""
     if not isinstance(value, str):
         return value
     text = value.strip().removeprefix("[[").removesuffix("]]").strip()
@@ -60,11 +61,11 @@ CollabKind = Annotated[Literal["feedback", "question", "suggestion", "endorsemen
 KindName = Annotated[Kind, _TITLE]
 
 
-# -- what agents say -------------------------------------------------------------------------------
+# -- comments, requests and reflections ------------------------------------------------------------
 
 
 class CollabItem(Tolerant):
-    """Something said of a product."""
+    """A comment on a product."""
 
     refersToProduct: ProductId
     type: CollabKind
@@ -74,7 +75,7 @@ class CollabItem(Tolerant):
 
 
 class RemarkItem(Tolerant):
-    """Something said to somebody: chair-1, operative-N, watchdog-1, team, self, u:all or u:user-1."""
+    """A message to chair-1, operative-N, watchdog-1, team, self, u:all or u:user-1."""
 
     recipients: Annotated[tuple[Recipient, ...], BeforeValidator(bracketed), Field(min_length=1, max_length=16)]
     type: Annotated[Literal["question", "suggestion", "observation", "note"], _LOWER]
@@ -86,14 +87,14 @@ Remarks = Annotated[tuple[RemarkItem, ...], BeforeValidator(bracketed), Field(ma
 
 
 class StepQuestion(Tolerant):
-    """One thing asked for in the middle of a step."""
+    """One request for more context during a step."""
 
     product_id: ProductId
     need: Annotated[Need, _LOWER]
 
 
 class HaltItem(Tolerant):
-    """A wish to stop: for the user's answer, or because the mission is done."""
+    """A request to stop: for the user's answer, or because the mission is done."""
 
     type: Annotated[Literal["question", "done"], _LOWER]
     to: Annotated[tuple[Recipient, ...], BeforeValidator(bracketed), Field(max_length=4)] = ("u:all",)
@@ -102,7 +103,7 @@ class HaltItem(Tolerant):
 
 
 class ResponseFields(Tolerant):
-    """What an owner makes of a collab on its product."""
+    """An owner's response to a collab on its product."""
 
     collab_id: CollabId
     action: Annotated[Literal["accept", "defer", "reject"], _LOWER]
@@ -111,7 +112,7 @@ class ResponseFields(Tolerant):
 
 
 class ReflectionItem(Tolerant):
-    """How a product that one owns stands against its definition of done."""
+    """An owner's assessment of its product against the definition of done."""
 
     refersToProduct: ProductId
     dod_status: Annotated[Literal["not_met", "partially_met", "met"], _LOWER]
@@ -134,7 +135,7 @@ class VersionItem(Tolerant):
 
 
 class MessageItem(Tolerant):
-    """One message to the user, in the voice of the chair or of an operative; `events` are those it rests on."""
+    """One message to the user, in the voice of the chair or of an operative, based on these `events`."""
 
     content: Annotated[str, Field(min_length=1, max_length=600)]
     as_agent: AgentId
@@ -145,14 +146,14 @@ class MessageItem(Tolerant):
 
 
 class DomainItem(Tolerant):
-    """What an operative is responsible for, and the area that it works in."""
+    """An operative's responsibility, and the area that it works in."""
 
     responsibility: Line
     area: Line
 
 
 class Overrides(Tolerant):
-    """What the chair changes of the charter, from the next round on."""
+    """The chair's changes to the charter, from the next round on."""
 
     mission: Words | None = None
     objectives: Lines | None = None
@@ -194,7 +195,7 @@ Dod = Annotated[tuple[CriterionItem, ...], BeforeValidator(bracketed), Field(max
 
 
 class ProductItem(Tolerant):
-    """A product to be made. One that the chair owns is its own (`meta`): only it writes it."""
+    """A product to be created. If the chair owns it, it is `meta`: only the chair writes it."""
 
     name: Name
     type: KindName
@@ -204,14 +205,14 @@ class ProductItem(Tolerant):
 
 
 class NewProduct(ProductItem):
-    """A product of the first tree; `parent_id` may be the `new_id` of one that stands before it."""
+    """A product of the first tree; `parent_id` may be the `new_id` of an earlier product."""
 
     new_id: Annotated[str, Field(pattern=r"^(new-[1-9][0-9]{0,2})?$")] = ""
     parent_id: ProductId | None = None
 
 
 class ProductChange(Tolerant):
-    """Fields of a product that an UPDATE changes; what is left out stays."""
+    """The fields of a product that an UPDATE changes; missing fields stay as they are."""
 
     name: Name | None = None
     type: KindName | None = None
@@ -233,7 +234,7 @@ class TreeOperation(Tolerant):
     @field_validator("product", mode="plain")
     @classmethod
     def _by_action(cls, value: Any, info: ValidationInfo) -> ProductItem | ProductChange | None:
-        """A whole product for an ADD, what changes of it for an UPDATE; beside others it is not read."""
+        """Parse a whole product for an ADD, and changed fields for an UPDATE; ignore it for other actions."""
         kinds: dict[Any, type[ProductItem | ProductChange]] = {"ADD": ProductItem, "UPDATE": ProductChange}
         kind = kinds.get(info.data.get("action"))
         return kind.model_validate(value) if kind and value else None
@@ -255,7 +256,7 @@ class TreeOperation(Tolerant):
 
 
 class DirectiveItem(Tolerant):
-    """What the chair wants of an assignment, and why."""
+    """The chair's instructions for an assignment, with the reason."""
 
     importance: Degree
     objective: Words
@@ -275,7 +276,7 @@ class AssignmentItem(Tolerant):
 
 
 class AcceptanceItem(Tolerant):
-    """The chair's word on a product; `waiver` is the reason to let needs_revision pass."""
+    """The chair's decision on a product; `waiver` is the reason to let needs_revision pass."""
 
     product_id: ProductId
     accepted: bool
@@ -285,14 +286,14 @@ class AcceptanceItem(Tolerant):
 
 
 class WaiverItem(Tolerant):
-    """The chair lets a blocking collab pass that is not the watchdog's."""
+    """The chair's waiver of a blocking collab that is not a flag of the watchdog."""
 
     collab_id: CollabId
     reason: Words
 
 
 class ResultItem(Tolerant):
-    """Whether a criterion is met; `quote` is text of the version that shows it."""
+    """The result for a criterion; `quote` is text of the version that proves it."""
 
     criterion_id: Annotated[str, Field(pattern=r"^d[1-9][0-9]?$")]
     passed: bool
@@ -301,7 +302,7 @@ class ResultItem(Tolerant):
 
 
 class FindingItem(Tolerant):
-    """Something an inspection found; `collab_id` says that an open collab tells it already."""
+    """A finding of an inspection; `collab_id` names an open collab that already covers it."""
 
     category: Annotated[Literal["security", "completeness", "coherence", "integration", "quality"], _LOWER]
     severity: Degree
@@ -314,7 +315,7 @@ class FindingItem(Tolerant):
 
 
 class InspectionItem(Tolerant):
-    """The inspection of one product. `assessment` is what the watchdog would say: code derives what counts."""
+    """The inspection of one product. `assessment` is the watchdog's opinion: code derives the verdict that counts."""
 
     product_id: ProductId
     version_id: VersionId | None = None

@@ -1,7 +1,7 @@
-"""The replies of the seven steps: what an agent may say in each, and nothing else (seeds 000 and 003, SPEC-cabal).
+"""Defines the replies of the seven steps, with the only keys allowed in each (seeds 000 and 003, SPEC-cabal).
 
-Permissions live here: only a plan has assignments, only an inspection has verdicts, only a write has versions. What
-needs the mission's state to be judged (ids, ownership, composition) is judged by `reducer`.
+Permissions are defined here: only a plan has assignments, only an inspection has verdicts, only a write has versions
+of assigned products. `reducer` checks the rules that need the mission's state (ids, ownership, composition).
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from cdo.formats.fields import Block
 
 
 def _told(*amounts: tuple[int, str], else_: str) -> str:
-    """What a reply holds in a few words, for who watches; `else_` where it holds nothing."""
+    """Return a reply's contents in a few words, for the terminal; `else_` if it is empty."""
     return ", ".join(pluralise(number, noun) for number, noun in amounts if number) or else_
 
 
 class MissionReply(Block):
-    """What every reply may hold. A key that no step knows is refused: a misspelled one would say nothing at all."""
+    """The base of every reply. Unknown keys are refused: otherwise, a misspelled key would be lost silently."""
 
     @model_validator(mode="before")
     @classmethod
@@ -55,7 +55,7 @@ class MissionReply(Block):
 
 
 class ContextRequest(MissionReply):
-    """A reply that asks for more before the step is done."""
+    """A reply that requests more context before the step is done."""
 
     response_type: Literal["request_context"]
     requests: Annotated[tuple[StepQuestion, ...], Field(min_length=1, max_length=REQUESTS)]
@@ -67,7 +67,7 @@ class ContextRequest(MissionReply):
 
 
 class TalkReply(MissionReply):
-    """What reflecting, writing, reviewing and inspecting share: collabs, and what becomes of those one raised."""
+    """The base of reflect, write, review and inspect replies: new collabs, remarks, and collabs to close."""
 
     response_type: Literal["final_output"]
     collabs: Collabs = ()
@@ -77,16 +77,16 @@ class TalkReply(MissionReply):
 
     @property
     def _talk(self) -> tuple[tuple[int, str], ...]:
-        """How much of each there is."""
+        """The numbers of collabs, remarks and closed collabs, each with its noun."""
         closed = len(self.confirms) + len(self.withdraws)
         return (len(self.collabs), "collab"), (len(self.remarks), "remark"), (closed, "closed collab")
 
 
-# -- the seven -------------------------------------------------------------------------------------
+# -- the seven replies -----------------------------------------------------------------------------
 
 
 class BootstrapReply(MissionReply):
-    """The charter, the team and the first tree; or a question without which they cannot be made."""
+    """The charter, the team and the first tree; or a question that must be answered first."""
 
     response_type: Literal["final_output", "halt"]
     mission: Maybe = ""
@@ -113,7 +113,7 @@ class BootstrapReply(MissionReply):
 
 
 class ReflectReply(TalkReply):
-    """An operative's reflections on what it owns."""
+    """An operative's reflections on its own products."""
 
     reflections: Annotated[tuple[ReflectionItem, ...], BeforeValidator(bracketed), Field(max_length=64)] = ()
 
@@ -156,7 +156,7 @@ class PlanReply(MissionReply):
 
 
 class WriteReply(TalkReply):
-    """An operative's versions of what it was assigned."""
+    """An operative's versions of its assigned products."""
 
     versions: Annotated[tuple[VersionItem, ...], BeforeValidator(bracketed), Field(max_length=64)] = ()
 
@@ -167,7 +167,7 @@ class WriteReply(TalkReply):
 
 
 class ReviewReply(TalkReply):
-    """An operative's word on the work of others."""
+    """An operative's review of the work of others."""
 
     @property
     def position(self) -> str:
@@ -182,7 +182,7 @@ class InspectReply(TalkReply):
 
     @property
     def position(self) -> str:
-        """The reply in a few words; what counts is the verdict that code derives."""
+        """The reply in a few words, with the claimed verdicts; code derives the verdicts that count."""
         claimed = [item.assessment for item in self.inspections]
         parts = [
             f"{claimed.count(name)} {name.replace('_', ' ')}"
@@ -193,7 +193,7 @@ class InspectReply(TalkReply):
 
 
 class PresentReply(MissionReply):
-    """The envoy's messages: three to five where so much happened."""
+    """The envoy's messages: three to five if enough happened, at least one."""
 
     response_type: Literal["final_output"]
     messages: Annotated[tuple[MessageItem, ...], BeforeValidator(bracketed), Field(min_length=1, max_length=5)]

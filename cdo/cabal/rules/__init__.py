@@ -1,1 +1,1 @@
-"""What a reply may change in the state of a mission, and what is wrong with one that may not. Pure."""
+"""Defines how replies change the state of a mission, and which problems make a reply invalid. Pure."""

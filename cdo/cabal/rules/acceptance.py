@@ -1,7 +1,7 @@
-"""Whether a product can be accepted: a function of the record, and closed wherever the record says nothing. Pure.
+"""Decides whether a product can be accepted, from the record alone; a missing fact prevents acceptance. Pure.
 
-An acceptance rests on an inspection that is of the newest version (for a container: of what it holds as it is now),
-of the definition of done as it reads now, and newer than whatever made older ones stale.
+An acceptance needs an inspection of the newest version (for a container: of its current parts) with the current
+definition of done. The inspection must be newer than the last event that made inspections of the product stale.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Parts = tuple[tuple[str, str], ...]
 
 
 def verdict(severities: Iterable[int]) -> InspectionVerdict:
-    """What findings of these severities (1 to 10) come to."""
+    """Return the verdict for findings of these severities (1 to 10)."""
     worst = max(severities, default=0)
     if worst >= BLOCKING:
         return InspectionVerdict.BLOCKED
@@ -35,12 +35,12 @@ def verdict(severities: Iterable[int]) -> InspectionVerdict:
 
 
 def parts(state: MissionState, product: str) -> Parts:
-    """What a container holds, as it is now: (id, sha of the newest version, "" for none), in the order of `held`.
+    """Return a container's current parts: (id, hash of the newest version or ""), in the order of `held`.
 
-    For what is a container itself it is the hash of its own parts.
+    A part that is a container itself has the hash of its own parts.
     """
     order, seen = [product], {product}
-    for id in order:  # grows while it is read
+    for id in order:  # grows during the iteration
         inner = [item.id for item in held(state, id) if item.container and item.id not in seen]
         seen.update(inner)
         order += inner
@@ -51,9 +51,12 @@ def parts(state: MissionState, product: str) -> Parts:
 
 
 def held(state: MissionState, product: str) -> tuple[Product, ...]:
-    """What a container's acceptance rests on: its live children, each that is no container followed by what is live
-    below it. What lies in a container among them is that one's to hold."""
-    found: dict[str, Product] = {}  # by id: what is a ring by mistake ends too
+    """Return the products that a container's acceptance depends on.
+
+    These are its live children; a child that is not a container is followed by the live products below it. Products
+    inside an inner container belong to that container and are left out.
+    """
+    found: dict[str, Product] = {}  # by id, so that the loop ends even if the tree has a cycle by mistake
     rest = [*reversed(state.below.get(product, ()))]
     while rest:
         item = rest.pop()
@@ -72,18 +75,18 @@ def _content(state: MissionState, product: Product, known: Mapping[str, Parts]) 
 
 @lru_cache(maxsize=2048)
 def _sha(version: Version) -> str:
-    """A version never changes, and is asked for in every step: its content is hashed once."""
+    """Return the hash of a version. It is cached: versions are immutable, and every step needs the hash."""
     return version.sha
 
 
 def current(state: MissionState, product: str) -> Inspection | None:
-    """The newest inspection of a product if it still holds, else None."""
+    """Return the newest inspection of a product if it is still valid, else None."""
     newest = state.inspection(product)
     return newest if newest and not _outdated(state, state.products[product], newest) else None
 
 
 def _outdated(state: MissionState, product: Product, found: Inspection) -> str:
-    """Why an inspection no longer holds, "" where it does."""
+    """Return why an inspection is no longer valid, "" if it is valid."""
     latest = state.latest(product.id)
     if product.container:
         if found.version or found.parts != parts(state, product.id):
@@ -100,7 +103,7 @@ def _outdated(state: MissionState, product: Product, found: Inspection) -> str:
 
 
 def _withdrawn(state: MissionState, finding: InspectionFinding) -> bool:
-    """Whether a finding blocks, and was taken back by whoever made it: no new version will ever show that."""
+    """True if a finding blocks and its collab was withdrawn: no new version would show that the finding is void."""
     collab = state.collabs.get(finding.collab)
     return finding.severity >= BLOCKING and collab is not None and collab.how == "withdrawn"
 
@@ -115,10 +118,10 @@ def missing_for_acceptance(
     waived: Container[str] = (),
     accepting: Collection[str] = (),
 ) -> tuple[str, ...]:
-    """Why a product cannot be accepted now, as clauses ("it has no version"); () when it can.
+    """Return why a product cannot be accepted now, as clauses ("it has no version"); () if it can.
 
-    `waiver` is the chair's reason to let needs_revision pass; `waived` are collabs that count as closed (the
-    watchdog's flags never do), `accepting` products that are accepted along with it.
+    `waiver` is the chair's reason to let needs_revision pass. Collabs in `waived` count as closed, except the
+    watchdog's flags. Products in `accepting` count as accepted.
     """
     item = state.products.get(product)
     if item is None:
@@ -137,7 +140,7 @@ def missing_for_acceptance(
 
 
 def _unmade(state: MissionState, product: Product, accepting: Collection[str]) -> list[str]:
-    """What a product is without: a version, or children that are accepted."""
+    """Return a problem if a product has no version, or if a container is empty or has parts that are not accepted."""
     if not product.container:
         return [] if product.versions else ["it has no version"]
     inner = held(state, product.id)
@@ -148,7 +151,7 @@ def _unmade(state: MissionState, product: Product, accepting: Collection[str]) -
 
 
 def _opposed(state: MissionState, product: Product, waived: Container[str]) -> list[str]:
-    """The collabs that keep a product from being accepted."""
+    """Return the open collabs that prevent the acceptance of a product, as clauses."""
     return [
         f"{'a flag of the watchdog' if item.flag else 'a blocking ' + item.kind} is open: {item.summary}"
         for item in state.blockers(product.id)
@@ -157,7 +160,7 @@ def _opposed(state: MissionState, product: Product, waived: Container[str]) -> l
 
 
 def _failed(product: Product, found: Inspection) -> list[str]:
-    """The criteria that an inspection does not show to be met; a pass is code's own, or rests on a quote."""
+    """Return the criteria that an inspection does not prove to be met. A pass needs code's test or a quote."""
     shown: set[str] = set()
     denied: set[str] = set()
     for result in found.results:
@@ -167,7 +170,7 @@ def _failed(product: Product, found: Inspection) -> list[str]:
 
 
 def _judged(found: Inspection, waiver: str) -> list[str]:
-    """What the verdict on a product forbids: that of the findings or that on record, whichever is worse."""
+    """Return the problem with an inspection's verdict: the recorded or the derived one, whichever is worse."""
     verdicts = (found.verdict, verdict(item.severity for item in found.findings))
     if InspectionVerdict.BLOCKED in verdicts:
         return ["its inspection blocks it"]
@@ -177,9 +180,9 @@ def _judged(found: Inspection, waiver: str) -> list[str]:
 
 
 def holds(state: MissionState, product: str) -> bool:
-    """Whether a product is accepted, and everything that it was accepted for is still so.
+    """True if a product is accepted, and nothing that its acceptance depends on has changed since.
 
-    False also where a blocking collab was raised since, or something that a container holds no longer holds.
+    A blocking collab raised since then invalidates the acceptance, and so does any invalid acceptance in a container.
     """
     rest, seen = [product], {product}
     while rest:
@@ -193,7 +196,7 @@ def holds(state: MissionState, product: str) -> bool:
 
 
 def _kept(state: MissionState, product: Product) -> bool:
-    """Whether a product is accepted as it is now, whatever it holds."""
+    """True if a product's own acceptance matches its current state; the acceptances of its parts are not checked."""
     pinned = state.acceptances.get(product.id)
     if product.status is not Status.ACCEPTED or pinned is None or pinned.dod != product.dod_sha:
         return False
@@ -207,9 +210,9 @@ def _kept(state: MissionState, product: Product) -> bool:
 
 
 def acceptance_status(state: MissionState) -> dict[str, tuple[str, ...]]:
-    """What each live product whose acceptance does not hold lacks, by id, children before what holds them.
+    """Return what each live product without a valid acceptance lacks, by id, children before parents.
 
-    () for one that can be accepted now, along with those before it that can.
+    The value is () for a product that can be accepted now, together with the acceptable products before it.
     """
     found: dict[str, tuple[str, ...]] = {}
     ready: set[str] = set()
@@ -221,8 +224,10 @@ def acceptance_status(state: MissionState) -> dict[str, tuple[str, ...]]:
 
 
 def missing(state: MissionState, product: str) -> tuple[str, ...]:
-    """Why a live product is not accepted, for people: what it lacks, a waiver that it had counted, or that nobody has
-    accepted it yet."""
+    """Return why a live product is not accepted, for people: what it lacks, or that the chair has not accepted it.
+
+    If its last acceptance had a waiver, that waiver counts.
+    """
     pinned = state.acceptances.get(product)
     return missing_for_acceptance(state, product, pinned.waiver if pinned else "") or (
         "the chair has not accepted it",
@@ -230,7 +235,7 @@ def missing(state: MissionState, product: str) -> tuple[str, ...]:
 
 
 def unaccepted(state: MissionState) -> tuple[Product, ...]:
-    """The live products without an acceptance that holds: while there are any, the mission is not done."""
+    """Return the live products without a valid acceptance. While there are any, the mission is not done."""
     return tuple(item for item in state.live() if not holds(state, item.id))
 
 
@@ -238,10 +243,10 @@ def unaccepted(state: MissionState) -> tuple[Product, ...]:
 
 
 def due(state: MissionState) -> tuple[str, ...]:
-    """The ids of what has to be inspected now, in this order.
+    """Return the ids of the products that have to be inspected now, in order.
 
-    Live products whose newest version has no inspection that holds; then containers, the deepest first, that have
-    none and of what they hold each has one or stands in the list.
+    First come live products whose newest version has no valid inspection. Then come containers without a valid
+    inspection, the deepest first, if each of their parts has a valid inspection or is in the list.
     """
     seen = {item.id for item in state.live() if current(state, item.id)}
     found = [item.id for item in state.live() if not item.container and item.versions and item.id not in seen]
@@ -255,7 +260,7 @@ def due(state: MissionState) -> tuple[str, ...]:
 
 
 def depth(state: MissionState, product: Product) -> int:
-    """How many products hold this one; a tree that is a ring by mistake ends too."""
+    """Return the level of a product in the tree; the root has level 1. A cycle by mistake ends the count."""
     seen = {product.id}
     while (parent := state.products.get(product.parent or "")) and parent.id not in seen:
         seen.add(parent.id)

@@ -1,6 +1,6 @@
-"""Definitions of done: what a criterion may demand, what code makes of it, and what counts as evidence. Pure.
+"""Validates the criteria of definitions of done, runs their tests, and checks quotes as evidence. Pure.
 
-A criterion comes from one model and is held against what another wrote; what cannot be tested has not passed.
+One model writes a criterion, and it is applied to another model's text. A test that cannot be run has not passed.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from cdo.formats.sections import folded
 from cdo.formats.strict_yaml import shown
 from cdo.security.bounded_checks import UnusableCheck, check_schema, document, encodable, misfit, pattern
 
-QUOTE = 8  # characters of a quote that is not a whole line
-SUBSTANCE = 2  # letters and digits that any quote has
-CONTAINED = 600  # characters of what a text has to contain
-VISIBLE = 3  # of them that are seen, at least
+QUOTE = 8  # least characters of a quote that is not a whole line
+SUBSTANCE = 2  # least letters and digits of any quote
+CONTAINED = 600  # most characters of the value of a `contains` test
+VISIBLE = 3  # least visible characters of that value, blanks not counted
 WORDS = CONTENT // 2  # the most words that a version can have
-FEWEST = 5  # words of the shortest text that is long enough for anything
+FEWEST = 5  # least value of a `min_words` test
 _KEPT = 300  # characters of a match that are kept as its quote
 _LAST = 99  # the highest number of a criterion's id
-# Texts that have nothing to do with each other: what is found in all of them is found anywhere.
+# Unrelated texts: a pattern that is found in all of them is found in almost any text.
 _UNRELATED = (
     "Zebras graze quietly at dawn",
     "Wir prüfen morgen alle Zahlen\n\nund melden das Ergebnis",
@@ -43,26 +43,25 @@ _ANY_JSON: tuple[Json, ...] = ({}, [], "x", 1)
 _UNCLOSED = re.compile("^ {0,3}<!--", re.MULTILINE)
 _HEADING = re.compile(r"(?:[\s>*+-]|\d{1,9}[.)])*#{1,6}(?:\s|$)")
 _UNDERLINE = re.compile(r" {0,3}(?:=+|-+)\s*")
-# A word, or one sign. In some scripts no blanks stand between words, and each sign may begin one.
+# A word, or one character. Some scripts put no blanks between words, so each of their characters may begin a word.
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
 _PIECE = re.compile(f"(?:[^\\W{_UNSPACED}]|[\u0300-\u036f])+|.")
-# Controls, and what counts as a letter or a sign yet shows nothing.
+# Control characters, and letters and signs that are invisible.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufe00-\ufe0f"
     "\U000e0100-\U000e01ef]"
 )
 
 
-# -- what a chair writes ---------------------------------------------------------------------------
+# -- criteria from the chair -----------------------------------------------------------------------
 
 
 def made(items: Sequence[CriterionItem], old: tuple[Criterion, ...] = ()) -> tuple[Criterion, ...]:
-    """Criteria with ids: one with the text and the test of an old one keeps that one's id, any other gets a new id.
+    """Return criteria with ids: a criterion with the text and test of an old one keeps its id, others get a new id.
 
-    So a criterion that comes with an old id but another text or test is another criterion, whose id no old one has:
-    what was found of the old one says nothing of it.
+    A criterion with an old id but another text or test also gets a new id: old results do not apply to it.
     """
     free = {item.id: _asked(item.text, item.check) for item in old}
     kept: dict[int, str] = {}
@@ -78,18 +77,18 @@ def made(items: Sequence[CriterionItem], old: tuple[Criterion, ...] = ()) -> tup
 
 
 def _asked(text: str, check: Check) -> str:
-    """What a criterion demands, as it is compared: 1 is not true, and keys have no order."""
+    """Return a criterion's text and test for comparison: 1 differs from true, and the order of keys is ignored."""
     return json.dumps([folded(text), check.kind, check.value], sort_keys=True)
 
 
 def _new_ids(old: Sequence[str]) -> Iterator[str]:
-    """Ids that are not in `old`, those above its highest first."""
+    """Yield ids that are not in `old`: first ids above its highest one, then unused ones below."""
     top = max((int(id[1:]) for id in old), default=0)
     return (id for number in chain(range(top + 1, _LAST + 1), range(1, top)) if (id := f"d{number}") not in old)
 
 
 def _check(item: CriterionItem) -> Check:
-    """The test of a criterion with its argument as it is used, where it can be used at all."""
+    """Return the test of a criterion; its value is normalised if it is usable."""
     kind, value = item.check.kind, item.check.value
     if kind == "judged":
         return Check()
@@ -99,7 +98,7 @@ def _check(item: CriterionItem) -> Check:
 
 
 def _number(value: Json) -> int:
-    """A number of words; 0 for what is none."""
+    """Return a number of words, 0 if `value` is not a valid one."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         return 0
     text = str(value).strip()
@@ -108,14 +107,16 @@ def _number(value: Json) -> int:
 
 
 def _product(value: Json) -> Json:
-    """An id of a product that may be put as a reference."""
+    """Return the id of a product; `value` may be a reference."""
     cited = references.cited(value) if isinstance(value, str) else ()
     return cited[0][1] if cited and cited[0][0] == "p" else value.strip() if isinstance(value, str) else value
 
 
 def problems(items: Sequence[CriterionItem], state: MissionState) -> list[str]:
-    """What is wrong with criteria: tests that cannot be run or cannot fail, ids and texts that come twice,
-    references that do not resolve; a sentence each."""
+    """Return the problems with criteria, one sentence each.
+
+    Problems are tests that cannot be run or cannot fail, duplicate ids and texts, and references that do not resolve.
+    """
     found: list[str] = []
     for key, what in ((lambda item: item.id, "id"), (lambda item: folded(item.text), "text")):
         said = [value for item in items if (value := key(item))]
@@ -171,13 +172,13 @@ def _anything_fits(value: Json, state: MissionState) -> None:
     return None
 
 
-# -- what code tests -------------------------------------------------------------------------------
+# -- tests by code ---------------------------------------------------------------------------------
 
 Outcome = tuple[bool, str, str]  # whether it passed, the quote that shows it, a note
 
 
 def tested(criterion: Criterion, version: Version, state: MissionState) -> CriterionResult | None:
-    """Code's verdict on a version's content, by "code"; None where only an inspection can tell.
+    """Test a version's content and return the result, by "code"; None if only an inspection can judge it.
 
     A test that cannot be run has not passed.
     """
@@ -194,7 +195,7 @@ def tested(criterion: Criterion, version: Version, state: MissionState) -> Crite
 
 
 def whole(state: MissionState, product: str) -> Version:
-    """What code tests of a product: its newest version; of a container all that it holds as if it were one."""
+    """Return the version that code tests: the newest one; for a container, all texts in it joined as one version."""
     item, latest = state.products[product], state.latest(product)
     if latest and not item.container:
         return latest
@@ -244,7 +245,7 @@ def _short_enough(value: Json, content: str, state: MissionState) -> Outcome:
 
 
 def _words(content: str) -> int:
-    """How many words a text has: signs that stand alone are none."""
+    """Return the number of words in a text; a sign between blanks is not a word."""
     return sum(any(map(str.isalnum, word)) for word in seen(content).split(" "))
 
 
@@ -259,12 +260,14 @@ _TESTED: Mapping[str, tuple[Callable[[Json, MissionState], None], Callable[[Json
 }
 
 
-# -- what an inspector quotes ----------------------------------------------------------------------
+# -- quotes as evidence ----------------------------------------------------------------------------
 
 
 def material(state: MissionState, product: str) -> tuple[str, ...]:
-    """The texts that show how a product meets its criteria: content and outcome of its newest version; for a
-    container those of all that it holds."""
+    """Return the texts that can prove a product's criteria: content and outcome of its newest version.
+
+    For a container, these are the texts of all products that it holds.
+    """
     found: list[str] = []
     rest, begun = [product], {product}
     while rest:
@@ -278,9 +281,11 @@ def material(state: MissionState, product: str) -> tuple[str, ...]:
 
 
 def evidence(quote: str, texts: Iterable[str]) -> bool:
-    """Whether a quote stands in one of the texts and says something: `QUOTE` characters or a whole line, with
-    letters or digits among them; of whole words, and not all of it heading. White space is folded; what is not seen
-    does not count, nor what stands in a comment of HTML."""
+    """True if a quote occurs in one of the texts and is substantial.
+
+    It needs `SUBSTANCE` letters or digits, and `QUOTE` characters or a whole line. It must consist of whole words and
+    not lie entirely in headings. White space is folded; invisible characters and HTML comments are ignored.
+    """
     text = seen(quote)
     if sum(map(str.isalnum, text)) < SUBSTANCE:
         return False
@@ -290,7 +295,7 @@ def evidence(quote: str, texts: Iterable[str]) -> bool:
 
 
 def _stands(quote: str, stream: str, headings: Sequence[tuple[int, int]]) -> bool:
-    """Whether pieces of a quote are found among those of a text, and not within a heading."""
+    """True if a quote occurs in a text, both split into pieces, and does not lie entirely within headings."""
     start = 0
     while (at := stream.find(quote, start)) >= 0:
         place = bisect_right(headings, at, key=lambda span: span[0]) - 1
@@ -302,10 +307,10 @@ def _stands(quote: str, stream: str, headings: Sequence[tuple[int, int]]) -> boo
 
 @lru_cache(maxsize=128)
 def _stream(text: str) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """The pieces of all that is seen of a text, and where in that headings in a row begin and end."""
+    """Return a text's visible pieces, and the (start, end) of its headings there; adjacent headings are one span."""
     parts, size = [], 0
     headings: list[tuple[int, int]] = []
-    after = False  # a heading
+    after = False  # whether the line before is a heading
     for line, heading in _lines(text):
         piece = _pieces(line)
         parts.append(f" \0{piece}")
@@ -318,13 +323,13 @@ def _stream(text: str) -> tuple[str, tuple[tuple[int, int], ...]]:
 
 
 def _pieces(text: str) -> str:
-    """The words of a text, and each sign and blank between them, each with a mark behind it that no text has."""
+    """Return the words of a text and each sign and blank between them, each followed by NUL, which no text has."""
     return "".join(f"{piece}\0" for piece in _PIECE.findall(text))
 
 
 @lru_cache(maxsize=128)
 def _lines(text: str) -> tuple[tuple[str, bool], ...]:
-    """The lines of a text in which something is seen, each with whether it is a heading in Markdown."""
+    """Return the lines of a text with visible content, each with a flag: True for a Markdown heading."""
     lines = _uncommented(text).splitlines()
     found = [(seen(line), line, below) for line, below in zip(lines, [*lines[1:], ""], strict=False)]
     return tuple(
@@ -335,8 +340,10 @@ def _lines(text: str) -> tuple[tuple[str, bool], ...]:
 
 
 def _uncommented(text: str) -> str:
-    """A text without its comments of HTML: one that never ends hides what follows where it begins a line, and is text
-    elsewhere."""
+    """Return a text without HTML comments.
+
+    An unclosed comment at the beginning of a line hides the rest of the text; elsewhere it counts as text.
+    """
     parts, start = [], 0
     while (at := text.find("<!--", start)) >= 0:
         if (end := text.find("-->", at + 4)) < 0:
@@ -349,7 +356,7 @@ def _uncommented(text: str) -> str:
 
 
 def seen(text: str) -> str:
-    """A text as it is seen: a blank for each white space, nothing for controls and signs without width."""
+    """Return the visible form of a text: white space folded to blanks, control and zero-width characters removed."""
     if not text.isascii():
         text = "".join(char for char in text if unicodedata.category(char) != "Cf")
     return " ".join(_UNSEEN.sub("", text).split())

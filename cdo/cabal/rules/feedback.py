@@ -1,8 +1,8 @@
-"""What agents say of products, to each other and to the user, and what ends a collab. Pure (seeds 002 and 003).
+"""Applies collabs, remarks, reflections, reviews and messages to the state of a mission. Pure (seeds 002 and 003).
 
-Each function takes a state and a reply and gives the next state and what is wrong with the reply: sentences that a
-model can act on. Where there is a problem the state comes back as it was. Agents of one step answer at the same time:
-a reply that is right before the others of its step are taken in is right after it as well, in whatever order.
+Each function takes a state and a reply, and returns the next state and the problems with the reply: sentences that a
+model can act on. If there is a problem, the state is returned unchanged. Agents of one step answer at the same time:
+a reply that is valid before the other replies of its step are applied is also valid after them, in any order.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _DONE = {"replied": "answered", "confirmed": "confirmed as settled", "withdrawn"
 def talked(
     state: MissionState, step: MissionStep, agent: str, reply: TalkReply, about: Collection[str] | None = None
 ) -> Judged:
-    """What `agent` confirms, withdraws, raises and remarks in `step`.
+    """Apply what `agent` confirms, withdraws, raises and remarks in `step`.
 
     `about` are the products that collabs may be on, None for all. An endorsement never blocks: its importance is
-    kept below `BLOCKING`. A confirmation needs a version newer than the collab, and comes from who raised it or from
-    the watchdog; only who raised a collab withdraws it.
+    kept below `BLOCKING`. A confirmation needs a version newer than the collab, and must come from the collab's
+    author or the watchdog. Only its author can withdraw a collab.
     """
     after, problems = _settled(state, step, agent, reply)
     after, wrong = _collabs(after, step, agent, reply.collabs, about)
@@ -57,7 +57,7 @@ def talked(
 
 
 def remarked(state: MissionState, step: MissionStep, agent: str, items: Sequence[RemarkItem]) -> Judged:
-    """The remarks of `agent` with canonical recipients; nobody remarks in Bootstrap or Presentation."""
+    """Add the remarks of `agent` with canonical recipients. Bootstrap and Presentation allow no remarks."""
     if items and step in _SILENT:
         return state, ("No remarks are made in this step; leave `remarks` out.",)
     problems = references.problems([item.content for item in items], state, "A remark")
@@ -77,7 +77,7 @@ def remarked(state: MissionState, step: MissionStep, agent: str, items: Sequence
 
 
 def closed(state: MissionState, step: MissionStep, id: str, by: str, how: str, why: str) -> MissionState:
-    """The state with a collab closed and told; one that is closed already stays as it is."""
+    """Close a collab and record an event; a collab that is already closed stays unchanged."""
     collab = state.collabs[id]
     if not collab.open:
         return state
@@ -88,14 +88,14 @@ def closed(state: MissionState, step: MissionStep, id: str, by: str, how: str, w
 
 
 def answerable(state: MissionState, step: MissionStep, product: str) -> dict[str, Collab]:
-    """The collabs of a product that a reply of `step` may answer: the open ones, and those closed in this step."""
+    """Return the collabs of a product that a reply of `step` may answer: open ones, and ones closed in this step."""
     shut = {item.ref for item in _lately(state, step) if item.kind == "closed" and item.product == product}
     found = state.about(product, closed=bool(shut))
     return {item.id: item for item in found if item.open or item.id in shut}
 
 
 def _lately(state: MissionState, step: MissionStep) -> Iterator[MissionEvent]:
-    """The events of this step of this round, newest first."""
+    """Yield the events of this step of this round, newest first."""
     for item in reversed(state.events):
         if item.round != state.round or item.step is not step:
             return
@@ -103,7 +103,7 @@ def _lately(state: MissionState, step: MissionStep) -> Iterator[MissionEvent]:
 
 
 def _settled(state: MissionState, step: MissionStep, agent: str, reply: TalkReply) -> Judged:
-    """The collabs that `agent` confirms or withdraws."""
+    """Close the collabs that `agent` confirms or withdraws."""
     shut = {item.ref for item in _lately(state, step) if item.kind == "closed"}
     problems = twice((*reply.confirms, *reply.withdraws), "In `confirms` and `withdraws`,")
     after = state
@@ -125,7 +125,7 @@ def _settled(state: MissionState, step: MissionStep, agent: str, reply: TalkRepl
 
 
 def _unconfirmed(state: MissionState, agent: str, collab: Collab) -> str:
-    """Why `agent` cannot confirm that a collab is settled; "" when it can."""
+    """Return why `agent` cannot confirm that a collab is settled, "" if it can."""
     if agent not in (collab.author, WATCHDOG):
         return f"{collab.id} was raised by {collab.author}: only {collab.author} or {WATCHDOG} can confirm it."
     if not renewed(state, collab):
@@ -136,20 +136,22 @@ def _unconfirmed(state: MissionState, agent: str, collab: Collab) -> str:
 
 
 def renewed(state: MissionState, collab: Collab) -> bool:
-    """Whether a product has a version that is newer than a collab on it; for a container, something live in it."""
+    """True if a product, or for a container any live product in it, has a version newer than a collab on it."""
     return _newest(state, collab.product) > _number(collab.version)
 
 
 def _newest(state: MissionState, product: str, counted: Callable[[Version], bool] = lambda version: True) -> int:
-    """The number in the id of a product's newest version that counts; for a container of those of all live below it;
-    0 for none."""
+    """Return the number in the id of a product's newest version for which `counted` is true, 0 if there is none.
+
+    For a container, the versions of all live products below it count.
+    """
     found = [product, *(_below(state, product) if state.products[product].container else ())]
     versions = (next(filter(counted, reversed(state.history(id))), None) for id in found)
     return max((_number(version.id) for version in versions if version), default=0)
 
 
 def _below(state: MissionState, product: str) -> Iterator[str]:
-    """The live products that hang below a product, however deep."""
+    """Yield the live products below a product, at any depth."""
     children: dict[str, list[str]] = {}
     for item in state.products.values():
         if item.live and item.parent is not None:
@@ -161,12 +163,12 @@ def _below(state: MissionState, product: str) -> Iterator[str]:
 
 
 def _number(version: str) -> int:
-    """The number in a version's id; 0 for none."""
+    """Return the number in a version's id, 0 for an empty id."""
     return int(version[1:] or 0)
 
 
 def _kept(state: MissionState, agent: str, collab: Collab) -> str:
-    """Why `agent` cannot withdraw a collab; "" when it can."""
+    """Return why `agent` cannot withdraw a collab, "" if it can."""
     if agent == collab.author:
         return ""
     return f"{collab.id} was raised by {collab.author}: only {collab.author} can withdraw it."
@@ -200,9 +202,10 @@ def raised(
     summary: str,
     finding: str = "",
 ) -> tuple[MissionState, Collab]:
-    """The state with a new collab on the newest version of a product, told as an event; and that collab.
+    """Raise a collab on the newest version of a product and record an event; return the state and the collab.
 
-    For a container that is the newest version in it. What others write at the same time the author has not seen.
+    For a container, it is the newest version in it. Versions that other operatives write in the same step do not
+    count: the author has not seen them.
     """
 
     def seen(version: Version) -> bool:
@@ -220,7 +223,7 @@ def raised(
 
 
 def _unfit(state: MissionState, agent: str, item: CollabItem, about: Collection[str] | None) -> list[str]:
-    """What is wrong with a collab's product and type, coming from `agent`."""
+    """Return the problems with the product and type of a collab by `agent`."""
     id = item.refersToProduct
     if problem := absent(state, id):
         return [f"{problem}."]
@@ -235,13 +238,13 @@ def _order(id: str) -> tuple[int, str]:
     return (len(id), id)
 
 
-# -- the steps that only talk ----------------------------------------------------------------------
+# -- steps that only give feedback -----------------------------------------------------------------
 
 
 def reflected(state: MissionState, agent: str, reply: ReflectReply) -> Judged:
-    """What `agent` says of the products that it owns, and to whom it replies.
+    """Apply what `agent` reports about the products that it owns, and its responses to their collabs.
 
-    A response by a product's owner closes a collab below `BLOCKING`; one that blocks stays open.
+    A response by a product's owner closes a collab below `BLOCKING`; a blocking collab stays open.
     """
     own = {product.id: product for product in state.owned(agent)}
     names = [item.refersToProduct for item in reply.reflections]
@@ -287,19 +290,19 @@ def _reflection(state: MissionState, agent: str, product: Product, item: Reflect
 
 
 def _said(response: ResponseFields) -> str:
-    """What an owner plans about a collab, or why nothing."""
+    """Return what an owner plans about a collab, or the reason why it defers or rejects it."""
     first, second = response.planned_change, response.rationale
     return (first or second) if response.action == "accept" else (second or first)
 
 
 def reviewed(state: MissionState, agent: str, reply: ReviewReply, products: Collection[str]) -> Judged:
-    """What `agent` says of the `products` that it was given to review, and of its own beside them."""
+    """Apply the review by `agent` of the `products` assigned to it; it may also comment on its own products."""
     mine = [product.id for product in state.owned(agent)]
     return talked(state, MissionStep.REVIEW, agent, reply, {*products, *mine})
 
 
 def presented(state: MissionState, reply: PresentReply, round_events: Collection[str]) -> Judged:
-    """The envoy's messages, in the voice of the chair or an operative, each resting on events of this round."""
+    """Apply the envoy's messages, each in the voice of the chair or an operative and citing events of this round."""
     speakers = (CHAIR, *state.team)
     problems: list[str] = []
     after = state

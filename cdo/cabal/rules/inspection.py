@@ -1,7 +1,7 @@
-"""Inspections: what the watchdog's reply comes to once code has held it against the record. Pure.
+"""Turns the watchdog's reply into inspections, after a check against the record. Pure.
 
-The watchdog says which criteria are met, quoting what shows it, and what it found. Code tests what it can, looks for
-each quote, adds what the watchdog left unsaid, and derives the verdict.
+The watchdog reports which criteria are met, with quotes as evidence, and its findings. Code runs its own tests, looks
+up each quote, adds findings that the watchdog left out, and derives the verdict.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ _SUMMARY = 600  # characters of a collab's summary
 
 
 def inspected(state: MissionState, reply: InspectReply, due: Sequence[str]) -> tuple[MissionState, tuple[str, ...]]:
-    """The state with one inspection of each product in `due` and what else the watchdog said; and what is wrong with
-    the reply, in which case the state is as it was."""
+    """Add one inspection of each product in `due`, and the watchdog's other feedback.
+
+    Return the state and the problems with the reply. If there are any, the state is unchanged.
+    """
     said = [item.product_id for item in reply.inspections]
     problems = twice(said, "In `inspections`,")
     if missing := [id for id in due if id not in said]:
@@ -58,11 +60,11 @@ def inspected(state: MissionState, reply: InspectReply, due: Sequence[str]) -> t
     return after, ()
 
 
-# -- what is wrong with one ------------------------------------------------------------------------
+# -- problems with an inspection -------------------------------------------------------------------
 
 
 def _unfit(state: MissionState, product: Product, item: InspectionItem) -> list[str]:
-    """What is wrong with the inspection of a product."""
+    """Return the problems with the inspection of a product."""
     latest = state.latest(product.id)
     found: list[str] = []
     if product.container:
@@ -79,7 +81,7 @@ def _unfit(state: MissionState, product: Product, item: InspectionItem) -> list[
 
 
 def _results_wrong(state: MissionState, product: Product, items: Sequence[ResultItem]) -> list[str]:
-    """What is wrong with the results for a product's criteria; what code tests needs none."""
+    """Return the problems with the results for a product's criteria. A criterion that code tests needs no result."""
     said = {item.criterion_id: item for item in items}
     found = twice([item.criterion_id for item in items], f"In the criteria of {product.id},")
     found += _strangers(product, said)
@@ -100,7 +102,7 @@ def _results_wrong(state: MissionState, product: Product, items: Sequence[Result
 
 
 def _findings_wrong(state: MissionState, product: Product, items: Sequence[FindingItem]) -> list[str]:
-    """What is wrong with the findings on a product: criteria and collabs that it does not have."""
+    """Return the problems with the findings on a product: criteria and collabs that it does not have."""
     found = _strangers(product, [item.criterion_id for item in items if item.criterion_id])
     there = [item.id for item in state.about(product.id)]
     for id in dict.fromkeys(item.collab_id for item in items if item.collab_id):
@@ -116,11 +118,11 @@ def _strangers(product: Product, ids: Iterable[str]) -> list[str]:
     ]
 
 
-# -- what one comes to -----------------------------------------------------------------------------
+# -- the result of an inspection -------------------------------------------------------------------
 
 
 def _inspection(state: MissionState, product: Product, item: InspectionItem) -> MissionState:
-    """The state with the inspection of one product, its event, and a collab for each finding that wants one."""
+    """Add the inspection of one product, its event, and a collab for each finding that needs one."""
     id = f"i{len(state.inspections) + 1}"
     results = _results(state, product, item.criteria)
     findings = [
@@ -150,7 +152,7 @@ def _inspection(state: MissionState, product: Product, item: InspectionItem) -> 
 
 
 def _results(state: MissionState, product: Product, items: Sequence[ResultItem]) -> tuple[CriterionResult, ...]:
-    """A result for each criterion: code's where it tests, the watchdog's elsewhere."""
+    """Return a result for each criterion: from code's test if it has one, else from the watchdog."""
     said = {item.criterion_id: item for item in items}
     text = criteria.whole(state, product.id)
     return tuple(
@@ -168,9 +170,10 @@ def _lost(
     findings: Sequence[InspectionFinding],
     last: Inspection | None,
 ) -> list[InspectionFinding]:
-    """A blocking finding for each criterion that was met at the last inspection and no longer is.
+    """Return a blocking finding for each criterion that was met at the last inspection and no longer is.
 
-    One that has the same id is the same: `criteria.made` gives another id with another text or test.
+    A criterion that a blocking finding already names is left out. The same id means the same criterion:
+    `criteria.made` gives a changed text or test a new id.
     """
     before = {item.criterion for item in last.results if item.passed} if last else set()
     lost = {item.criterion: item.note for item in results if not item.passed and item.criterion in before}
@@ -187,7 +190,7 @@ def _lost(
 def _unmet(
     product: Product, results: Sequence[CriterionResult], findings: Sequence[InspectionFinding]
 ) -> list[InspectionFinding]:
-    """A finding for each criterion that is not met and that no finding that wants a revision names."""
+    """Return a finding for each unmet criterion, unless a finding of severity `REVISION` or more names it."""
     named = {item.criterion for item in findings if item.severity >= REVISION}
     text = {item.id: item.text for item in product.dod}
     return [
@@ -200,7 +203,10 @@ def _unmet(
 def _linked(
     state: MissionState, product: Product, finding: InspectionFinding, id: str
 ) -> tuple[MissionState, InspectionFinding]:
-    """A finding with the collab that stands for it, which is made where none does and the finding wants one."""
+    """Link a finding to an open collab that covers it.
+
+    If there is none and the severity is `REVISION` or more, raise one.
+    """
     there = [item for item in state.about(product.id) if _can_stand(item, finding.severity)]
     stands = [item for item in there if item.id == finding.collab]
     if finding.severity >= REVISION:
@@ -216,10 +222,10 @@ def _linked(
 
 
 def _can_stand(collab: Collab, severity: int) -> bool:
-    """Whether an open collab weighs as much as a finding.
+    """True if an open collab is serious enough to cover a finding of this severity.
 
-    For one that blocks only the watchdog's own flag does, which nobody else can close or waive; for one that wants a
-    revision what praises or hardly matters does not.
+    A blocking finding needs a flag of the watchdog, because no other agent can close or waive it. A finding that
+    demands a revision needs a collab of importance `REVISION` or more that is not an endorsement.
     """
     if severity >= BLOCKING:
         return collab.flag
@@ -227,6 +233,6 @@ def _can_stand(collab: Collab, severity: int) -> bool:
 
 
 def _same(collab: Collab, finding: InspectionFinding) -> bool:
-    """Whether a collab is that of an earlier finding, in the same words."""
+    """True if a collab comes from an earlier finding of the watchdog with the same words."""
     said = folded(collab.summary) == folded(one_line(finding.issue, _SUMMARY))
     return said and collab.author == WATCHDOG and bool(collab.finding)

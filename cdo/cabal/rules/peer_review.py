@@ -1,4 +1,4 @@
-"""Who reads whose work before it is inspected. Pure (SPEC-cabal, peer review)."""
+"""Assigns operatives to review each other's new versions before the inspection. Pure (SPEC-cabal, peer review)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from cdo.cabal.model.entities import MissionStep, Status
 from cdo.cabal.model.events import recorded
 from cdo.cabal.model.state import MissionState
 
-_WORD = re.compile(r"[^\W\d_]{4,}")  # shorter ones say nothing of a domain
-_STEM = 6  # letters of a word that count: "authentication" and "authenticate" are of one domain
+_WORD = re.compile(r"[^\W\d_]{4,}")  # shorter words say nothing about a domain
+_STEM = 6  # letters of a word that are compared, so that "authentication" matches "authenticate"
 
 
 def reviewers(state: MissionState, products: Sequence[str]) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
-    """Who reviews the new versions of `products`, as products by operative, and what nobody can review.
+    """Return which operative reviews which of `products`, by operative, and the products that none can review.
 
-    Each is read by one operative who neither owns nor wrote it: whose own work refers to it or is referred to most,
-    then whose domain shares most words with it, then who has least to read, then the first of the team. Those whom
-    the assignment names read it as well. What is archived or the chair's own is read by nobody.
+    Each product gets one reviewer that neither owns it nor wrote its newest version. The choice depends, in this
+    order, on the number of references between the operative's own products and this one, the words that its domain
+    shares with this product, the fewest reviews so far, and the order of the team. Reviewers named in the assignment
+    review it as well. Archived products and the chair's own products are not reviewed.
     """
     links = _links(state)
     domains = {agent: _domain(state, agent) for agent in state.team}
@@ -47,7 +48,7 @@ def reviewers(state: MissionState, products: Sequence[str]) -> tuple[dict[str, t
 
 
 def unreviewed(state: MissionState, products: Sequence[str]) -> MissionState:
-    """The state with it told that nobody could review these products."""
+    """Record an event for each of these products: no operative could review it."""
     for id in products:
         text = f"{state.products[id].name} was not reviewed: there is no operative but its own"
         state = recorded(state, MissionStep.REVIEW, "unreviewed", "code", text, id)
@@ -55,7 +56,7 @@ def unreviewed(state: MissionState, products: Sequence[str]) -> MissionState:
 
 
 def _links(state: MissionState) -> Mapping[str, Collection[str]]:
-    """The products that the newest version of each product refers to."""
+    """Return the products that the newest version of each product refers to; archived products are left out."""
     found: dict[str, Collection[str]] = {}
     for product in state.products.values():
         latest = state.latest(product.id)
@@ -65,7 +66,7 @@ def _links(state: MissionState) -> Mapping[str, Collection[str]]:
 
 
 def _linked(state: MissionState, links: Mapping[str, Collection[str]], agent: str, id: str) -> int:
-    """How many products of an operative refer to a product or are referred to by it."""
+    """Return how many products of an operative refer to a product or are referred to by it."""
     own = (product for product in links if state.products[product].owner == agent)
     return sum(id in links[product] or product in links.get(id, ()) for product in own)
 

@@ -1,8 +1,8 @@
-"""What becomes of a bootstrap and of a plan: one transaction each, all of it or nothing. Pure (seed 003, SPEC-cabal).
+"""Applies a bootstrap or a plan to the state as one transaction, all or nothing. Pure (seed 003, SPEC-cabal).
 
 The order within a plan: overrides (from the next round on), tree operations, waivers, acceptance, assignments, the
-chair's own versions, remarks, halt. All that is wrong is told at once, so that a model can fix it in one go; where
-one mistake causes others, only that one is told.
+chair's own versions, remarks, halt. All problems are reported at once, so that a model can fix them in one retry. If
+one mistake causes others, only the first is reported.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from cdo.cabal.rules.versions import alike, letters, unbound, versioned
 from cdo.core.mission_names import CHAIR, ROOT
 from cdo.formats.fields import twice
 
-ORDERS = 24  # products that one operative is given to write in a round: a reply has to hold them
+ORDERS = 24  # most products that one operative has to write in a round: they must fit into one reply
 _NAME = 120  # characters of the root's name
 
 
@@ -44,10 +44,10 @@ _NAME = 120  # characters of the root's name
 
 
 def bootstrapped(state: MissionState, reply: BootstrapReply, presets: Collection[str] = PRESETS) -> Judged:
-    """The state with its charter and first products, and what is wrong with the reply; with anything, as it was.
+    """Set the charter and the first products; return the state and the problems. With problems, nothing changes.
 
-    A reply that asks a question changes nothing. Personas and domains of agents who are not in the team are dropped;
-    what an agent was not given is not made up. The root holds all and is named after the mission.
+    A reply that asks a question changes nothing. Personas and domains of agents outside the team are dropped; missing
+    ones are not invented. The root holds all products and is named after the mission.
     """
     if reply.halt is not None:
         return state, ()
@@ -80,14 +80,14 @@ def _charter(state: MissionState, reply: BootstrapReply, draft: Drafted) -> Miss
 
 
 def _personas(items: Mapping[str, str], agents: Sequence[str], made: Mapping[str, str]) -> dict[str, str]:
-    """Who the agents of the team are."""
+    """Return the personas of the team's agents."""
     return {agent: settled(items[agent], made) for agent in agents if agent in items}
 
 
 def _domains(
     items: Mapping[str, DomainItem], team: Sequence[str], made: Mapping[str, str]
 ) -> dict[str, tuple[str, str]]:
-    """What operatives of the team are responsible for."""
+    """Return the (responsibility, area) of the team's operatives."""
     return {
         agent: (settled(items[agent].responsibility, made), settled(items[agent].area, made))
         for agent in team
@@ -96,7 +96,7 @@ def _domains(
 
 
 def _unresolved(mission: Mission, state: MissionState) -> list[str]:
-    """The references of a charter that do not resolve."""
+    """Return a problem for each reference in a charter that does not resolve."""
     texts = [mission.mission, *mission.objectives, *mission.constraints, *mission.personas.values()]
     texts += [text for pair in mission.domains.values() for text in pair]
     return references.problems(texts, state, "The charter")
@@ -106,10 +106,10 @@ def _unresolved(mission: Mission, state: MissionState) -> list[str]:
 
 
 def planned(state: MissionState, reply: PlanReply, presets: Collection[str] = PRESETS) -> Judged:
-    """The state after a plan, and what is wrong with it; with anything wrong, the state as it was.
+    """Apply a plan; return the state and the problems with the plan. With problems, the state is unchanged.
 
-    A question is left to whoever asks it. `done` sets `halt`; it is refused while a live product is unaccepted,
-    anything is assigned or the charter is about to change.
+    A halt with a question is left to the caller. `done` sets `halt`; it is refused while a live product is not
+    accepted, if the plan has assignments, or if the charter is about to change.
     """
     waived = {item.collab_id for item in reply.waivers}
     plan = _PlanDraft(drafted(state, reply.tree_operations, presets, waived))
@@ -128,16 +128,16 @@ def planned(state: MissionState, reply: PlanReply, presets: Collection[str] = PR
 
 
 class _PlanDraft:
-    """A plan being carried out: applies what is legal, notes what is not."""
+    """A plan in progress: its methods apply the legal parts and record problems with the others."""
 
     def __init__(self, draft: Drafted) -> None:
         self.state = draft.state
         self.made = draft.made
-        self.doubtful, self.refused = draft.doubtful, set[str]()  # by operations, by the word on acceptance
+        self.doubtful, self.refused = draft.doubtful, set[str]()  # product ids with refused operations, acceptances
         self.problems = list(draft.problems)
 
     def unbind(self, before: MissionState) -> None:
-        """Make stale what refers to a Decision that was archived or is none any more."""
+        """Make inspections of products stale that refer to a Decision which was archived or changed its type."""
         for id, old in before.products.items():
             now = self.state.products[id]
             if old.kind is not Kind.DECISION or old.status is Status.ARCHIVED:
@@ -148,7 +148,7 @@ class _PlanDraft:
                 self.state = unbound(self.state, MissionStep.PLAN, CHAIR, id, f"{now.name} is no Decision any more")
 
     def override(self, item: Overrides) -> None:
-        """Keep what of the charter changes with the next round; empty fields and agents of no team change nothing."""
+        """Record changes of the charter for the next round. Empty fields and agents outside the team are ignored."""
         mission = self.state.mission
         assert mission is not None  # a plan follows a bootstrap
         now = replace(mission, **self.state.pending)
@@ -166,7 +166,7 @@ class _PlanDraft:
             self._tell("override", f"The charter changes from the next round on: {listed(changed)}")
 
     def waive(self, item: WaiverItem) -> None:
-        """Close a blocking collab that is not the watchdog's."""
+        """Close a blocking collab that is not a flag of the watchdog."""
         what, reason = f"waivers: {item.collab_id}", self._said(f"waivers: {item.collab_id}", item.reason)
         collab = self.state.collabs.get(item.collab_id)
         if collab is None or not collab.blocking:
@@ -180,11 +180,11 @@ class _PlanDraft:
     # -- acceptance ---------------------------------------------------------------------------
 
     def judge(self, items: Sequence[AcceptanceItem]) -> None:
-        """Accept and reject products, those that others hold before them."""
+        """Accept and reject products, children before parents."""
         self.problems += twice([self._real(item.product_id) for item in items], "In `acceptance`,")
         there = [(item, product.id) for item in items if (product := self._found("acceptance", item.product_id))]
         for item, id in sorted(there, key=lambda pair: -acceptance.depth(self.state, self.state.products[pair[1]])):
-            product = self.state.products[id]  # as it is after those before
+            product = self.state.products[id]  # as changed by the items before
             latest = self.state.latest(product.id)
             if not product.live:
                 own = "archived" if product.status is Status.ARCHIVED else "the chair's own: nobody accepts it"
@@ -199,7 +199,7 @@ class _PlanDraft:
 
     def _accept(self, product: Product, item: AcceptanceItem) -> None:
         if any(child.id in self.doubtful | self.refused for child in self.state.children(product.id)):
-            self.refused.add(product.id)  # what keeps the child from being accepted is told already
+            self.refused.add(product.id)  # the problem with the child is already recorded
             return
         waiver = self._said(f"acceptance: {product.id}", item.waiver)
         if lacking := acceptance.missing_for_acceptance(self.state, product.id, waiver):
@@ -218,7 +218,7 @@ class _PlanDraft:
         self._tell("accepted", f"{product.name} was accepted", product.id, found.id)
 
     def _reject(self, product: Product, item: AcceptanceItem) -> None:
-        """Reject a product; of one that nobody has written or inspected there is nothing to reject."""
+        """Reject a product; do nothing if it has neither a version nor an inspection."""
         latest = self.state.latest(product.id)
         if latest is None and self.state.inspection(product.id) is None:
             return
@@ -233,7 +233,7 @@ class _PlanDraft:
     # -- work ---------------------------------------------------------------------------------
 
     def assign(self, items: Sequence[AssignmentItem]) -> None:
-        """Give products to operatives, who own them from now on."""
+        """Assign products to operatives, who own them from now on."""
         self.problems += twice([self._real(item.product_id) for item in items], "In `assignments`,")
         for item in items:
             if product := self._found("assignments", item.product_id):
@@ -270,7 +270,7 @@ class _PlanDraft:
         self._tell("assigned", f"{product.name} was assigned to {called(writer)}", product.id)
 
     def _unassignable(self, product: Product) -> list[str]:
-        """Why nobody can be told to write the product."""
+        """Return why the product cannot be assigned."""
         if product.status is Status.ARCHIVED:
             return [absent(self.state, product.id)]
         if product.meta:
@@ -280,13 +280,13 @@ class _PlanDraft:
         )
 
     def _unaddressed(self, product: Product, ids: Sequence[str]) -> list[str]:
-        """Which collabs no version of the product can answer."""
+        """Return a problem if any of these collabs is not open on the product."""
         there = [item.id for item in self.state.about(product.id)]
         bad = [id for id in dict.fromkeys(ids) if id not in there]
         return [f"no open collab of it: {listed(bad)}; those are {listed(there)}"] if bad else []
 
     def write(self, items: Sequence[VersionItem]) -> None:
-        """Add versions of what is the chair's own."""
+        """Add versions of the chair's own products."""
         self.problems += twice([self._real(item.product_id) for item in items], "In `chair_versions`,")
         for item in items:
             if product := self._found("chair_versions", item.product_id):
@@ -310,13 +310,13 @@ class _PlanDraft:
         )
 
     def remark(self, items: Sequence[RemarkItem]) -> None:
-        """Say what the chair says to others."""
+        """Add the chair's remarks to others."""
         said = [item.model_copy(update={"content": settled(item.content, self.made)}) for item in items]
         self.state, problems = feedback.remarked(self.state, MissionStep.PLAN, CHAIR, said)
         self.problems += problems
 
     def end(self, item: HaltItem, assigned: bool) -> None:
-        """End the mission where the plan says that it is done, and it is."""
+        """End the mission if the plan declares it done; record the reasons if it cannot be done yet."""
         message = self._said("halt", item.message)
         if item.type != "done":
             return
@@ -336,7 +336,7 @@ class _PlanDraft:
         self._tell("halt", "The chair declared the mission done")
 
     def _first(self, product: Product) -> str:
-        """The first thing that keeps a product from being accepted."""
+        """Return the first reason why a product cannot be accepted."""
         lacking = acceptance.missing_for_acceptance(self.state, product.id)
         return lacking[0] if lacking else "nothing is missing: put it into `acceptance`"
 
@@ -349,7 +349,7 @@ class _PlanDraft:
         return settled(text, self.made)
 
     def _said(self, what: str, text: str) -> str:
-        """A text with the ids of what is new; a reference in it that does not resolve is a problem."""
+        """Return a text with `new-N` replaced by real ids; record references that do not resolve as problems."""
         text = self._text(text)
         self.problems += references.problems([text], self.state, what)
         return text
@@ -362,7 +362,7 @@ class _PlanDraft:
         return product if product and product.id not in self.doubtful else None
 
     def _wrong(self, product: Product, why: str) -> None:
-        """Note what is wrong with the word on a product; what follows from that is not told."""
+        """Record why a product cannot be accepted or rejected; problems that follow from it are not reported."""
         self.problems.append(f"acceptance: {product.id} ({product.name}) {why}.")
         self.refused.add(product.id)
 
@@ -374,5 +374,5 @@ class _PlanDraft:
 
 
 def _grown(old: str, new: str) -> bool:
-    """Whether a text keeps every line of another and has more: a log grows that way, however little at a time."""
+    """True if `new` has every line of `old` and more, as a growing log has, even if it grows by little."""
     return set(map(letters, old.splitlines())) - {""} < set(map(letters, new.splitlines())) - {""}

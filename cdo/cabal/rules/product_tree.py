@@ -1,7 +1,7 @@
-"""The product tree and what the chair may do to it: composition, ownership, all operations or none. Pure.
+"""Validates and applies the chair's operations on the product tree: composition, ownership, all or none. Pure.
 
 A Content holds nothing, a Collection only Contents, a Decision and an Orchestration anything (seed 002). Every
-product that is not archived hangs below the root, which code makes and nobody removes, moves or retypes.
+product that is not archived is below the root. Code makes the root; it cannot be removed, moved or retyped.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from cdo.cabal.rules import acceptance, criteria
 from cdo.core.formatting import one_line
 from cdo.core.mission_names import CHAIR, ROOT
 
-PRESETS = ("quick", "think", "deep", "full")  # what a Decision may be decided by where nobody says otherwise
+PRESETS = ("quick", "think", "deep", "full")  # default presets that a Decision may be decided by
 
-LEVELS = 12  # of a tree, its root being the first
-PRODUCTS = 300  # of a mission that are not archived
+LEVELS = 12  # most levels of a tree; the root is level 1
+PRODUCTS = 300  # most products of a mission that are not archived
 _NAME = 120  # characters of a product's name
 _NEW = re.compile(r"(?<![\w-])new-[1-9][0-9]{0,2}(?![\w-])")
 
 
 @dataclass(frozen=True)
 class Drafted:
-    """The tree after those operations that are legal.
+    """The tree after the legal operations.
 
-    `made` gives the ids of what is new by `new-N`. Of the products in `doubtful` (by id) an operation was refused:
-    what else seems wrong with them may only follow from that. `problems` are sentences; with any, `state` is good for
-    nothing but finding more of them: it holds stand-ins, archived, for what could not be made.
+    `made` maps each `new-N` to the id of the new product. `doubtful` are ids of products with a refused operation:
+    further problems with them may only follow from that. `problems` are sentences. If there are any, `state` only
+    serves to find more problems: it has archived stand-ins for products that could not be made.
     """
 
     state: MissionState
@@ -46,9 +46,10 @@ class Drafted:
 def drafted(
     state: MissionState, operations: Sequence[TreeOperation], presets: Collection[str], waived: Collection[str] = ()
 ) -> Drafted:
-    """A plan's operations one after the other; those that are illegal change nothing.
+    """Apply a plan's operations in order; illegal ones change nothing.
 
-    The collabs in `waived`, which the plan waives, do not keep their products from being removed; flags always do.
+    Open blocking collabs prevent the removal of their product, except those that the plan waives (`waived`). Flags of
+    the watchdog always prevent it.
     """
     labels = [item.new_id for item in operations if item.action == "ADD"]
     draft = _Draft(state, MissionStep.PLAN, presets, labels, waived)
@@ -58,7 +59,7 @@ def drafted(
 
 
 def planted(state: MissionState, items: Sequence[NewProduct], presets: Collection[str]) -> Drafted:
-    """The first products, each below the root or one that stands before it; the root is there already."""
+    """Add the first products, each below the root or an earlier product; the root already exists."""
     labels = [item.new_id or f"initial_products {place}" for place, item in enumerate(items, 1)]
     draft = _Draft(state, MissionStep.BOOTSTRAP, presets, labels)
     for label, item in zip(labels, items, strict=True):
@@ -67,9 +68,9 @@ def planted(state: MissionState, items: Sequence[NewProduct], presets: Collectio
 
 
 def reopened(state: MissionState, product: str, step: MissionStep, actor: str, why: str) -> MissionState:
-    """The product, and the containers around it, in progress again where they were accepted, each with an event.
+    """Set the product and the containers around it back to in progress if they were accepted, with an event each.
 
-    `why` is a clause without ids: "its definition of done changed". Any change of what was accepted calls this.
+    `why` is a clause without ids: "its definition of done changed". Call this for any change of an accepted product.
     """
     return _taken_back(state, (product, *_containers(state, product)), step, actor, why)
 
@@ -77,7 +78,7 @@ def reopened(state: MissionState, product: str, step: MissionStep, actor: str, w
 def _taken_back(
     state: MissionState, products: Iterable[str], step: MissionStep, actor: str, why: str
 ) -> MissionState:
-    """The state without the acceptances of these products, each told where there was one."""
+    """Remove the acceptances of these products, with an event for each one removed."""
     for id in products:
         if id in state.acceptances:
             item = replace(state.products[id], status=Status.IN_PROGRESS)
@@ -88,19 +89,20 @@ def _taken_back(
 
 
 def settled(text: str, made: Mapping[str, str]) -> str:
-    """A text with the ids of what is new in place of `new-N`."""
+    """Return a text with each `new-N` replaced by the id of the new product."""
     return _NEW.sub(lambda match: made.get(match[0], match[0]), text)
 
 
 def holds(parent: Kind, child: Kind) -> bool:
-    """Whether a product of the one kind may hold one of the other."""
+    """True if a product of kind `parent` may hold a product of kind `child`."""
     return parent is not Kind.CONTENT and (parent is not Kind.COLLECTION or child is Kind.CONTENT)
 
 
 def _containers(state: MissionState, product: str) -> Iterator[str]:
-    """The containers around a product, innermost first: their acceptance rests on it.
+    """Yield the containers around a product, innermost first: their acceptance depends on it.
 
-    A Decision between them is accepted for itself, yet what it holds is part of what its container brings together.
+    A Decision between them is skipped: it is accepted on its own, but the products below it are parts of the
+    container.
     """
     above = state.products[product].parent
     while above is not None:
@@ -110,7 +112,7 @@ def _containers(state: MissionState, product: str) -> Iterator[str]:
 
 
 class _Draft:
-    """A tree in the making: applies what is legal, notes what is not."""
+    """A tree in progress: its methods apply legal operations and record problems with the others."""
 
     def __init__(
         self,
@@ -125,13 +127,13 @@ class _Draft:
         start = 1 + max((int(id[1:]) for id in state.products), default=0)
         self.made = {label: f"p{number}" for number, label in enumerate(dict.fromkeys(labels), start)}
         self.doubtful: set[str] = set()
-        self.stuck: set[str] = set()  # what should have gone elsewhere
+        self.stuck: set[str] = set()  # ids of products with a refused MOVE or REMOVE
         self.problems: list[str] = []
-        self.tests: list[tuple[str, Sequence[CriterionItem]]] = []  # judged when all products are there
+        self.tests: list[tuple[str, Sequence[CriterionItem]]] = []  # checked when all products exist
         self.texts: list[tuple[str, str]] = []
 
     def operate(self, item: TreeOperation) -> None:
-        """Apply one operation of a plan, or note why not."""
+        """Apply one operation of a plan, or record why it is refused."""
         what = f"{item.action} {item.new_id if item.action == 'ADD' else item.product_id}"
         if isinstance(item.product, ProductItem):
             self.add(what, item.new_id, item.parent_id or ROOT, item.product)
@@ -145,7 +147,7 @@ class _Draft:
             (self.doubtful if item.action == "UPDATE" else self.stuck).add(product.id)
 
     def add(self, what: str, label: str, below: str, item: ProductItem) -> None:
-        """Make one product with the id that its label has, or note why not."""
+        """Create one product with the id of its label, or record why it is refused."""
         id = self.made[label]
         if id in self.state.products or id in self.doubtful:
             self.problems.append(f"{what}: {label} is used twice; every new product needs a new_id of its own.")
@@ -180,7 +182,7 @@ class _Draft:
         self._regroup(parent.id, product, "was added to it")
 
     def finished(self) -> Drafted:
-        """What came of it: now that all products are there, references and criteria are judged too."""
+        """Check references and criteria, now that all products exist, and return the result."""
         lost = {
             id: Product(id, id, Kind.CONTENT, ROOT, None, (), Status.ARCHIVED)
             for id in self.made.values()
@@ -260,7 +262,7 @@ class _Draft:
             self._change(product, replace(product, name=name, kind=kind, owner=owner, dod=dod, decide_by=decide_by))
 
     def _change(self, old: Product, new: Product) -> None:
-        """Put a product in place of its old self, and tell what is new about it."""
+        """Replace a product, record an event that names the changes, and reopen it for a new type or new criteria."""
         said = {
             f"is now called {new.name}": old.name != new.name,
             f"is now of type {new.kind}": old.kind is not new.kind,
@@ -273,13 +275,13 @@ class _Draft:
             return
         self._put(new)
         self._tell("updated", f"{old.name} {listed(news)}", new.id)
-        if old.kind is not new.kind:  # what was inspected was something else
+        if old.kind is not new.kind:  # its inspections were made for the old type
             self._put(replace(new, stale_at=len(self.state.events), stale_why="its type changed"))
             self._reopen(new.id, "its type changed")
         if old.dod != new.dod:
             self._reopen(new.id, "its definition of done changed")
 
-    # -- what may be --------------------------------------------------------------------------
+    # -- validation ---------------------------------------------------------------------------
 
     def _misnamed(self, name: str) -> Iterator[str]:
         if not any(char.isalnum() for char in name) or "[[" in name:
@@ -290,7 +292,7 @@ class _Draft:
             yield f"there are {PRODUCTS} products, and no mission has more; REMOVE what is not needed"
 
     def _too_deep(self, parent: Product, product: Product | None = None) -> Iterator[str]:
-        """Why a product, with all below it, cannot hang below `parent`; None is a new one, with nothing below it."""
+        """Yield a problem if `product` with its subtree (None: a new one) would be too deep below `parent`."""
         level = acceptance.depth(self.state, parent) + 1
         if product is not None:
             depths = [acceptance.depth(self.state, self.state.products[id]) for id in self._below(product.id)]
@@ -299,7 +301,7 @@ class _Draft:
             yield f"the tree would have {level} levels, and {LEVELS} is the most; put it higher up"
 
     def _disputed(self, products: Collection[str]) -> str:
-        """What is open against products that are to be removed: to archive them must not silence it."""
+        """Return the first open blocker of products to be removed, "" for none: archiving must not silence it."""
         for item in self.state.collabs.values():
             if item.product in products and item.blocking and (item.flag or item.id not in self.waived):
                 kind = "a flag of the watchdog" if item.flag else f"a blocking {item.kind}"
@@ -313,7 +315,10 @@ class _Draft:
             yield f"{owner} cannot own a product; {listed(self.state.team)} can"
 
     def _unowned(self, product: Product, owner: str | None) -> Iterator[str]:
-        """Why the owner cannot change: what is the chair's own needs no acceptance, so nothing becomes it later."""
+        """Yield why the owner cannot change.
+
+        The chair's own products need no acceptance, so no existing product may become one of them.
+        """
         yield from self._misowned(owner)
         if owner is None or owner == product.owner:
             return
@@ -329,7 +334,7 @@ class _Draft:
             yield f"decide_by must be one of {listed(self.presets)}"
 
     def _mistyped(self, product: Product, kind: Kind) -> Iterator[str]:
-        """Why the product cannot be of that kind."""
+        """Yield why the product cannot be of that kind."""
         if kind is product.kind:
             return
         if product.id == ROOT or product.meta:
@@ -350,7 +355,7 @@ class _Draft:
     # -- helpers ------------------------------------------------------------------------------
 
     def _found(self, what: str, id: str) -> Product | None:
-        """The product to be changed or to hold another; None, and why, unless that is known, where there is none."""
+        """Return the product if it exists and is not archived. Else record the problem, once, and return None."""
         real = self.made.get(id, id)
         product = self.state.products.get(real)
         if real in self.doubtful:
@@ -367,18 +372,18 @@ class _Draft:
         return None
 
     def _below(self, id: str) -> list[str]:
-        """The product and what hangs below it and is not archived, from the top."""
+        """Return the ids of the product and of all unarchived products below it, from the top."""
         below: dict[str, list[str]] = {}
         for item in self.state.products.values():
             if item.parent is not None and item.status is not Status.ARCHIVED:
                 below.setdefault(item.parent, []).append(item.id)
         found = [id]
-        for each in found:  # grows while it is read
+        for each in found:  # grows during the iteration
             found += below.get(each, ())
         return found
 
     def _criteria(self, what: str, items: Sequence[CriterionItem]) -> list[CriterionItem]:
-        """Criteria with the ids of what is new in them, to be judged at the end."""
+        """Return criteria with `new-N` replaced by real ids; they are checked at the end."""
         done = []
         for item in items:
             value = item.check.value
@@ -395,7 +400,7 @@ class _Draft:
         self.state = recorded(self.state, self.step, kind, CHAIR, text, product)
 
     def _regroup(self, parent: str, child: Product, why: str) -> None:
-        """Reopen what was accepted for what it holds: not a Decision, and not for what is the chair's own."""
+        """Reopen the containers around a child that was added or removed; Decisions and meta children are exempt."""
         if not child.meta:
             held = [parent] if self.state.products[parent].container else []
             around = (*held, *_containers(self.state, parent))

@@ -1,7 +1,7 @@
-"""The next state of a mission from what was said or happened: the only way from one state to another. Pure.
+"""Computes the next state of a mission from a reply or an event; every change of state goes through here. Pure.
 
-A mission is the fold of these functions over what was recorded, so that a resume restores it exactly. `judged` takes
-the replies of the seven steps; the others what the program, the person and nested deliberations do.
+A mission is the fold of these functions over the record, so that a resume restores it exactly. `apply_reply` handles
+the replies of the seven steps; the other functions handle actions of the program, the person and deliberations.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _ACTORS = {
     MissionStep.INSPECT: WATCHDOG,
     MissionStep.PRESENT: ENVOY,
 }
-_TOUCHING = ("mission", "objectives", "constraints")  # what of the charter acceptances rest on
+_TOUCHING = ("mission", "objectives", "constraints")  # parts of the charter that acceptances depend on
 _CHARTER = {"mission": "the mission", "personas": "the personas", "domains": "the operatives' domains"}
-_FIRST = MissionStep.REFLECT  # the step that what happens before a round's first reply is told in
-_SUMMARY = 120  # characters of a person's comment that stand for it
-_SETTLED = ("confirmed", "waived")  # how a blocker is closed where that is progress
+_FIRST = MissionStep.REFLECT  # the step recorded for events before a round's first reply
+_SUMMARY = 120  # most characters of the summary of a person's comment
+_SETTLED = ("confirmed", "waived")  # ways to close a blocker that count as progress
 _DOING = {
     MissionStep.BOOTSTRAP: "bootstrap",
     MissionStep.REFLECT: "reflection",
@@ -68,17 +68,17 @@ _WHY = {  # by the kind of reason
 
 
 def begin(request: str, team: int) -> MissionState:
-    """The state before anything was said; `team` is how many operatives there are."""
+    """Return the initial state of a mission; `team` is the number of operatives."""
     return MissionState(request, operatives(team))
 
 
 def open_round(state: MissionState) -> MissionState:
-    """The next round: overrides take effect, what was for the last round lapses, a halt is over.
+    """Open the next round: overrides take effect, data of the last round lapses, a halt ends.
 
-    Where the mission, its objectives or constraints change, no inspection counts and no acceptance holds any more.
+    If the mission, its objectives or constraints change, all inspections and acceptances become invalid.
     """
     lapsed = [item for item in state.assignments.values() if not _kept(state, item)]
-    # However many inspections came after a remark, the next plan still hears it.
+    # Keep remarks visible until the next plan, however many inspections came after them.
     said = [item for item in state.remarks if item.round == state.round]
     remarks = tuple(replace(item, at=max(item.at, state.at - len(STEPS) + 2)) for item in said)
     opened = replace(
@@ -91,7 +91,7 @@ def open_round(state: MissionState) -> MissionState:
 
 
 def _kept(state: MissionState, order: Assignment) -> bool:
-    """Whether an assignment's product was written in its round, or is none any more."""
+    """True if the writer wrote the assigned product in the assignment's round, or if the product is archived."""
     if state.products[order.product].status is Status.ARCHIVED:
         return True
     versions = reversed(state.products[order.product].versions)
@@ -100,7 +100,7 @@ def _kept(state: MissionState, order: Assignment) -> bool:
 
 
 def _overridden(opened: MissionState, before: MissionState) -> MissionState:
-    """The state with the overrides that were ordered in the last round."""
+    """Apply the overrides that were ordered in the last round."""
     if before.mission is None or not before.pending:
         return opened
     opened = replace(opened, mission=replace(before.mission, **before.pending))
@@ -116,15 +116,15 @@ def _overridden(opened: MissionState, before: MissionState) -> MissionState:
 
 
 def stepped(state: MissionState) -> MissionState:
-    """The state when the next step begins."""
+    """Return the state at the beginning of the next step."""
     return replace(state, at=state.at + 1)
 
 
 def close_round(before: MissionState, after: MissionState) -> MissionState:
-    """`after` with a round counted in which nothing moved since `before`.
+    """Return `after` with the round counted as idle if there was no progress since `before`.
 
-    A version by an operative or the person, a criterion newly met and a blocker confirmed or waived are progress. To
-    reword what has to be met is none, nor is it to withdraw what one has raised.
+    A version by an operative or the person, a criterion newly met and a blocker confirmed or waived are progress. A
+    changed definition of done is no progress, and neither is a withdrawn collab.
     """
     if _moved(before, after):
         return replace(after, idle=0)
@@ -148,13 +148,13 @@ def _moved(before: MissionState, after: MissionState) -> bool:
 
 
 def halted(state: MissionState, kind: str, why: str) -> MissionState:
-    """The state of a mission that ends, for the reason `why` in words; `kind` is one of `State.halt`."""
+    """End the mission for the reason `why`, in words; `kind` is a value of `MissionState.halt`."""
     return recorded(
         replace(state, halt=kind, why=why), MissionStep.PRESENT, "halt", "code", f"The mission ended: {why}"
     )
 
 
-# -- what agents say -------------------------------------------------------------------------------
+# -- replies of agents -----------------------------------------------------------------------------
 
 
 def apply_reply(
@@ -165,10 +165,10 @@ def apply_reply(
     about: Sequence[str] = (),
     presets: Collection[str] = PRESETS,
 ) -> Judged:
-    """The state after a reply, and what is wrong with it; with anything wrong, the state as it was.
+    """Apply a reply; return the state and the problems with the reply. With problems, the state is unchanged.
 
     `about` are the products to review or due to be inspected; `presets` are what a Decision may be decided by. A
-    blocking collab on something accepted reopens it.
+    blocking collab on an accepted product reopens it.
     """
     if problem := _misplaced(state, step, agent):
         return state, (problem,)
@@ -182,7 +182,7 @@ def apply_reply(
 
 
 def _misplaced(state: MissionState, step: MissionStep, agent: str) -> str:
-    """Why this agent cannot reply in this step now; "" when it can."""
+    """Return why this agent cannot reply in this step now, "" if it can."""
     allowed = (_ACTORS[step],) if step in _ACTORS else state.team
     if agent not in allowed:
         return f"{agent} has no part in the step {step}, which is for {listed(allowed)}."
@@ -218,7 +218,7 @@ def _dispatched(
 
 
 def _events(state: MissionState) -> tuple[str, ...]:
-    """The ids of this round's events, in order."""
+    """Return the ids of this round's events, in order."""
     found: list[str] = []
     for item in reversed(state.events):
         if item.round != state.round:
@@ -228,14 +228,14 @@ def _events(state: MissionState) -> tuple[str, ...]:
 
 
 def record_missing_reply(state: MissionState, step: MissionStep, agent: str, reason: Missing) -> MissionState:
-    """The state after a step in which an agent gave no valid reply: of the reason only the kind is told."""
+    """Record that an agent gave no valid reply in a step. The event tells only the kind of the reason."""
     why = _WHY.get(reason.kind, "no reply")
     text = f"Nothing came from {called(agent)} in its {_DOING[step]}: {why}"
     return recorded(_forgotten(state, agent), step, "missed", agent, text)
 
 
 def mark_seen(state: MissionState, agent: str, products: Sequence[str]) -> MissionState:
-    """The state where `agent` was shown these products as they are now."""
+    """Record that `agent` was shown these products as they are now."""
     if not products:
         return state
     now = {**state.seen.get(agent, {}), **dict.fromkeys(products, len(state.events))}
@@ -246,11 +246,11 @@ def mark_seen(state: MissionState, agent: str, products: Sequence[str]) -> Missi
 
 
 def heard(state: MissionState, agent: str) -> tuple[Remark, ...]:
-    """The remarks that `agent` is shown in the step that runs now, oldest first.
+    """Return the remarks that `agent` is shown in the current step, oldest first.
 
-    What others said is heard from the next step on, to the end of the round and for one round's number of steps;
-    what one said to oneself in one's next step only. Nothing is heard in the step it is said in: who answers first
-    must not matter.
+    Remarks by others are shown from the next step on, to the end of the round and for at least as many steps as a
+    round has. An agent's notes to itself are shown only until it has acted again. No remark is shown in the step in
+    which it was made, because the order of the replies must not matter.
     """
     return tuple(
         item
@@ -262,7 +262,7 @@ def heard(state: MissionState, agent: str) -> tuple[Remark, ...]:
 
 
 def _forgotten(state: MissionState, agent: str) -> MissionState:
-    """The state without the notes that `agent` made for itself before this step, now that it has acted."""
+    """Remove the notes that `agent` made for itself before this step, now that it has acted."""
     if not any(item.author == agent in item.recipients and item.at != state.at for item in state.remarks):
         return state
     kept: list[Remark] = []
@@ -280,9 +280,9 @@ def _forgotten(state: MissionState, agent: str) -> MissionState:
 def user_version(
     state: MissionState, product: str, title: str, content: str, summary: str, outcome: str = ""
 ) -> MissionState:
-    """A version by the person; a Decision without an `outcome` keeps its last one, or has its title for one.
+    """Add a version by the person. A Decision without an `outcome` keeps its last one, or else takes its title.
 
-    Of what is archived or has no versions, and of what says the same as the last version, nothing is taken. Raises
+    No version is added to an archived product or a container, or if the text equals the last version. Raises
     `ValueError` for an unknown product.
     """
     item = state.products.get(product)
@@ -303,9 +303,9 @@ def user_version(
 def user_said(
     state: MissionState, text: str, product: str = "", kind: str = "feedback", importance: int = 7
 ) -> MissionState:
-    """What the person said: a collab where `product` is one that is not archived, else a remark to the whole team.
+    """Add the person's comment: a collab if `product` exists and is not archived, else a remark to the whole team.
 
-    A remark on what is archived begins with its name and how important it is to the person.
+    A remark about an archived product begins with the product's name, the kind and the importance.
     """
     item = state.products.get(product)
     if item is None or item.status is Status.ARCHIVED:
@@ -322,14 +322,14 @@ def user_said(
 
 
 def asked(state: MissionState, name: str, question: str, options: Sequence[str]) -> MissionState:
-    """The state where the person was asked, in the call `name`."""
+    """Record a question to the person, asked in the call `name`."""
     item = Question(name, question, tuple(options), "", state.round)
     state = replace(state, questions=(*state.questions, item))
     return recorded(state, _asking(state), "question", CHAIR, f"The chair asks: {told(state, question)}", "", name)
 
 
 def answered(state: MissionState, name: str, answer: str) -> MissionState:
-    """The state where the person answered what was asked in the call `name`; raises `ValueError` for none such."""
+    """Record the person's answer to the question asked in the call `name`; raise `ValueError` if there is none."""
     place = next((at for at in reversed(range(len(state.questions))) if state.questions[at].name == name), None)
     if place is None:
         raise ValueError(f"nothing was asked in {name}")
@@ -345,10 +345,10 @@ def _asking(state: MissionState) -> MissionStep:
 def deliberated(
     state: MissionState, product: str, outcome: str, content: str, session: str, status: str = ""
 ) -> MissionState:
-    """A version of a Decision by its owner, from a deliberation in `session` that ended with `status`.
+    """Add a version of a Decision by its owner, from a deliberation in `session` that ended with `status`.
 
-    It addresses what the owner's assignment says. Raises `ValueError` for a product that nobody owns or that is no
-    Decision.
+    It addresses the open collabs that the owner's assignment lists. Raises `ValueError` for a product that has no
+    owner or is not a Decision.
     """
     item = state.products.get(product)
     if item is None or item.owner is None or item.kind is not Kind.DECISION:

@@ -1,7 +1,7 @@
-"""Versions: who may write one, and what follows from it. Pure (seeds 002 and 003).
+"""Validates new versions, adds them to products and applies the consequences. Pure (seeds 002 and 003).
 
-A version of an accepted product reopens it. One that gives a Decision, which was binding, another outcome makes stale
-whatever was inspected and refers to it.
+A version of an accepted product reopens it. A version that changes the outcome of a binding Decision makes the
+inspections of all products that refer to the Decision stale.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from cdo.cabal.rules.product_tree import reopened
 from cdo.formats.fields import twice
 from cdo.formats.sections import folded
 
-SHARED = 98  # percent of their shingles that two texts share which are nearly the same
+SHARED = 98  # least percent of shared shingles for two texts to be nearly the same
 _SHINGLE = 25  # letters and digits: about five words
 
 
-@lru_cache(maxsize=256)  # a reply is judged when it comes, and again when it is taken in
+@lru_cache(maxsize=256)  # a reply is checked when it arrives, and again when it is applied
 def alike(old: str, new: str) -> bool:
-    """Whether two texts are nearly the same, by the runs of letters and digits that they share; takes linear time."""
+    """True if two texts are nearly the same, by the runs of letters and digits that they share; takes linear time."""
     first, second, other = set(_shingles(letters(old))), letters(new), set[str]()
-    enough = (100 - SHARED) * (len(first) + len(second)) // 100  # of what the old one lacks, however much is shared
+    enough = (100 - SHARED) * (len(first) + len(second)) // 100  # most shingles that only the new text has
     for shingle in _shingles(second):
         if shingle not in first:
             other.add(shingle)
@@ -43,7 +43,7 @@ def alike(old: str, new: str) -> bool:
 
 
 def letters(text: str) -> str:
-    """What makes a text another one: its letters and digits, not their case, nor the signs and marks around them."""
+    """Return a text's letters and digits without case: texts that differ only in case or signs count as the same."""
     return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", criteria.seen(text)).casefold()))
 
 
@@ -51,14 +51,15 @@ def _shingles(found: str) -> Iterator[str]:
     return (found[at : at + _SHINGLE] for at in range(max(1, len(found) - _SHINGLE + 1)))
 
 
-# -- what an operative wrote -----------------------------------------------------------------------
+# -- versions by operatives ------------------------------------------------------------------------
 
 
 def wrote(state: MissionState, agent: str, reply: WriteReply) -> Judged:
-    """The versions of what `agent` was assigned as this round's writer, and what it says beside them.
+    """Apply the versions that `agent` wrote as this round's assigned writer, and its feedback.
 
-    Every assigned product gets one version, or a collab that says why not. What a version addresses is closed below
-    `BLOCKING`. A version nearly the same as the last is refused unless it answers somebody else or decides otherwise.
+    Every assigned product gets one version, or a collab that says why not. A version closes the collabs below
+    `BLOCKING` that it addresses. A version nearly the same as the last is refused, unless it answers another agent's
+    collab or changes the outcome.
     """
     orders = {id: item for id, item in state.assignments.items() if item.writer == agent}
     problems = twice([item.product_id for item in reply.versions], "In `versions`,")
@@ -78,7 +79,7 @@ def wrote(state: MissionState, agent: str, reply: WriteReply) -> Judged:
 
 
 def _refused(state: MissionState, agent: str, item: VersionItem, orders: Mapping[str, Assignment]) -> list[str]:
-    """What is wrong with one version."""
+    """Return the problems with one version."""
     id = item.product_id
     if id not in orders:
         return [f"{id} is not yours to write in this round; you write {listed(orders)}."]
@@ -98,7 +99,7 @@ def _refused(state: MissionState, agent: str, item: VersionItem, orders: Mapping
 
 
 def _unanswered(state: MissionState, item: VersionItem, ordered: tuple[str, ...]) -> list[str]:
-    """What is wrong with the collabs that a version says to answer."""
+    """Return the problems with the collabs that a version claims, or is ordered, to answer."""
     there = answerable(state, MissionStep.WRITE, item.product_id)
     problems = [
         f"{id} is not an open collab of {item.product_id}; those are {listed(there)}."
@@ -111,7 +112,7 @@ def _unanswered(state: MissionState, item: VersionItem, ordered: tuple[str, ...]
 
 
 def _repeats(state: MissionState, agent: str, product: Product, latest: Version, item: VersionItem) -> bool:
-    """Whether a version says what the last one said. A small change is enough where somebody else asked for it."""
+    """True if a version repeats the last one. A small change is enough if it answers another agent's collab."""
     if product.kind is Kind.DECISION and letters(latest.outcome) != letters(item.outcome):
         return False
     if any(id in state.collabs and state.collabs[id].author != agent for id in item.addresses):
@@ -120,7 +121,7 @@ def _repeats(state: MissionState, agent: str, product: Product, latest: Version,
 
 
 def _unsaid(state: MissionState, agent: str, reply: WriteReply, orders: Mapping[str, Assignment]) -> list[str]:
-    """The assigned products that have neither a version nor a word on why not."""
+    """Return a problem for each assigned product without a version or a collab that says why there is none."""
     spoken = {item.product_id for item in reply.versions} | {item.refersToProduct for item in reply.collabs}
     return [
         f"{id} is yours to write: give a version, or say in a collab on {id} why there is none."
@@ -130,21 +131,21 @@ def _unsaid(state: MissionState, agent: str, reply: WriteReply, orders: Mapping[
 
 
 def _written(state: MissionState, agent: str, product: str) -> bool:
-    """Whether a product has its version of this round, from its writer or a deliberation."""
+    """True if a product has its version of this round, from its writer or a deliberation."""
     latest = state.latest(product)
     return bool(latest and latest.round == state.round and (latest.session or latest.author == agent))
 
 
-# -- what follows ----------------------------------------------------------------------------------
+# -- consequences of a version ---------------------------------------------------------------------
 
 
 def versioned(
     state: MissionState, step: MissionStep, author: str, product: str, title: str, content: str, summary: str, *,
     outcome: str = "", addresses: tuple[str, ...] = (), session: str = "",
 ) -> MissionState:  # fmt: skip
-    """The state with a new version of a product, and with what follows from it.
+    """Add a new version of a product and apply its consequences.
 
-    Only a Decision keeps its `outcome`. Whoever calls this has asked whether the author may write.
+    Only a Decision keeps its `outcome`. The caller must have checked that the author may write.
     """
     item, last = state.products[product], state.latest(product)
     version = Version(
@@ -169,9 +170,9 @@ def versioned(
 
 
 def unbound(state: MissionState, step: MissionStep, actor: str, decision: str, why: str) -> MissionState:
-    """The state in which what was inspected and refers to a Decision is stale: that no longer binds as it did.
+    """Make inspections of all products stale that refer to a Decision, because it no longer binds as before.
 
-    `why` is a clause without ids. A Decision that never was accepted never bound anything.
+    `why` is a clause without ids. A Decision that was never accepted was never binding, so nothing changes.
     """
     if not any(item.kind == "accepted" and item.product == decision for item in state.events):
         return state
@@ -186,7 +187,7 @@ def unbound(state: MissionState, step: MissionStep, actor: str, decision: str, w
 
 
 def staled(state: MissionState, step: MissionStep, actor: str, product: str, why: str) -> MissionState:
-    """The state where no inspection of a product up to now counts; `why` is a clause without ids."""
+    """Make all inspections of a product up to now stale; `why` is a clause without ids."""
     item = state.products[product]
     after = recorded(state, step, "stale", actor, f"{item.name} has to be inspected again: {why}", product)
     item = replace(item, stale_at=len(after.events), stale_why=why)
