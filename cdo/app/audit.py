@@ -21,7 +21,7 @@ from cdo.planning.settings import Settings
 from cdo.programs.audit.program import BRIEF, DECISION, AuditBrief, freeze, frozen_name, orders
 from cdo.programs.deliberation.conclusion import Outcome, from_record
 from cdo.providers import models
-from cdo.providers.models import ModelSpec, Trusted
+from cdo.providers.models import ModelSpec
 from cdo.repository.context import Context, estimate_tokens
 from cdo.security.secrets import redactor
 from cdo.session.reader import SessionReader
@@ -140,18 +140,14 @@ def plan(source: Plan, brief: AuditBrief, specs: Sequence[ModelSpec]) -> Plan:
     )
 
 
-def another(
-    chairs: Sequence[str], source: Plan, settings: Settings, library: Library, trusted: Trusted, ollama: object
-) -> str:
+def another(chairs: Sequence[str], source: Plan, settings: Settings, library: Library, ollama: object) -> str:
     """Return the default model for an audit: preferably of a vendor that the source did not use, else another model.
 
     If there is no other model, return the first of `chairs`, the source's models. Agents come last. Raises
     `ConfigError`.
     """
-    found = [name for name, _ in models.available(library, os.environ, ollama, trusted)]
-    specs = [
-        models.resolve(name, library, settings.prices, os.environ, trusted) for name in (*settings.model, *found)
-    ]
+    found = [name for name, _ in models.available(library, os.environ, ollama)]
+    specs = [models.resolve(name, library, settings.prices, os.environ) for name in (*settings.model, *found)]
     vendors = {*source.vendors.values(), ""}
     others = sorted((spec for spec in specs if spec.name not in chairs), key=lambda spec: spec.route == "command")
     strange = (spec.name for spec in others if spec.vendor not in vendors)

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from cdo.planning.mixed_models import Mix
     from cdo.planning.plan_builder import PlanEnvironment
     from cdo.planning.settings import Resolved
-    from cdo.providers.models import ModelSpec, Trusted
+    from cdo.providers.models import ModelSpec
     from cdo.repository.context import Context
 
 # Of past runs that --recall puts into the context: how many at most, and their estimated tokens in all.
 RECALLED, RECALL_TOKENS = 3, 2000
 
 
-def models_of(resolved: Resolved, library: Library, trusted: Trusted, *, every: bool, mixed: bool) -> Mix:
+def models_of(resolved: Resolved, library: Library, *, every: bool, mixed: bool) -> Mix:
     """The models of a run: those given with -m, all that there are (`every`), those set, or the best ones.
 
     The best one, unless the preset asks for models of different makers (`mixed`).
@@ -38,11 +38,11 @@ def models_of(resolved: Resolved, library: Library, trusted: Trusted, *, every: 
     values, ollama = resolved.values, seats.first_of_ollama
     if values.model and not (every and resolved.sources["model"] != "--model"):
         return Mix(values.model)
-    if every and (found := models.available(library, os.environ, ollama, trusted)):
+    if every and (found := models.available(library, os.environ, ollama)):
         return Mix(tuple(dict.fromkeys([*values.model, *(name for name, _ in found)])))
     if mixed and not every:
-        return mix(library, os.environ, ollama, values.prices, capped=values.budget is not None, trusted=trusted)
-    return Mix((models.choose(library, os.environ, ollama, trusted)[0],))
+        return mix(library, os.environ, ollama, values.prices, capped=values.budget is not None)
+    return Mix((models.choose(library, os.environ, ollama)[0],))
 
 
 def environment(
@@ -99,7 +99,10 @@ def given_context(paths: Sequence[str], resolved: Resolved, specs: Sequence[Mode
 
 def _room(resolved: Resolved, specs: Sequence[ModelSpec]) -> int:
     """Estimated tokens that the context may have: those that are set, or a quarter of the smallest model's window."""
-    return resolved.values.context_tokens or min(24_000, min(spec.window for spec in specs) // 4)
+    from cdo.planning.settings import narrowed
+
+    usual = resolved.values.context_tokens or min(24_000, min(spec.window for spec in specs) // 4)
+    return int(narrowed("context_tokens", usual, resolved.ceilings))
 
 
 def _gathered(paths: Sequence[str], root: Path | None, room: int) -> Context:

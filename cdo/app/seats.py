@@ -13,17 +13,15 @@ from cdo.core.exchange import Backend, Message
 from cdo.planning.settings import Settings
 from cdo.providers import models
 from cdo.providers.command_agent import CommandAgent
-from cdo.providers.models import ModelSpec, Trusted, refuse
+from cdo.providers.models import ModelSpec
 from cdo.runner.attempts import ModelSeat
 from cdo.runner.budget import price_unknown
 from cdo.runner.retry import CircuitBreaker
 
 
-def specs(
-    names: Sequence[str], library: Library, settings: Settings, env: Mapping[str, str], trusted: Trusted = refuse
-) -> list[ModelSpec]:
+def specs(names: Sequence[str], library: Library, settings: Settings, env: Mapping[str, str]) -> list[ModelSpec]:
     """Resolve all model names, and start loading slow libraries; raise `ConfigError`."""
-    found = [models.resolve(name, library, settings.prices, env, trusted) for name in dict.fromkeys(names)]
+    found = [models.resolve(name, library, settings.prices, env) for name in dict.fromkeys(names)]
     if settings.budget and (unpriced := next((spec for spec in found if spec.price is None), None)):
         raise price_unknown(unpriced)
     for spec in found:

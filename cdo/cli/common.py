@@ -29,18 +29,18 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 VERBOSE = click.option("-v", "--verbose", is_flag=True, help="Show tracebacks of errors.", expose_value=False)
 
 
-def library_here() -> Library:
-    """The content visible from the working directory."""
+def library_here(*, trust_now: bool = False) -> Library:
+    """The content visible from the working directory. With `trust_now` the project there is trusted from now on."""
     from cdo.content.library import Library
 
-    return Library.at(Path.cwd())
+    return Library.at(Path.cwd(), trust_now=trust_now)
 
 
 def out_folder(out: str | None) -> Path:
     """The folder that sessions live in: the one given, else the one set."""
     from cdo.planning import settings
 
-    return Path(settings.resolve({"out": out} if out else {}, library_here()).sure("out").values.out)
+    return Path(settings.resolve({"out": out} if out else {}, library_here()).values.out)
 
 
 def require_trusted_session(session: Path, root: str, adr_dir: str | None) -> None:

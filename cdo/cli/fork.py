@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdo.cli.common import OUT, SESSION, dumps, print_text, require_trusted_session, session_archive
-from cdo.cli.options import CONSENT, LIMITS, NO_GIT, OUTPUT, STRICT, flags, from_session, preview, trusted
+from cdo.cli.common import OUT, SESSION, dumps, library_here, print_text, require_trusted_session, session_archive
+from cdo.cli.options import CONSENT, LIMITS, NO_GIT, OUTPUT, STRICT, TRUST, from_session, preview, resolve
 from cdo.core.errors import CdoError, UsageError
 from cdo.core.formatting import one_line, visible
 
@@ -51,7 +51,7 @@ Examples:
 @click.option("--turns", metavar="N", help="Maximum number of turns, shared turns included.")
 @click.option("--session", "name", metavar="NAME", help="Name of the new session (default: SESSION-2, SESSION-3 …).")
 @click.option("--no-run", is_flag=True, help="Create the session and stop. `cdo resume` starts it.")
-@click.option("--trust", is_flag=True, help="Trust this project's command agents and providers as they are now.")
+@TRUST
 @LIMITS
 @STRICT
 @NO_GIT
@@ -66,13 +66,11 @@ def fork(session: str | None, **options: Any) -> None:
     session stays as it is.
     """
     from cdo.app import fork as forking
-    from cdo.content.library import Library
-    from cdo.planning import settings
     from cdo.session import session_file
     from cdo.session.reader import SessionFolder
 
-    library = Library.at(Path.cwd())
-    resolved = settings.resolve(flags(options), library, trusted=trusted(options)).sure("out", "adr_dir")
+    library = library_here(trust_now=options["trust"])
+    resolved = resolve(options, library)
     archive = session_archive(session, options["out"])
     kept = session_file.read_frozen(archive.text("session.yaml"), Path(archive.place))
     program = _program(kept.plan, library)
@@ -118,7 +116,7 @@ def _specs(plan: Plan, settings: Settings, library: Library, options: Mapping[st
 
     if options["no_run"] and not options["model"]:
         return []
-    return seats.specs(plan.asked, library, settings, os.environ, trusted(options))
+    return seats.specs(plan.asked, library, settings, os.environ)
 
 
 def _change(turn: int, resolved: Resolved, options: Mapping[str, Any]) -> Change:

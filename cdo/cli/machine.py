@@ -18,7 +18,6 @@ from cdo.core.errors import CdoError, UsageError
 if TYPE_CHECKING:
     from cdo.content.library import Library
     from cdo.planning.settings import Resolved
-    from cdo.providers.models import Trusted
 
 
 @click.command()
@@ -42,26 +41,23 @@ def _findings() -> dict[str, str]:
     from cdo.app import seats
     from cdo.planning import settings
     from cdo.providers import models
-    from cdo.security.trust import Trust
 
     library = library_here()
     resolved = settings.resolve({}, library)
     rows = {"cdo": __version__, "python": sys.version.split()[0]}
-    trusted = models.refuse
     try:
-        trusted = Trust.load().holds
         if resolved.values.model:
             names = resolved.values.model
             for name in names:
-                models.resolve(name, library, resolved.values.prices, os.environ, trusted)
+                models.resolve(name, library, resolved.values.prices, os.environ)
             rows["model"] = f"{', '.join(names)} (from {resolved.sources['model']})"
         else:
-            name, why = models.choose(library, os.environ, seats.first_of_ollama, trusted)
+            name, why = models.choose(library, os.environ, seats.first_of_ollama)
             rows["model"] = f"{name} ({why})"
-            rows["mixed models"] = _mixed(library, resolved, trusted)
+            rows["mixed models"] = _mixed(library, resolved)
     except CdoError as error:
         rows["model"] = f"none: {error.message} {error.hint}"
-    rows |= _keys(library, trusted)
+    rows |= _keys(library)
     rows["embedded model"] = _embedded()
     rows["litellm"] = "installed" if importlib.util.find_spec("litellm") else "missing"
     rows["git"] = shutil.which("git") or "missing"
@@ -70,8 +66,8 @@ def _findings() -> dict[str, str]:
     files = [str(path) for path in settings.config_files(library) if path.exists()]
     set_ = [source for source in resolved.sources.values() if source.startswith("CDO_")]
     rows["settings"] = ", ".join([*set_, *files]) or "no file"
-    if resolved.untrusted:
-        rows["not trusted"] = _untrusted(resolved)
+    if waiting := _waiting(library, resolved):
+        rows["not trusted"] = waiting
     known = {"CDO_CONFIG_DIR", "CDO_DATA_DIR", "CDO_MODELS_DIR", "CDO_CACHE_DIR"}
     known |= {f"CDO_{key.upper()}" for key in settings.Settings.model_fields if key != "prices"}
     if ignored := sorted(name for name in os.environ if name.startswith("CDO_") and name not in known):
@@ -80,7 +76,7 @@ def _findings() -> dict[str, str]:
     return rows
 
 
-def _mixed(library: Library, resolved: Resolved, trusted: Trusted) -> str:
+def _mixed(library: Library, resolved: Resolved) -> str:
     """Describe the models that presets such as deep and full use by default."""
     from cdo.app import seats
     from cdo.content.schemas import Preset
@@ -88,7 +84,7 @@ def _mixed(library: Library, resolved: Resolved, trusted: Trusted) -> str:
 
     presets = [name for name in library.names("presets") if library.read(f"presets/{name}", Preset)[0].mixed]
     values, ollama = resolved.values, seats.first_of_ollama
-    found = mix(library, os.environ, ollama, values.prices, capped=values.budget is not None, trusted=trusted)
+    found = mix(library, os.environ, ollama, values.prices, capped=values.budget is not None)
     if not presets or not found.several:
         return "off: no models of different makers are set up here"
     return f"{found.listed()} in {' and '.join(presets)}, unless -m names others"
@@ -105,12 +101,12 @@ def _sandbox() -> str:
     return f"held by {sandbox.name}" if sandbox.name else "no sandbox works here: --check would run unprotected"
 
 
-def _keys(library: Library, trusted: Trusted) -> dict[str, str]:
+def _keys(library: Library) -> dict[str, str]:
     """List the keys that are set, and any changes to the addresses to which they are sent."""
     from cdo.providers import models
 
     try:
-        table = models.table(library, trusted)
+        table = models.table(library)
     except CdoError as error:
         return {"keys set": "not known without the table of providers", "addresses": f"none: {error.message}"}
     source, path = library.find(models.PROVIDERS)
@@ -160,10 +156,9 @@ def models_(ctx: click.Context, as_json: bool) -> None:
     if ctx.invoked_subcommand:
         return
     from cdo.providers import models
-    from cdo.security.trust import Trust
 
     rows = []
-    for prefix, provider in models.table(library_here(), Trust.load().holds).items():
+    for prefix, provider in models.table(library_here()).items():
         key = next((key for key in provider.key_env if os.environ.get(key)), None)
         ready = (
             f"{key} is set"
@@ -211,13 +206,21 @@ def content() -> None:
 def content_list(folder: str | None, as_json: bool) -> None:
     """List content files (of one FOLDER) and their source."""
     library = library_here()
+
+    def inside(name: str) -> bool:
+        return folder is None or name.startswith(f"{folder.rstrip('/')}/")
+
     rows = [
         {"name": name, "source": library.find(name)[0], "path": str(library.find(name)[1])}
         for name in library.every()
-        if folder is None or name.startswith(f"{folder.rstrip('/')}/")
+        if inside(name)
     ]
+    own = library.project
+    for name, path in sorted(own.paths().items()) if own and not own.trusted else ():
+        if inside(name):
+            rows.append({"name": name, "source": "project, not trusted", "path": str(path)})
     if not rows:
-        from cdo.content.library import FOLDERS
+        from cdo.content.project import FOLDERS
 
         raise UsageError(f"There is no content in a folder called {folder}.", f"Folders: {', '.join(FOLDERS)}.")
     if as_json:
@@ -261,13 +264,17 @@ def config(as_json: bool) -> None:
         return
     print_table([[key, _value(key, value), resolved.sources[key]] for key, value in values.items()])
     print_text("\nFiles, strongest first: " + ", ".join(str(path) for path in settings.config_files(library)))
-    if resolved.untrusted:
-        print_text(f"Without --trust this project does not set: {_untrusted(resolved)}")
+    if waiting := _waiting(library, resolved):
+        print_text(waiting)
 
 
-def _untrusted(resolved: Resolved) -> str:
-    """List the settings in the project's file that are ignored because the file is not trusted."""
-    return ", ".join(f"{key} (in {path})" for key, path in resolved.untrusted.items())
+def _waiting(library: Library, resolved: Resolved) -> str:
+    """What of the project waits for trust; "" if nothing does."""
+    from cdo.content.library import Library
+    from cdo.content.project import unused
+
+    own = library.project
+    return unused(own, resolved.untrusted, Library(library.roots).has) if own and not own.trusted else ""
 
 
 def _value(key: str, value: Any) -> str:

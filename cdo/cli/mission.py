@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cdo.cli.common import JSON, OUT, VERBOSE, dumps, library_here, print_text, session_archive, session_folder
-from cdo.cli.options import LIMITS, NO_GIT, NO_INPUT, OUTPUT, flags, preview, trusted
+from cdo.cli.options import LIMITS, NO_GIT, NO_INPUT, OUTPUT, TRUST, preview, resolve
 from cdo.core.errors import SessionError, UsageError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ Exit codes: 0 done, 3 unresolved (a cap or a stall ended it; FINAL.md says what 
 @LIMITS
 @OUT
 @click.option("--session", metavar="NAME", help="Name of the session; its folder is tmp/cdo-NAME/.")
-@click.option("--trust", is_flag=True, help="Trust this project's command agents and providers as they are now.")
+@TRUST
 @click.option("--dry-run", is_flag=True, help="Print the team and the range of calls and cost. Send nothing.")
 @NO_GIT
 @NO_INPUT
@@ -70,17 +70,17 @@ def cabal(words: tuple[str, ...], **options: Any) -> None:
     from cdo.app.new_run import given_context
     from cdo.cli.run import given_request
     from cdo.cli.run_session import run_and_report
-    from cdo.planning import mission_plan, settings
+    from cdo.planning import mission_plan
     from cdo.security import secrets
     from cdo.session import records, session_file
 
     if options["session"] is not None:
         records.session_path(Path(), options["session"])
-    library = library_here()
+    library = library_here(trust_now=options["trust"])
     request = secrets.redactor(os.environ)(given_request(words, library))
-    resolved = settings.resolve(flags(options), library, trusted=trusted(options)).sure()
+    resolved = resolve(options, library).sure(library)
     crew, notes = _crew(options, resolved, library)
-    specs = seating.specs(list(crew.seats.values()), library, resolved.values, os.environ, trusted(options))
+    specs = seating.specs(list(crew.seats.values()), library, resolved.values, os.environ)
     notes = [*notes, *filter(None, [mission_plan.remark(crew.seats, {spec.name: spec.vendor for spec in specs})])]
     plan = mission_plan.plan(request, crew, specs, library, notes)
     context = given_context(options["context"], resolved, specs)
@@ -100,14 +100,13 @@ def _crew(options: Mapping[str, Any], resolved: Resolved, library: Library) -> t
     from cdo.planning.mission_crew import Crew
     from cdo.providers import models
 
-    holds = trusted(options)
     kernel = mission_plan.kernel(library)
     count = options["operatives"] or kernel.operatives
     chosen = mission_plan.given(options["seat"])
-    names = resolved.values.model or (models.choose(library, os.environ, seating.first_of_ollama, holds)[0],)
-    offered = models.available(library, os.environ, seating.first_of_ollama, holds)
+    names = resolved.values.model or (models.choose(library, os.environ, seating.first_of_ollama)[0],)
+    offered = models.available(library, os.environ, seating.first_of_ollama)
     every = dict.fromkeys([*names, *chosen.values(), *(name for name, _ in offered)])
-    found = [models.resolve(name, library, resolved.values.prices, os.environ, holds) for name in every]
+    found = [models.resolve(name, library, resolved.values.prices, os.environ) for name in every]
     vendors = {spec.name: spec.vendor for spec in found}
     # An embedded model or an agent is not chosen as judge merely because its vendor differs.
     fit = [spec.name for spec in found if spec.route not in ("local", "command", "scripted")]

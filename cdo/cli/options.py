@@ -13,7 +13,8 @@ import click
 if TYPE_CHECKING:
     from cdo.content.library import Library
     from cdo.planning.plan import CheckCommand, Plan
-    from cdo.providers.models import ModelSpec, Trusted
+    from cdo.planning.settings import Resolved
+    from cdo.providers.models import ModelSpec
     from cdo.terminal.plan_preview import Preview
 
 Options = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -51,6 +52,9 @@ REVIEW = click.option(
     default=None,
     help="Write FINAL.md from a blind draft, ranked findings and a review (3 more calls; off in quick).",
 )
+TRUST = click.option(
+    "--trust", is_flag=True, help="Trust this project's .cdo folder and its skills, as they are now."
+)
 NO_GIT = click.option("--no-git", is_flag=True, help="Do not commit the run to a git branch.")
 
 
@@ -68,18 +72,20 @@ def flags(options: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def trusted(options: Mapping[str, Any]) -> Trusted:
-    """Return a function that says whether the person trusts a project file; with --trust, it records trust first."""
-    from cdo.security.trust import Trust
+def resolve(options: Mapping[str, Any], library: Library) -> Resolved:
+    """The settings of a command, which tells on stderr what of the project waits for trust."""
+    from cdo.content.library import Library
+    from cdo.content.project import unused
+    from cdo.core.formatting import visible
+    from cdo.planning import settings
 
-    trust = Trust.load()
-
-    def holds(kind: str, path: Path, sha256: str) -> bool:
-        if options.get("trust"):
-            trust.pin(kind, [(path, sha256)])
-        return trust.holds(kind, path, sha256)
-
-    return holds
+    resolved = settings.resolve(flags(options), library)
+    own = library.project
+    if own and not own.trusted:
+        without = Library(library.roots)
+        if told := unused(own, resolved.untrusted, without.has):
+            click.echo(visible(told), err=True)
+    return resolved
 
 
 def from_session(check: CheckCommand, out: Path) -> CheckCommand:

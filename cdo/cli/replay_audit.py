@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cdo.cli.common import JSON, OUT, SESSION, dumps, exit_now, library_here, out_folder, print_text, session_archive
-from cdo.cli.options import LIMITS, NO_GIT, OUTPUT, flags, preview, trusted
+from cdo.cli.options import LIMITS, NO_GIT, OUTPUT, TRUST, preview, resolve
 from cdo.core.errors import SessionError
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _shown(value: Any) -> str:
 @NO_GIT
 @OUT
 @click.option("--session", "name", metavar="NAME", help="Name of the audit's session (default: SESSION-audit).")
-@click.option("--trust", is_flag=True, help="Trust this project's command agents and providers as they are now.")
+@TRUST
 @click.option("--dry-run", is_flag=True, help="Print the calls and what they cost. Send nothing.")
 @OUTPUT
 def audit(session: str | None, **options: Any) -> None:
@@ -147,14 +147,13 @@ def audit(session: str | None, **options: Any) -> None:
     from cdo.app import replay as rehearsal
     from cdo.app import seats
     from cdo.cli.run_session import run_and_report
-    from cdo.planning import settings
     from cdo.programs.audit.program import SURVIVES
     from cdo.session import records, session_file
 
     if options["name"] is not None:
         records.session_path(Path(), options["name"])
-    library = library_here()
-    resolved = settings.resolve(flags(options), library, trusted=trusted(options)).sure()
+    library = library_here(trust_now=options["trust"])
+    resolved = resolve(options, library).sure(library)
     archive = session_archive(session or _newest(options["out"]), options["out"])
     begun = session_file.read_frozen(archive.text("session.yaml"), Path(archive.place))
     source = begun.plan
@@ -165,12 +164,11 @@ def audit(session: str | None, **options: Any) -> None:
         )
     auditing.refuse(archive, source)
     rehearsed = asyncio.run(rehearsal.rehearse(archive, library))
-    holds = trusted(options)
     names = options["model"] or (
-        auditing.another(_asked(archive), source, resolved.values, library, holds, seats.first_of_ollama),
+        auditing.another(_asked(archive), source, resolved.values, library, seats.first_of_ollama),
     )
     brief = auditing.begin(rehearsed, options["orders"] or max(ORDERS, len(names)))
-    specs = seats.specs(names, library, resolved.values, os.environ, holds)
+    specs = seats.specs(names, library, resolved.values, os.environ)
     plan, files = auditing.plan(source, brief, specs), auditing.files(rehearsed, brief)
     remarks = auditing.remarks(brief, specs, source.vendors, rehearsed)
     if options["dry_run"]:

@@ -9,14 +9,14 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdo.cli.common import OUT, columns, complete_session, dumps, print_text, require_trusted_session
-from cdo.cli.options import CONSENT, LIMITS, NO_GIT, OUTPUT, REVIEW, STRICT, flags, from_session, preview, trusted
+from cdo.cli.common import OUT, columns, complete_session, dumps, library_here, print_text, require_trusted_session
+from cdo.cli.options import CONSENT, LIMITS, NO_GIT, OUTPUT, REVIEW, STRICT, TRUST, from_session, preview, resolve
 from cdo.core.errors import CdoError, UsageError
 from cdo.core.formatting import one_line
 
@@ -82,11 +82,7 @@ class Words(click.Command):
 @OUT
 @click.option("--session", metavar="NAME", help="Name of the session; its folder is tmp/cdo-NAME/.")
 @click.option("--skills", multiple=True, metavar="DIR", help="Folder of Agent Skills to choose from.")
-@click.option(
-    "--trust",
-    is_flag=True,
-    help="Trust this project's skills, command agents and providers as they are now.",
-)
+@TRUST
 @click.option(
     "--adr-dir", metavar="DIR", help="Copy the decision record of `exec arch` into this folder, with the next number."
 )
@@ -98,13 +94,13 @@ class Words(click.Command):
 @click.pass_context
 def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> None:
     """Deliberate a problem (the default command)."""
-    from cdo.content.library import Library
     from cdo.planning import arguments as grammar
 
-    library = Library.at(Path.cwd())
+    library = library_here(trust_now=options["trust"])
     vocabulary = grammar.vocabulary(library.names("presets"), library.names("modes"))
     after = ctx.meta.get("cdo.after")
     _not_a_command(words, after, vocabulary.words())
+    _not_waiting(words, vocabulary.words(), library)
     try:
         invocation = grammar.parse(words, vocabulary, after_dashes=after)
     except grammar.NoProblem:
@@ -113,7 +109,7 @@ def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -
         invocation = grammar.parse([*words, "-"], vocabulary)
     from cdo.app import new_run, seats
     from cdo.core.formatting import visible
-    from cdo.planning import plan_builder, settings
+    from cdo.planning import plan_builder
     from cdo.security import secrets
     from cdo.session import records, session_file
 
@@ -122,11 +118,10 @@ def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -
 
     if options["session"] is not None:
         records.session_path(Path(), options["session"])
-    holds = trusted(options)
-    resolved = settings.resolve(flags(options), library, trusted=holds).sure()
+    resolved = resolve(options, library).sure(library)
     mixed = plan_builder.preset_of(invocation, problem, library)[2].mixed
-    mix = new_run.models_of(resolved, library, holds, every="lev-exec" in invocation.modifiers, mixed=mixed)
-    specs = seats.specs(mix.names, library, resolved.values, os.environ, holds)
+    mix = new_run.models_of(resolved, library, every="lev-exec" in invocation.modifiers, mixed=mixed)
+    specs = seats.specs(mix.names, library, resolved.values, os.environ)
     look = not options["no_context"]
     around, notes = new_run.environment(resolved, specs, library, trust_all=options["trust"], look=look)
     check = _check(options["check"])
@@ -168,7 +163,7 @@ def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -
 @click.option(
     "--check", metavar="COMMAND", help="Confirm the check command that the session has, if you did not begin it here."
 )
-@click.option("--trust", is_flag=True, help="Trust this project's command agents and providers as they are now.")
+@TRUST
 @LIMITS
 @STRICT
 @OUT
@@ -181,16 +176,12 @@ def resume_command(session: str | None, **options: Any) -> None:
     Without a name, resume the newest unfinished session.
     """
     from cdo.app import seats
-    from cdo.content.library import Library
-    from cdo.planning import settings
     from cdo.security import secrets
     from cdo.session import session_file
     from cdo.session.store import Session
 
-    library = Library.at(Path.cwd())
-    resolved = settings.resolve(flags(options), library, trusted=trusted(options))
-    if not session:
-        resolved.sure("out")
+    library = library_here(trust_now=options["trust"])
+    resolved = resolve(options, library)
     path = _path(session, resolved) if session else session_file.newest_unfinished(Path(resolved.values.out))
     opened = Session.open(path, secrets.redactor(os.environ))
     try:
@@ -205,7 +196,7 @@ def resume_command(session: str | None, **options: Any) -> None:
             require_trusted_session(opened.path, kept.plan.root, adjusted.adr_dir)
         if options["check"] is not None:
             _confirm(options["check"], kept.plan.check, opened.path)
-        specs = seats.specs(names, library, adjusted, os.environ, trusted(options))
+        specs = seats.specs(names, library, adjusted, os.environ)
         plan = kept.plan.with_models(names, {spec.name: spec.vendor for spec in specs})
         problem = opened.read("00-input.md") or ""
         shown = preview(plan, specs, problem, opened.read("00-context.md") or "", library, opened.name)
@@ -235,6 +226,18 @@ def _not_a_command(words: Sequence[str], after: Sequence[str] | None, vocabulary
             f"`{first[:40]}` is not a command, and as a problem it is short.",
             f"Did you mean `cdo {near[0]}`? Put `--` before it if it is the problem.",
         )
+
+
+def _not_waiting(words: Sequence[str], vocabulary: Sequence[str], library: Library) -> None:
+    """Raise `ContentError` if the words name a preset, mode or domain of a project that is not trusted."""
+    after_exec = False
+    for word in chain.from_iterable(word.split(",") for word in words):
+        for folder in ("domains",) if after_exec else ("presets", "modes"):
+            if f"{folder}/{word}" in library.waiting() and not library.has(f"{folder}/{word}"):
+                library.find(f"{folder}/{word}")
+        if word not in vocabulary and not after_exec:
+            return
+        after_exec = word == "exec"
 
 
 def _commands() -> list[str]:

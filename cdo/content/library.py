@@ -1,36 +1,31 @@
 """Content files: presets, protocols, briefs, roles, provider tables. Data, loaded one by one when needed.
 
-A document is looked up under its name ("presets/think", "templates/roles/critic") in the nearest `.cdo/`
-folder, then in the user's folder, then in what ships with cdo; the first match wins whole, nothing is merged.
-Templates are rendered by Jinja2 in strict and sandboxed mode (`sandbox`): an unknown variable is an error, and
-what a model or a person wrote only ever enters as the value of a variable.
+A document is looked up by its name ("presets/think", "templates/roles/critic") in the nearest `.cdo/` folder if that
+project is trusted (`project`), then in the user's folder, then among the files that ship with cdo. The first match
+counts; files are not merged. Templates are rendered by Jinja2 in strict and sandboxed mode: an unknown variable is an
+error, and text of a model or a person is only ever the value of a variable.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from cdo.content.project import FOLDERS, SUFFIXES, ProjectFolder, is_there, read_content, read_project
 from cdo.core.errors import ContentError
-from cdo.security.safe_open import read_regular
 
 if TYPE_CHECKING:
     from jinja2 import Template
+    from jinja2.sandbox import SandboxedEnvironment
     from pydantic import BaseModel
 
-    from cdo.security.template_sandbox import Sandbox
-
-FOLDERS = ("presets", "domains", "templates", "engine", "dispatch", "modes")
-SUFFIXES = (".yaml", ".md")
 FIX = "Fix the file and run again."
-MAX_BYTES = 1_000_000  # of one file
 MODEL = TypeVar("MODEL", bound="BaseModel")
 
 _HERE = Path(__file__).resolve().parents[1]
@@ -47,34 +42,6 @@ class ContentFile:
     meta: Mapping[str, Any]
     body: str
     first_line: int = 1
-
-
-def project_folder(start: Path) -> Path | None:
-    """The nearest `.cdo` folder at or above `start`, or None."""
-    start = start.absolute()
-    return next((up / ".cdo" for up in (start, *start.parents) if _is_there(up / ".cdo", Path.is_dir)), None)
-
-
-def _is_there(path: Path, test: Callable[[Path], bool]) -> bool:
-    """Whether `path` passes `test`; what may not be looked at is not there."""
-    try:
-        return test(path)
-    except OSError:
-        return False
-
-
-def read_content(path: Path, project: Path | None = None) -> bytes:
-    """The bytes of a content or configuration file, at most `MAX_BYTES`. Raises `OSError`.
-
-    One of a `project` must really lie inside it: a repository may hold links, and what they lead to is not its own.
-    """
-    real = os.path.realpath(path)
-    if project and not real.startswith(os.path.realpath(project).rstrip("/") + "/"):
-        raise OSError(errno.EPERM, "it is a link that leads out of the project")
-    data = read_regular(real, MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise OSError(errno.EFBIG, f"it is larger than {MAX_BYTES:,} bytes")
-    return data
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
@@ -96,20 +63,35 @@ def user_folder() -> Path:
 
 @dataclass
 class Library:
-    """The content visible from a working directory. `opened` lists the names that were read, in order."""
+    """The content visible from a working directory. `opened` lists the names that were read, in order.
+
+    `project` has the files of the project's `.cdo`, trusted or not. Only a trusted one is among the `roots`.
+    """
 
     roots: tuple[tuple[str, Path], ...]
+    project: ProjectFolder | None = None
     opened: list[str] = field(default_factory=list)
     _data: dict[str, bytes] = field(default_factory=dict)
     _loaded: dict[str, ContentFile] = field(default_factory=dict)
     _templates: dict[str, Template] = field(default_factory=dict)
 
     @classmethod
-    def at(cls, directory: Path) -> Library:
-        """The library as seen from `directory`: project, user, packaged."""
-        project = project_folder(directory)
-        roots = [("project", project)] if project else []
-        return cls((*roots, ("user", user_folder()), ("packaged", PACKAGED)))
+    def at(cls, directory: Path, *, trust_now: bool = False) -> Library:
+        """The library as seen from `directory`: the trusted project, the user's folder, the packaged files.
+
+        With `trust_now` the project is trusted from now on. Raises `ConfigError` as `read_project` does.
+        """
+        project = read_project(directory, trust_now=trust_now)
+        roots = [("project", project.folder)] if project and project.trusted else []
+        return cls((*roots, ("user", user_folder()), ("packaged", PACKAGED)), project)
+
+    def waiting(self) -> list[str]:
+        """The full names of the project's content files that wait for trust."""
+        return self.project.names() if self.project and not self.project.trusted else []
+
+    def has(self, name: str) -> bool:
+        """True if there is a document of this full name."""
+        return self._place(name) is not None
 
     def names(self, folder: str) -> list[str]:
         """The names of all documents in `folder` ("presets", "templates/roles"), sorted, without it."""
@@ -125,13 +107,23 @@ class Library:
             for place in (folder, *(f"{folder}/{sub}" for sub in sorted(subfolders))):
                 yield from (f"{place}/{name}" for name in self.names(place))
 
-    def find(self, name: str) -> tuple[str, Path]:
-        """Return (source, path) of the winner for a full name; raise `ContentError` naming the nearest."""
+    def _place(self, name: str) -> tuple[str, Path] | None:
         inside = name.startswith(FOLDERS) and ".." not in name
         for source, root in self.roots if inside else ():
             for suffix in SUFFIXES:
-                if _is_there(path := root / f"{name}{suffix}", Path.is_file):
+                if is_there(path := root / f"{name}{suffix}", Path.is_file):
                     return source, path
+        return None
+
+    def find(self, name: str) -> tuple[str, Path]:
+        """Return (source, path) of the winner for a full name; raise `ContentError` naming the nearest."""
+        if found := self._place(name):
+            return found
+        if name in self.waiting() and self.project:
+            raise ContentError(
+                f"{name} is a file of this project ({self.project.folder}), which you do not trust as it is now.",
+                "Read the files in that folder, then pass --trust.",
+            )
         import difflib
 
         folder, _, last = name.rpartition("/")
@@ -156,13 +148,21 @@ class Library:
         """The bytes of one document, read once; raise `ContentError` where they cannot be read."""
         if name not in self._data:
             source, path = self.find(name)
+            own = self.project if source == "project" else None
+            below = f"{name}{path.suffix}"
+            if own and below in own.files:  # the bytes that were trusted, whatever the file holds by now
+                self._data[name] = own.files[below]
+                return self._data[name]
             root = next(root for kind, root in self.roots if kind == source)
             try:
-                self._data[name] = read_content(path, root.parent if source == "project" else None)
+                data = read_content(path, root.parent if source == "project" else None)
             except OSError as error:
                 raise ContentError(
                     f"{path} cannot be read: {error.strerror}.", "Fix its permissions and run again."
                 ) from None
+            if own:
+                raise ContentError(f"{path} has changed since the project was trusted.", "Pass --trust again.")
+            self._data[name] = data
         return self._data[name]
 
     def load(self, name: str) -> ContentFile:
@@ -184,10 +184,12 @@ class Library:
             from jinja2 import TemplateSyntaxError
 
             try:
-                self._templates[name] = self._jinja.compiled(document.body)
+                self._templates[name] = self._jinja.from_string(document.body)
             except TemplateSyntaxError as error:
                 where = f"{document.path}: line {document.first_line + error.lineno - 1}"
                 raise ContentError(f"{where}: {error.message}", FIX) from None
+            except (ValueError, RecursionError, SyntaxError, MemoryError):
+                raise ContentError(f"{document.path} cannot be compiled: it is nested too deeply.", FIX) from None
         return self._templates[name]
 
     def render(self, name: str, values: Mapping[str, Any], block: str = "") -> str:
@@ -196,7 +198,6 @@ class Library:
         if block and block not in template.blocks:
             raise ContentError(f"{document.path} has no block called {block}.", FIX)
         write = template.blocks[block] if block else template.root_render_func
-        self._jinja.refill()
         try:
             return "".join(write(template.new_context(dict(values)))).strip()
         except Exception as error:  # whatever the expressions of a template can raise
@@ -206,11 +207,17 @@ class Library:
             raise ContentError(f"{document.path}: line {number}: {error}", FIX) from None
 
     @cached_property
-    def _jinja(self) -> Sandbox:
-        from cdo.security.template_sandbox import Sandbox
+    def _jinja(self) -> SandboxedEnvironment:
+        from jinja2 import StrictUndefined
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
 
         # Prompts are plain text for a model: there is no markup to escape.
-        return Sandbox({"within": within, "attribute": attribute, "line": line})
+        found = ImmutableSandboxedEnvironment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+        found.filters |= {"within": within, "attribute": attribute, "line": line}
+        for name in ("random", "pprint"):  # a prompt is the same each time it is made
+            del found.filters[name]
+        del found.globals["lipsum"]
+        return found
 
 
 def _document(name: str, path: Path, data: bytes) -> ContentFile:

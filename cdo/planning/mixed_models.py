@@ -15,7 +15,7 @@ from cdo.content.schemas import Price
 from cdo.core.errors import CdoError
 from cdo.core.formatting import pluralise
 from cdo.providers import models
-from cdo.providers.models import ModelSpec, Trusted, refuse
+from cdo.providers.models import ModelSpec
 from cdo.providers.vendors import Vendors
 
 if TYPE_CHECKING:
@@ -65,7 +65,6 @@ def mix(
     prices: Mapping[str, Price],
     *,
     capped: bool = False,
-    trusted: Trusted = refuse,
 ) -> Mix:
     """Return the models of a run for which none was named: the default one, and one of each other available maker.
 
@@ -74,9 +73,9 @@ def mix(
     unknown maker, such as a gateway that picks the model itself. `capped` excludes models of unknown price, unless no
     other is left. Raises `CdoError` as `models.choose` does.
     """
-    first = models.resolve(models.choose(library, env, ollama, trusted)[0], library, prices, env, trusted)
+    first = models.resolve(models.choose(library, env, ollama)[0], library, prices, env)
     known = _makers(library)
-    offered = _offered(library, env, ollama, prices, trusted) if _fits(first, known) else []
+    offered = _offered(library, env, ollama, prices) if _fits(first, known) else []
     found = [first, *(spec for spec in offered if _fits(spec, known))]
     unpriced = [spec for spec in found if capped and spec.price is None]
     usable = [spec for spec in found if spec not in unpriced]
@@ -91,14 +90,12 @@ def mix(
     return Mix(tuple(spec.name for spec in chosen.values()), tuple(chosen), tuple(left))
 
 
-def _offered(
-    library: Library, env: Mapping[str, str], ollama: Any, prices: Mapping[str, Price], trusted: Trusted
-) -> list[ModelSpec]:
+def _offered(library: Library, env: Mapping[str, str], ollama: Any, prices: Mapping[str, Price]) -> list[ModelSpec]:
     """Return the models of this machine that can be reached: those of providers first, agents last."""
     found = []
-    for name, _ in models.available(library, env, ollama, trusted):
+    for name, _ in models.available(library, env, ollama):
         try:
-            found.append(models.resolve(name, library, prices, env, trusted))
+            found.append(models.resolve(name, library, prices, env))
         except CdoError:  # skip it here; a run that names it reports the error
             continue
     return sorted(found, key=lambda spec: spec.route == "command")

@@ -14,7 +14,7 @@ from cdo.planning.arguments import Invocation
 from cdo.planning.complexity import TABLES, gauge
 from cdo.planning.plan import CheckCommand, Plan
 from cdo.planning.role_choice import DomainTeam, choose, known_roles, team_of
-from cdo.planning.settings import Resolved, Settings
+from cdo.planning.settings import Resolved, Settings, narrowed
 from cdo.planning.turn_plan import Combo, Combos
 
 CATALOGUE = 60  # skills that a session may choose from
@@ -57,7 +57,7 @@ def make(
     """Resolve the words, settings and content into a plan; raise `UsageError` or `ContentError`."""
     settings = resolved.values
     name, why, preset = preset_of(invocation, problem, library)
-    mode, turns, least = _way(invocation, name, preset, settings, library)
+    mode, turns, least = _way(invocation, name, preset, resolved, library)
     known = known_roles(name, preset, library)
     if around.check and (mode is None or not library.load(f"modes/{mode}").meta.get("phases")):
         raise UsageError(
@@ -68,7 +68,7 @@ def make(
     team = DomainTeam()
     if invocation.domain:
         team = team_of(invocation.domain, library, cards, around.untrusted, known, preset)
-    width, start = _size(preset, settings, len(team.roles), len(models) if "lev-exec" in invocation.modifiers else 1)
+    width, start = _size(preset, resolved, len(team.roles), len(models) if "lev-exec" in invocation.modifiers else 1)
     first, matches = team.roles, team.matches
     if not first and mode is None:
         chosen = choose(problem, known, preset.roles, start, library.read(TABLES, Complexity)[0])
@@ -138,15 +138,17 @@ def _preset(invocation: Invocation, problem: str, library: Library) -> tuple[str
 
 
 def _way(
-    invocation: Invocation, name: str, preset: Preset, settings: Settings, library: Library
+    invocation: Invocation, name: str, preset: Preset, resolved: Resolved, library: Library
 ) -> tuple[str | None, Band, int]:
     """Return the mode, [n, cap] (after turn n, each further turn must be earned), and the fewest turns."""
     if invocation.mode and preset.mode:
         raise UsageError(f"`{invocation.mode}` and `{name}` each have a way of their own to go on.", "Give one.")
     mode = invocation.mode or preset.mode
-    low, cap = (settings.turns, settings.turns) if settings.turns else preset.max_turns
+    turns = resolved.values.turns
+    low, cap = (turns, turns) if turns else preset.max_turns
     least = _least(mode, cap, library)
-    return mode, (max(low, least), cap), least
+    cap = max(narrowed("turns", cap, resolved.ceilings), least)
+    return mode, (max(min(low, cap), least), cap), least
 
 
 def _least(mode: str | None, cap: int, library: Library) -> int:
@@ -188,12 +190,9 @@ def _catalogue(problem: str, tag: str | None, around: PlanEnvironment) -> tuple[
     return tuple(order[:CATALOGUE])
 
 
-def _size(preset: Preset, settings: Settings, wanted: int, least: int) -> tuple[Band, int]:
-    """Return the range of voices a turn, and the number of voices in the first turn.
-
-    `wanted` is that number (0: the preset's), and `least` its minimum; the range limits it.
-    """
-    width = settings.width or preset.width
+def _size(preset: Preset, resolved: Resolved, wanted: int, least: int) -> tuple[Band, int]:
+    """The band of voices a turn, and how many sit in the first: `wanted` (0: as the preset says) or `least`."""
+    width = resolved.values.width or narrowed("width", preset.width, resolved.ceilings)
     start = max(wanted or preset.start, least)
     return width, min(max(start, width[0]), width[1])
 

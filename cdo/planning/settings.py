@@ -1,12 +1,12 @@
-"""Settings and where each came from: flags > `CDO_*` variables > nearest `.cdo/config.yaml` > user > default.
+"""Resolves settings and their sources: flags > `CDO_*` variables > nearest `.cdo/config.yaml` > user > default.
 
-Whoever can write into a project can write its file. So that file may only lower what the person's own says of a cap,
-and before it is trusted it neither names a model or a price nor has files written anywhere but inside the project.
+Anyone who can write to a project can write its file. So that file may lower the caps of the person and never raise
+them. Before the project is trusted (`content/project.py`) nothing else of the file counts, apart from fewer voices,
+fewer turns, less context and fewer requests at a time.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -17,12 +17,11 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from cdo.content.library import Library, read_content
+from cdo.content.library import Library
+from cdo.content.project import CONFIG, PROVIDERS, read_content
 from cdo.content.schemas import Price
 from cdo.core.errors import ConfigError, UsageError
 
-KIND = "settings"  # as what a project's file is trusted
-Trusted = Callable[[str, Path, str], bool]
 _RANGE = re.compile(r"\s*([0-9]+)\s*(?:[-–]\s*([0-9]+)\s*)?")  # the dash is how texts write "3–8"
 
 
@@ -111,61 +110,77 @@ class Settings(BaseModel):
 class Resolved:
     """Settings with the source of each: `sources["width"]` is "--width", "CDO_WIDTH", a path, or "default".
 
-    `untrusted` has what the project's file sets and may not before it is trusted, with that file's path: `values` do
-    not hold it.
+    `untrusted` maps each key that an untrusted project sets in vain to the path of its file. `ceilings` has the
+    values of an untrusted project that narrow what a preset says: "width", "turns" and "context_tokens".
     """
 
     values: Settings
     sources: Mapping[str, str]
     untrusted: Mapping[str, str] = field(default_factory=dict)
+    ceilings: Mapping[str, Any] = field(default_factory=dict)
 
-    def sure(self, *keys: str) -> Resolved:
-        """The same; raises `ConfigError` where the project's file sets one of `keys` (none: any) and is not trusted.
+    def sure(self, library: Library) -> Resolved:
+        """Return the same settings, if an untrusted project does not say where the question should go.
 
-        To go on with another value than the one that is written there would surprise: with another model, say.
+        Raises `ConfigError` if it names the model and you do not, or if it has a table of providers: with another
+        model or address than the one that is written there, the question could leave your company.
         """
-        named = [key for key in keys or self.untrusted if key in self.untrusted]
-        if not named:
+        what = "the model" if "model" in self.untrusted and self.sources["model"] == "default" else ""
+        what = "the addresses of providers" if PROVIDERS in library.waiting() else what
+        if not what or library.project is None:
             return self
-        what = " and ".join(f"`{key}`" for key in named)
         raise ConfigError(
-            f"{self.untrusted[named[0]]} sets {what}, and this project is not trusted to: it could spend your money, "
-            "send your question elsewhere, or write outside of the project.",
-            "Read that file; if it is what you want, give --trust to your next run. A flag or a "
-            "variable of your own does as well.",
+            f"This project sets {what} in {library.project.folder}, and you do not trust it as it is now.",
+            "Read the files in that folder, then pass --trust."
+            + (" Or name a model with -m." if what == "the model" else ""),
         )
 
 
-# What a project's file can only tighten: of its value and the person's own the stricter one holds.
+# Of a project's value and the person's own the stricter one holds.
 _STRICTER: Mapping[str, Callable[..., Any]] = {
     "budget": min, "max_calls": min, "max_tokens": min, "timeout": min, "no_git": max,
 }  # fmt: skip
+# What an untrusted project may narrow as well.
+_NARROWER: Mapping[str, Callable[..., Any]] = {
+    "width": lambda one, other: (min(one[0], other[0]), min(one[1], other[1])),
+    "turns": min, "context_tokens": min, "concurrency": min,
+}  # fmt: skip
+
+
+def narrowed(key: str, value: Any, ceilings: Mapping[str, Any]) -> Any:
+    """Return `value` for the setting `key`, lowered to what an untrusted project asks for."""
+    return _NARROWER[key](value, ceilings[key]) if key in ceilings else value
+
+
+def stricter(mine: Settings, now: Resolved) -> dict[str, Any]:
+    """The caps among the settings of this invocation that are lower than those in `mine`, from any source."""
+    found = {}
+    for key, choose in _STRICTER.items():
+        kept, given = getattr(mine, key), getattr(now.values, key)
+        if given not in (None, False) and (kept is None or choose(kept, given) != kept):
+            found[key] = given
+    return found
 
 
 def config_files(library: Library) -> list[Path]:
-    """The configuration files that count, strongest first, whether or not they exist."""
-    return [root / "config.yaml" for source, root in library.roots if source != "packaged"]
+    """The configuration files, strongest first, whether or not they exist; a project's also before it is trusted."""
+    own = library.project
+    waiting = [own.folder] if own and not own.trusted else []
+    return [root / CONFIG for root in (*waiting, *(root for source, root in library.roots if source != "packaged"))]
 
 
-def resolve(
-    flags: Mapping[str, Any],
-    library: Library,
-    env: Mapping[str, str] | None = None,
-    trusted: Trusted | None = None,
-) -> Resolved:
+def resolve(flags: Mapping[str, Any], library: Library, env: Mapping[str, str] | None = None) -> Resolved:
     """Merge all sources, one value per setting; raise `ConfigError` naming source, key and what is allowed.
 
-    A flag that is None, () or False was not given; an empty variable and a key without a value are not set. `trusted`
-    tells whether the person trusts the project's file; without it what they trusted so far is looked up.
+    A flag that is None, () or False was not given. An empty variable and a key without a value are not set.
     """
     env = os.environ if env is None else env
     values: dict[str, Any] = {}
     sources: dict[str, str] = dict.fromkeys(Settings.model_fields, "default")
-    untrusted: dict[str, str] = {}
 
     def take(key: str, value: Any, source: str) -> None:
         first = sources[key] == "default"
-        # Only files are left to be read where one has spoken: the project's before the person's own.
+        # Only files are left to be read where one has set it: the project's before the person's own.
         over = key in _STRICTER and not sources[key].startswith(("--", "CDO_"))
         if first or (over and _STRICTER[key](value, values[key]) != values[key]):
             values[key], sources[key] = value, source
@@ -177,61 +192,86 @@ def resolve(
     for key in Settings.model_fields:
         if key != "prices" and (text := env.get(f"CDO_{key.upper()}")):
             take(key, _one(key, text, f"CDO_{key.upper()}"), f"CDO_{key.upper()}")
+    waiting = _waiting(library)
+    for key in _STRICTER:
+        if key in waiting.values:
+            take(key, waiting.values[key], waiting.path)
     for kind, root in library.roots:
-        path = root / "config.yaml"
-        given, sha256 = _file(path, kind) if kind != "packaged" else ({}, "")
+        path = root / CONFIG
+        given = _file(path, _bytes(path, kind, library)) if kind != "packaged" else {}
         # Also where a stronger source wins: a mistake should be found early.
-        valid = {key: _one(key, value, str(path)) for key, value in given.items()}
-        held = [key for key, value in valid.items() if kind == "project" and _needs_trust(key, value, root)]
-        if held and not _is_trusted(path, sha256, trusted):
-            untrusted |= {key: str(path) for key in held if sources[key] == "default"}
-            valid = {key: value for key, value in valid.items() if key not in held}
-        for key, value in valid.items():
+        for key, value in {key: _one(key, value, str(path)) for key, value in given.items()}.items():
             take(key, value, str(path))
-    return Resolved(Settings.model_validate(values), sources, untrusted)
+    ceilings: dict[str, Any] = {}
+    for key in (key for key in _NARROWER if key in waiting.values):
+        value = waiting.values[key]
+        if sources[key] == "default" and key != "concurrency":
+            ceilings[key] = value
+        elif not sources[key].startswith(("--", "CDO_")):
+            mine = values.get(key, Settings.model_fields[key].default)
+            if (lower := _NARROWER[key](mine, value)) != mine:
+                values[key], sources[key] = lower, waiting.path
+    return Resolved(Settings.model_validate(values), sources, waiting.vain, ceilings)
 
 
-def _needs_trust(key: str, value: Any, folder: Path) -> bool:
-    """Whether a project may set this only when it is trusted. `folder` is its `.cdo`."""
-    if key in ("out", "adr_dir"):
-        inside = os.path.relpath(os.path.realpath(value), os.path.realpath(folder.parent))
-        return any(part.startswith(".") for part in Path(inside).parts)  # outside, or in a hidden folder like .git
-    return key in ("model", "prices") and bool(value)
+@dataclass(frozen=True)
+class _Waiting:
+    """The configuration of an untrusted project: the values that may narrow, and the keys that wait for trust."""
+
+    path: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    vain: Mapping[str, str] = field(default_factory=dict)  # key → path
 
 
-def _is_trusted(path: Path, sha256: str, trusted: Trusted | None) -> bool:
-    if trusted is None:
-        from cdo.security.trust import Trust
+def _waiting(library: Library) -> _Waiting:
+    """Read the configuration of a project that is not trusted.
 
-        trusted = Trust.load().holds
-    return trusted(KIND, path, sha256)
+    Raises `ConfigError` for a mistake in it, which may be a cap that the person believes to hold.
+    """
+    own = library.project
+    if own is None or own.trusted or CONFIG not in (*own.files, *own.unread):
+        return _Waiting()
+    path = str(own.folder / CONFIG)
+    given = _file(Path(path), _bytes(Path(path), "project", library))
+    values = {key: _one(key, value, path) for key, value in given.items()}
+    narrow = {key: value for key, value in values.items() if key in {*_STRICTER, *_NARROWER}}
+    return _Waiting(path, narrow, {key: path for key in values if key not in narrow})
 
 
 def skill_folders(resolved: Resolved, library: Library) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     """The folders of skills that are set: (those that the person named, those that the project's own file names).
 
-    One of them is empty. Whoever can write into a project can write its file too, so that what it names is not
-    trusted for that.
+    One of the two is empty. Skills in the project's folders need trust one by one.
     """
     folders = tuple(Path(folder).expanduser() for folder in resolved.values.skills)
-    files = [str(root / "config.yaml") for source, root in library.roots if source == "project"]
+    files = [str(root / CONFIG) for source, root in library.roots if source == "project"]
     return ((), folders) if resolved.sources["skills"] in files else (folders, ())
 
 
-def _file(path: Path, source: str) -> tuple[Mapping[str, Any], str]:
-    """The keys of one file that have a value, and the hash of its bytes; ({}, "") where there is no file."""
+def _bytes(path: Path, source: str, library: Library) -> bytes | None:
+    """The bytes of a configuration file, None if there is none; of a trusted project those that were trusted."""
+    own = library.project
+    if source == "project" and own and CONFIG in own.files:
+        return own.files[CONFIG]
+    try:
+        return read_content(path, path.parent.parent if source == "project" else None)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.", "Fix the file and run again.") from None
+
+
+def _file(path: Path, found: bytes | None) -> Mapping[str, Any]:
+    """The keys of one file that have a value; {} if there is no file. Raises `ConfigError`."""
     from cdo.formats import strict_yaml
 
     fix = "Fix the file and run again."
+    if found is None:
+        return {}
     try:
-        found = read_content(path, path.parent.parent if source == "project" else None)
         data = strict_yaml.load(found.decode("utf-8-sig"), max_bytes=65_536)
-    except (FileNotFoundError, NotADirectoryError):
-        return {}, ""
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not UTF-8 text.", fix) from None
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}.", fix) from None
     except strict_yaml.YamlProblem as problem:
         raise ConfigError(f"{path}: {problem}.", fix) from None
     if not isinstance(data, dict | None):
@@ -240,12 +280,11 @@ def _file(path: Path, source: str) -> tuple[Mapping[str, Any], str]:
         if key not in Settings.model_fields:
             raise ConfigError(f"{path}: `{key}` is not a key it can have.", _instead(key))
     # A name in a file may hold a comma, where a variable's is split at it.
-    values = {
+    return {
         key: [value] if key == "model" and isinstance(value, str) else value
         for key, value in (data or {}).items()
         if value is not None
     }
-    return values, hashlib.sha256(found).hexdigest()
 
 
 def _instead(key: str) -> str:

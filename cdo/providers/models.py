@@ -6,23 +6,22 @@ here (SPEC 3). A price that is not known stays None and is never taken for zero.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from cdo.content.schemas import Price, Provider, Providers
-from cdo.core.errors import ConfigError, ContentError, NoModel
+from cdo.core.errors import ConfigError, NoModel
 from cdo.core.exchange import Usage
 from cdo.providers.command_agent import CommandAgent
 from cdo.providers.vendors import Vendors, maker
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from cdo.content.library import Library
 
 Route = Literal["direct", "litellm", "local", "scripted", "command"]
-Trusted: TypeAlias = Callable[[str, Path, str], bool]  # of a kind, a file and the sha256 of its bytes
 AGENTS = "dispatch/agents"
 PROVIDERS = "dispatch/providers"
 EMBEDDED = "smollm2"
@@ -84,22 +82,8 @@ class ModelSpec:
         return max(listed, usage.cost or 0.0)
 
 
-def refuse(kind: str, path: Path, sha256: str) -> bool:
-    """Trust nothing: what counts where nobody was asked."""
-    return False
-
-
-def table(library: Library, trusted: Trusted = refuse) -> dict[str, Provider]:
-    """The provider table, in order of preference.
-
-    Raises `ConfigError` when it lies in the project and is not trusted: it says where keys are sent.
-    """
-    if not _allowed("providers", PROVIDERS, library, trusted):
-        raise ConfigError(
-            f"The table of providers is this project's ({library.find(PROVIDERS)[1]}), which is not trusted to say "
-            "where your keys are sent.",
-            "Read that file; if it is what you want, give --trust to your next run.",
-        )
+def table(library: Library) -> dict[str, Provider]:
+    """Return the provider table, in order of preference."""
     return library.read(PROVIDERS, Providers)[0].providers
 
 
@@ -108,14 +92,12 @@ def resolve(
     library: Library,
     prices: Mapping[str, Price],
     env: Mapping[str, str],
-    trusted: Trusted = refuse,
 ) -> ModelSpec:
     """Return the spec of a model by its name; raise `ConfigError` when it cannot be reached from here.
 
-    `prices` are those of the person's configuration, by model name; they win over the table's. `trusted` tells
-    whether the person has allowed a project's file to start a program, or to say where keys are sent.
+    `prices` are those of the person's configuration, by model name; they win over the table's.
     """
-    spec = _resolve(name, library, prices, env, trusted)
+    spec = _resolve(name, library, prices, env)
     vendor, family = maker(_known_as(spec), library.read("dispatch/vendors", Vendors)[0])
     return replace(spec, vendor=spec.vendor or vendor, family=family)
 
@@ -129,9 +111,7 @@ def _known_as(spec: ModelSpec) -> str:
     return spec.name if spec.route != "command" and "/" in spec.name else spec.model
 
 
-def _resolve(
-    name: str, library: Library, prices: Mapping[str, Price], env: Mapping[str, str], trusted: Trusted
-) -> ModelSpec:
+def _resolve(name: str, library: Library, prices: Mapping[str, Price], env: Mapping[str, str]) -> ModelSpec:
     if name == "local" or name.startswith("local:"):
         return ModelSpec(
             name, "local", name.partition(":")[2], price=Price(input=0, output=0),
@@ -139,21 +119,20 @@ def _resolve(
         )  # fmt: skip
     if name.startswith("scripted:"):
         return ModelSpec(name, "scripted", name.partition(":")[2], price=prices.get(name, Price(input=0, output=0)))
-    if name.partition(":")[0] in library.names(AGENTS):
-        return _command(name, library, prices, env, trusted)
+    called = name.partition(":")[0]
+    if called in library.names(AGENTS) or f"{AGENTS}/{called}" in library.waiting():
+        return _command(name, library, prices, env)
     if "://" in name:  # to some of litellm's providers a name may be an address, to which their key is sent
         raise ConfigError(
             f"`{name}` is an address and not the name of a model.",
             "Write PROVIDER/MODEL, and the address into the provider's variable (such as OPENAI_BASE_URL).",
         )
-    return _provided(name, library, prices, env, trusted)
+    return _provided(name, library, prices, env)
 
 
-def _provided(
-    name: str, library: Library, prices: Mapping[str, Price], env: Mapping[str, str], trusted: Trusted
-) -> ModelSpec:
+def _provided(name: str, library: Library, prices: Mapping[str, Price], env: Mapping[str, str]) -> ModelSpec:
     """A model that a provider offers."""
-    providers = table(library, trusted)
+    providers = table(library)
     prefix, slash, model = name.partition("/")
     if slash:
         known = _entry(name) or _entry(model, prefix) or {}
@@ -240,29 +219,9 @@ def _address(override: str, default: str) -> str:
 # -- command-line agents ---------------------------------------------------------------------------
 
 
-def agent(name: str, library: Library, trusted: Trusted = refuse) -> CommandAgent:
-    """A command-line agent by its name in `dispatch/agents`.
-
-    Raises `ConfigError` when its file lies in the project and is not trusted: it names a program to start.
-    """
-    if not _allowed("agent", f"{AGENTS}/{name}", library, trusted):
-        path = library.find(f"{AGENTS}/{name}")[1]
-        raise ConfigError(
-            f"The command-line agent `{name}` is this project's ({path}), which is not trusted to start programs.",
-            "Read that file; if it is what you want, run again with --trust.",
-        )
+def agent(name: str, library: Library) -> CommandAgent:
+    """Return a command-line agent by its name in `dispatch/agents`; raise `ContentError`."""
     return library.read(f"{AGENTS}/{name}", CommandAgent)[0]
-
-
-def _allowed(kind: str, name: str, library: Library, trusted: Trusted) -> bool:
-    """Whether a document is not the project's, or trusted as a `kind` as it is now."""
-    source, path = library.find(name)
-    if source != "project":
-        return True
-    try:
-        return trusted(kind, path, hashlib.sha256(library.data(name)).hexdigest())
-    except ContentError:
-        return False
 
 
 def _program(program: str, env: Mapping[str, str]) -> str:
@@ -271,11 +230,9 @@ def _program(program: str, env: Mapping[str, str]) -> str:
     return (shutil.which(program, path=os.pathsep.join(places)) or "") if places else ""
 
 
-def _command(
-    name: str, library: Library, prices: Mapping[str, Price], env: Mapping[str, str], trusted: Trusted
-) -> ModelSpec:
+def _command(name: str, library: Library, prices: Mapping[str, Price], env: Mapping[str, str]) -> ModelSpec:
     called, colon, model = name.partition(":")
-    found = agent(called, library, trusted)
+    found = agent(called, library)
     if colon and not model.strip():
         raise ConfigError(f"`{name}` names no model.", f"Write {called}:MODEL, or {called} for its own default.")
     program = _program(found.program, env)
@@ -290,11 +247,10 @@ def _command(
     )  # fmt: skip
 
 
-def _agents(library: Library, env: Mapping[str, str], trusted: Trusted) -> Iterator[tuple[str, str]]:
+def _agents(library: Library, env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """(name, why) of each command-line agent that can be started here."""
     for name in library.names(AGENTS):
-        allowed = _allowed("agent", f"{AGENTS}/{name}", library, trusted)
-        if allowed and (program := _program(agent(name, library, trusted).program, env)):
+        if program := _program(agent(name, library).program, env):
             yield name, f"{program} is on PATH"
 
 
@@ -318,26 +274,24 @@ def _served(providers: Mapping[str, Provider], env: Mapping[str, str], ollama: A
             yield f"ollama/{found}", "Ollama is running"
 
 
-def available(
-    library: Library, env: Mapping[str, str], ollama: Any, trusted: Trusted = refuse
-) -> list[tuple[str, str]]:
+def available(library: Library, env: Mapping[str, str], ollama: Any) -> list[tuple[str, str]]:
     """Every seat that can be filled from here, as (model name, why): agents, keys that are set, Ollama.
 
     `ollama` is a function from a base address to the first model a running Ollama offers, or None. Raises
     `ConfigError` as `table` does.
     """
-    providers = table(library, trusted)
-    return [*_agents(library, env, trusted), *_keyed(providers, env), *_served(providers, env, ollama)]
+    providers = table(library)
+    return [*_agents(library, env), *_keyed(providers, env), *_served(providers, env, ollama)]
 
 
-def choose(library: Library, env: Mapping[str, str], ollama: Any, trusted: Trusted = refuse) -> tuple[str, str]:
+def choose(library: Library, env: Mapping[str, str], ollama: Any) -> tuple[str, str]:
     """Return (model name, why) when none was configured; raise `NoModel` naming everything that was tried.
 
     `ollama` is a function from a base address to the first model a running Ollama offers, or None. Raises
     `ConfigError` as `table` does.
     """
-    providers = table(library, trusted)
-    ways = _keyed(providers, env), _served(providers, env, ollama), _agents(library, env, trusted)
+    providers = table(library)
+    ways = _keyed(providers, env), _served(providers, env, ollama), _agents(library, env)
     if found := next(chain.from_iterable(ways), None):
         return found
     if importlib.util.find_spec("xllamacpp"):

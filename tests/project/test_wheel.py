@@ -21,7 +21,7 @@ import click
 import pytest
 
 from cdo import __version__
-from cdo.content.library import FOLDERS, SUFFIXES
+from cdo.content.project import FOLDERS, SUFFIXES
 from cdo.planning.arguments import MODIFIERS
 from tests.conftest import Desk
 from tests.runs.test_command_line import cli_commands

@@ -595,7 +595,7 @@ def test_a_projects_agent_sits_in_the_chair_only_with_trust(run: Desk, p: Provid
     path = run.write("../bin/mine-agent", "#!/bin/sh\n")
     path.chmod(0o755)
     desk = run.having(PATH=f"{path.parent}:{os.environ['PATH']}")
-    desk("audit", "a", "-m", "mine", "--dry-run").failed(4, "not trusted to start programs", "--trust")
+    desk("audit", "a", "-m", "mine", "--dry-run").failed(4, "which you do not trust as it is now", "--trust")
     assert desk("audit", "a", "-m", "mine", "--dry-run", "--trust", "--json").ok().json["models"] == ["mine"]
     assert "cost unknown" in desk("audit", "a", "-m", "mine", "--dry-run").ok().out
 

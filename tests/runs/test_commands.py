@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from cdo.cli.session_commands import dumps
-from cdo.content.library import FOLDERS, SUFFIXES, Library
+from cdo.content.library import Library
+from cdo.content.project import FOLDERS, SUFFIXES
 from cdo.providers import models
 from cdo.session.records import read_session
 from tests.conftest import Desk, explained
@@ -178,17 +179,18 @@ def test_doctor_shows_whose_table_says_where_keys_go(bare: Desk) -> None:
     desk = bare.having(OPENAI_API_KEY=KEY)
     assert desk("doctor", "--json").ok().json["addresses"] == "as shipped"
     theirs = bare.write(".cdo/dispatch/providers.yaml", text)
-    told, listed, ran = desk.several(["doctor", "--json"], ["models"], ["think", "Why?", "--dry-run"])
-    assert told.code == listed.code == ran.code == 4
-    for answer in (told.json["addresses"], told.json["model"], listed.err, ran.err):
-        assert "not trusted" in answer and str(theirs) in " ".join(answer.split())
-    assert told.json["keys set"] == "not known without the table of providers"
+    told, listed, ran = desk.several(["doctor", "--json"], ["content", "list"], ["think", "Why?", "--dry-run"])
+    assert ran.code == 4
+    for answer in (told.ok().json["not trusted"], ran.err):
+        assert "dispatch/providers (replaces another one)" in answer and str(theirs.parents[1]) in answer
+    assert told.json["addresses"] == "as shipped"
+    assert re.search(r"dispatch/providers +project, not trusted", listed.ok().out)
     desk("think", "Why?", "--dry-run", "--trust").ok()
     trusted = desk("doctor", "--json").ok().json
     assert trusted["addresses"] == f"{theirs} (this project's table, trusted)"
     assert (trusted["keys set"], trusted["model"].split()[0]) == ("OPENAI_API_KEY", f"openai/{default('openai')}")
     theirs.write_text(text + "# changed\n")
-    assert "not trusted" in desk("doctor", "--json").json["addresses"]
+    assert "dispatch/providers" in desk("doctor", "--json").json["not trusted"]
     theirs.unlink()
     mine = bare.write("user/dispatch/providers.yaml", text)
     own = desk.having(CDO_CONFIG_DIR=str(bare.path / "user"))("doctor", "--json").ok().json
@@ -200,7 +202,7 @@ def test_no_key_goes_where_a_project_says_unless_it_is_trusted(cdo: Desk, provid
     theirs = cdo.write(".cdo/dispatch/providers.yaml", text)
     desk = cdo.having(OPENAI_BASE_URL="")
     for args in (["quick", "Why?"], ["quick", "-m", "openai/gpt-4.1", "Why?"], ["lev-exec,quick", "Why?"]):
-        explained(desk(*args), 4, "not trusted to say where your keys are sent", str(theirs), "--trust")
+        explained(desk(*args), 4, "sets the addresses of providers", str(theirs.parents[1]), "--trust")
     assert provider.requests == []
     desk("quick", "--trust", "Why?").ok()
     assert provider.requests
@@ -256,8 +258,19 @@ def test_content_is_listed_found_and_overridden(cdo: Desk) -> None:
     cdo.write("user/presets/think.yaml", preset.replace("start: 3", "start: 2"))
     cdo.write("user/presets/quick.yaml", preset.replace("start: 3", "start: 4"))
     cdo.write(".cdo/templates/roles/full.md", (ROOT / "templates/roles/critic.md").read_text())
+    cdo.write(".cdo/domains/zed.md", (ROOT / "domains/dev.md").read_text())
     (cdo.path / "sub/deep").mkdir(parents=True)
     desk = cdo.having(CDO_CONFIG_DIR=str(cdo.path / "user"))
+    waiting = {
+        row["name"]: row for row in desk("content", "list", "--json").ok().json if "not trusted" in row["source"]
+    }
+    assert set(waiting) == {"domains/zed", "presets/mine", "presets/think", "templates/roles/full"}
+    assert waiting["presets/mine"]["path"] == str(cdo.path / ".cdo/presets/mine.yaml")
+    explained(desk("mine", "x"), 4, "presets/mine is a file of this project", "--trust")
+    explained(desk("team,mine", "x"), 4, "presets/mine is a file of this project", "--trust")
+    explained(desk("exec", "zed", "x"), 4, "domains/zed is a file of this project", "--trust")
+    assert desk("think", "--dry-run", "--json", "x").ok().json["width"][0] == 2  # the user's
+    desk("think", "--dry-run", "--trust", "x").ok()
     assert desk("content", "path", "think", cwd="sub/deep").ok().out == f"{mine}\n"
     first, second, own, path, unclear, clear = desk.several(
         ["think", "--dry-run", "--json", "x"], ["quick", "--dry-run", "--json", "x"],
@@ -283,6 +296,7 @@ def test_content_that_is_not_there_or_wrong_is_explained(cdo: Desk) -> None:
     cdo.write(".cdo/presets/nobody.yaml", preset.replace("critic", "crtic"))
     cdo.write(".cdo/presets/wide.yaml", preset.replace("[2, 4]", "[4, 2]"))
     (cdo.path / ".cdo/presets/latin.yaml").write_bytes(b"about: caf\xe9 \x1b[31m\n")
+    cdo("quick", "--dry-run", "--trust", "x").ok()
     runs = cdo.several(
         ["content", "path", "nope"], ["content", "show", "presets/thnk"], ["content", "list", "nope"],
         ["content", "path", "/etc/passwd"], ["typo", "x"], ["broken", "x"], ["nobody", "x"], ["wide", "x"],

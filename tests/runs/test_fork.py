@@ -281,7 +281,7 @@ def test_a_projects_command_agent_answers_in_a_fork_only_with_trust(ran: Desk, t
     program.chmod(0o755)
     ran.write(".cdo/dispatch/agents/mine.yaml", AGENT)
     desk = ran.having(PATH=f"{tmp_path}:{os.environ['PATH']}")
-    desk("fork", "a", "--no-run", "-m", "mine").failed(4, "not trusted", "--trust")
+    desk("fork", "a", "--no-run", "-m", "mine").failed(4, "which you do not trust as it is now", "--trust")
     assert not ran.session("a-2").exists()
     desk("fork", "a", "--no-run", "-m", "mine", "--trust").ok()
     frozen = yaml.safe_load((ran.session("a-2") / "session.yaml").read_text())

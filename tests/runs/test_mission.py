@@ -632,7 +632,7 @@ def test_a_projects_agent_sits_in_the_team_only_with_trust(todo: Desk) -> None:
     path.chmod(0o755)
     desk = todo.having(PATH=f"{path.parent}:{os.environ['PATH']}")
     words = ("cabal", "--dry-run", "--seat", "operatives=mine", REQUEST)
-    desk(*words).failed(4, "not trusted to start programs", "--trust")
+    desk(*words).failed(4, "which you do not trust as it is now", "--trust")
     assert desk(*words, "--trust", "--json").ok().json["seats"]["operative-1"] == "mine"
 
 

@@ -306,6 +306,7 @@ def test_an_edit_that_nobody_resumed_yet_tells_what_would_be_asked_again(run: De
 def test_a_template_that_is_worded_otherwise_only_matters_by_its_name_and_its_data(run: Desk) -> None:
     text = (ROOT / "templates/agent-brief.md").read_text()
     run.write(".cdo/templates/agent-brief.md", text.replace("independent", "lonely"))
+    assert Library.at(run.path, trust_now=True).find("templates/agent-brief")[0] == "project"
     assert not replayed(run).differs, "how a brief is worded is no part of what it asks"
 
 

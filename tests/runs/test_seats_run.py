@@ -65,13 +65,13 @@ MIXED = ("-m", "openai/gpt-4.1", "-m", "mine")
 
 
 def test_a_projects_command_agent_is_started_only_with_trust(mine: Desk, provider: Provider) -> None:
-    mine("quick", *MIXED, *A, QUESTION).failed(4, "not trusted to start programs", "--trust")
+    mine("quick", *MIXED, *A, QUESTION).failed(4, "dispatch/agents/mine is a file of this project", "--trust")
     assert started(mine) == [] and provider.calls == []
     mine("quick", *MIXED, "--trust", *A, QUESTION).ok()
     assert len(started(mine)) == 1
     mine("quick", *MIXED, "--session", "b", QUESTION).ok()
     mine.write(".cdo/dispatch/agents/mine.yaml", AGENT.replace("4096", "9999"))
-    mine("quick", *MIXED, "--session", "c", QUESTION).failed(4, "not trusted")
+    mine("quick", *MIXED, "--session", "c", QUESTION).failed(4, "which you do not trust as it is now")
     assert len(started(mine)) == 2
 
 

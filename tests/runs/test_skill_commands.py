@@ -187,6 +187,8 @@ def test_what_the_project_s_configuration_names_is_shown_and_needs_trust(
     shell.skill("evil/handy")
     (shell.path / ".cdo").mkdir()
     (shell.path / ".cdo/config.yaml").write_text("skills: [evil]\n")
+    assert shell.found() == []  # the folder's name waits for trust, too
+    Library.at(shell.path, trust_now=True)
     (row,) = shell.found()
     assert (row["name"], row["place"], row["state"]) == ("handy", "project", "not trusted")
     assert "Do it." in shell("show", "handy").stdout
@@ -198,6 +200,7 @@ def test_what_the_project_s_configuration_names_is_shown_and_needs_trust(
     assert [(row["place"], row["state"]) for row in shell.found()] == [("given", "ready")]
     monkeypatch.delenv("CDO_SKILLS")
     (shell.path / ".cdo/config.yaml").write_text("skills: [none]\n")
+    Library.at(shell.path, trust_now=True)
     assert "config.yaml" in shell.fails("list").hint
     assert shell.found("--skills", "evil")[0]["place"] == "given"
 
@@ -345,6 +348,9 @@ def test_the_skill_for_all_projects_is_none_of_this_project_s(shell: Shell) -> N
     theirs.parent.mkdir(parents=True)
     theirs.write_text("---\npurpose: p\nload_when: l\n---\nEVIL\n")
     shell("install-cdo")
+    assert all("EVIL" not in file.read_text() for file in installed(shell.path))
+    Library.at(shell.path, trust_now=True)
+    shell("install-cdo", "--force")
     shell("install-cdo", "--user")
     assert {file.read_text() for file in installed(shell.path)} == {"EVIL\n"}
     assert all("EVIL" not in file.read_text() for file in installed(shell.home))

@@ -86,7 +86,7 @@ def test_a_folder_that_the_project_names_needs_trust(cdo: Desk, provider: Provid
         skill(cdo, name, "theirs")
     cdo.write(".cdo/config.yaml", "skills: [theirs]\n")
     refused = cdo("deep", "--turns", "1", *A, QUESTION).ok()
-    assert "4 skills of this project not used" in refused.err
+    assert "Not used, because you do not trust" in refused.err and "config.yaml (skills)" in refused.err
     assert not any(given(provider).values())
     cdo("deep", "--turns", "1", "--session", "b", QUESTION, env={"CDO_SKILLS": "theirs"}).ok()
     assert any(given(provider, "b").values()), "the person's own word is enough"

@@ -5,28 +5,28 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cdo.cabal.model.entities import MissionStep
-from cdo.content import library as content
+from cdo.content import project as project_content
 from cdo.content.library import (
-    FOLDERS,
     PACKAGED,
     Library,
     attribute,
     checked,
     line,
-    project_folder,
     user_folder,
     within,
 )
+from cdo.content.project import FOLDERS, MAX_FILES, project_folder, read_project, unused
 from cdo.content.schemas import Complexity, Convergence, Preset, Prompt, Providers, Role
 from cdo.content.skill_files import body, discover
 from cdo.content.skill_ranking import SkillInjection
-from cdo.core.errors import ContentError
+from cdo.core.errors import ConfigError, ContentError
 from cdo.core.steps import Batch
 from cdo.formats.documents.document import DocumentPrompt
 from cdo.formats.fields import role_problem
@@ -494,11 +494,77 @@ def test_the_library_of_a_directory_looks_at_project_user_and_package(
     assert Library.at(deep).roots[-2:] == (("user", tmp_path / "user"), ("packaged", PACKAGED))
     (tmp_path / "a" / ".cdo").mkdir()
     (tmp_path / "a" / "b" / ".cdo").mkdir()
-    assert Library.at(deep).roots[0] == ("project", tmp_path / "a" / "b" / ".cdo")
+    assert Library.at(deep).roots[0] == ("project", tmp_path / "a" / "b" / ".cdo")  # there is nothing to trust
+    put(tmp_path / "a/b/.cdo", "presets/mine.yaml", "about: x")
+    assert len(Library.at(deep).roots) == 2
+    assert Library.at(deep, trust_now=True).roots[0] == ("project", tmp_path / "a" / "b" / ".cdo")
     assert project_folder(tmp_path / "a") == tmp_path / "a" / ".cdo"
     assert project_folder(tmp_path) == outside
     monkeypatch.chdir(deep)
     assert project_folder(Path()) == tmp_path / "a" / "b" / ".cdo"
+
+
+def test_a_project_counts_only_while_it_is_trusted_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "p/.cdo"
+    preset = put(folder, "presets/think.yaml", "about: theirs\n")
+    put(folder, "templates/roles/zed.md", "x")
+    put(folder, "notes.txt", "not content")
+
+    def about(library: Library) -> str:
+        return str(library.load("presets/think").meta["about"])
+
+    before = Library.at(tmp_path / "p")
+    assert before.waiting() == ["presets/think", "templates/roles/zed"] and about(before) != "theirs"
+    assert before.project and "new" in unused(before.project, {}, before.has)
+    told = f"Not used, because you do not trust {folder} as it is now: presets/think (replaces another one), "
+    assert unused(before.project, {}, before.has).startswith(f"{told}templates/roles/zed (new). ")
+    assert "which you do not trust as it is now" in error(before.find, "templates/roles/zed").message
+    trusted = Library.at(tmp_path / "p", trust_now=True)
+    assert trusted.waiting() == [] and about(trusted) == "theirs"
+    held = Library.at(tmp_path / "p")
+    preset.write_text("about: changed\n")
+    assert about(held) == "theirs"  # the bytes that were trusted, not those that came after
+    assert about(Library.at(tmp_path / "p")) not in ("theirs", "changed")
+    preset.write_text("about: theirs\n")
+    assert about(Library.at(tmp_path / "p")) == "theirs"  # the hash is of the contents
+    put(folder, "notes.txt", "more")
+    late = Library.at(tmp_path / "p")
+    assert late.waiting() == []  # of no interest to cdo
+    put(folder, "presets/deep.yaml", "about: late\n")
+    assert "has changed since the project was trusted" in error(late.load, "presets/deep").message
+    assert len(Library.at(tmp_path / "p").waiting()) == 3
+
+
+def test_renaming_or_moving_a_trusted_file_ends_trust(tmp_path: Path) -> None:
+    put(tmp_path, ".cdo/presets/a.yaml", "about: x\n")
+    first = read_project(tmp_path, trust_now=True)
+    assert first and first.trusted
+    (tmp_path / ".cdo/presets/a.yaml").rename(tmp_path / ".cdo/presets/b.yaml")
+    second = read_project(tmp_path)
+    assert second and not second.trusted and second.sha256 != first.sha256
+    shutil.copytree(tmp_path / ".cdo", tmp_path / "copy/.cdo")
+    moved = read_project(tmp_path / "copy")
+    assert moved and not moved.trusted and moved.sha256 == second.sha256  # the same bytes, in another place
+
+
+def test_what_cannot_be_trusted_is_told(tmp_path: Path) -> None:
+    """A folder that is endless, links that lead out, and one file more than a project may have."""
+    folder = tmp_path / "p/.cdo"
+    put(tmp_path, "away/think.yaml", "about: SECRET\n")
+    put(folder, "presets/own.yaml", "about: x\n")
+    (folder / "presets/think.yaml").symlink_to(tmp_path / "away/think.yaml")
+    (folder / "modes").symlink_to(tmp_path / "away")
+    (folder / "templates").mkdir()
+    (folder / "templates/loop").symlink_to(folder / "templates")
+    found = read_project(tmp_path / "p")
+    assert found and set(found.files) == {"presets/own.yaml"} and "SECRET" not in str(found)
+    assert "leads out of the project" in found.unread["presets/think.yaml"]
+    for number in range(MAX_FILES):
+        put(folder, f"presets/n{number}.yaml", "about: x\n")
+    many = read_project(tmp_path / "p")
+    assert many and not many.trusted
+    with pytest.raises(ConfigError, match="cannot be trusted: it has over"):
+        read_project(tmp_path / "p", trust_now=True)
 
 
 def test_a_file_called_dot_cdo_is_no_project_folder(tmp_path: Path) -> None:
@@ -608,7 +674,7 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytes
     def refuse(*_: Any, **__: Any) -> bytes:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(content, "read_regular", refuse)
+    monkeypatch.setattr(project_content, "read_regular", refuse)
     found = error(own(tmp_path).load, "presets/mine")
     assert found.message == f"{path} cannot be read: Permission denied."
     assert found.hint == "Fix its permissions and run again."
@@ -718,53 +784,6 @@ def test_a_broken_or_prying_template_is_named_with_its_line(tmp_path: Path, body
     assert caught.value.message.startswith(f"{tmp_path}/modes/mine.md: {message}")
 
 
-# Each would take minutes, gigabytes or for ever; or say something else at each rendering.
-BOMBS = [
-    "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
-    "{% for a in x %}{% for b in x %}{% for c in x %}{{ c }}{% endfor %}{% endfor %}{% endfor %}",
-    "{% for a in x if a %}{% for b in x if b %}{% set c = b %}{% endfor %}{% endfor %}",
-    "{{ 9**9**9 }}",
-    "{{ 'x' * 999999999 }}",
-    "{{ 999999999 * 'x' }}",
-    "{% set y = 'x' * 9999999 %}{{ y ~ y ~ y ~ y ~ y ~ y ~ y ~ y ~ y ~ y ~ y ~ y }}",
-    "{% set y = 'x' * 9999999 + 'x' * 9999999 %}{{ y + y }}",
-    "{% set n = namespace(y='xx') %}{% for a in range(60) %}{% set n.y = n.y ~ n.y %}{% endfor %}",
-    "{% set n = namespace(y=7) %}{% for a in range(60) %}{% set n.y = n.y * n.y %}{% endfor %}{{ n.y }}",
-    "{% set n = namespace(y='x') %}{% for a in range(60) %}{% set n.y %}{{ n.y }}{{ n.y }}{% endset %}{% endfor %}",
-    "{{ '%999999999d' % 1 }}",
-    "{{ '%999999999d'|format(1) }}",
-    "{{ '%*d'|format(999999999, 1) }}",
-    "{{ '{:>999999999}'.format(1) }}",
-    "{{ '{:>{}}'.format(1, 999999999) }}",
-    "{{ 'x'.ljust(999999999) }}",
-    "{{ 'x'.center(999999999) }}",
-    "{{ '1'.zfill(999999999) }}",
-    "{{ 'x'|center(999999999) }}",
-    "{{ 'a\nb'|indent(999999999) }}",
-    "{{ x|list|batch(999999999, 'x')|list }}",
-    "{{ x|slice(999999999)|list }}",
-    "{{ 1.5|round(999999999) }}",
-    "{{ x.replace('a', x * 99) }}",
-    "{{ x|replace('a', x * 99) }}",
-    "{{ (x * 99).join(x) }}",
-    "{{ range(99999)|map('string')|join(x * 99) }}",
-    "{{ (x * 99).join(range(99999)|map('string')) }}",
-    "{{ ([x * 99] * 99999)|map('upper')|list }}",
-    "{{ ([x * 99] * 99999)|select('eq', x)|list }}",
-    "{{ ([[1]] * 99999)|sum(start=[]) }}",
-    "{% set y = x * 99 %}{% for a in range(99999) %}{% if y ~ 1 == y ~ 2 %}{% endif %}{% endfor %}",
-    "{% set y = x * 99 %}{% for a in range(99999) %}{% set z = y[::2] %}{% endfor %}",
-    "{% set y = x * 99 %}{% for a in range(99999) %}{% if 'zz' in y %}{% endif %}{% endfor %}",
-    "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(99) }}",
-    "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
-    "{% for a in [1] recursive %}{{ loop([1]) }}{% endfor %}",
-    "{{ lipsum(999999) }}",
-    "{{ x|random }}",
-    "{{ x|urlize }}",
-    "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
-    "{{ " + "9" * 5000 + " }}",
-    "{% for a in x %}" * 40 + "{% endfor %}" * 40,
-]
 # What older versions of the sandbox let through, and what leads to it.
 ESCAPES = [
     "{{ '{0.__class__}'|attr('format')(1) }}",
@@ -797,13 +816,18 @@ ESCAPES = [
     "{{ config }}",
     "{{ request.application }}",
     "{{ environment }}",
-    "{{ _charged(1) }}",
+    "{{ lipsum(9) }}",
+    "{{ x|random }}",
+    "{{ x|pprint }}",
+    "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
+    "{{ " + "9" * 5000 + " }}",
+    "{% for a in x %}" * 40 + "{% endfor %}" * 40,
 ]
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("body", [*BOMBS, *ESCAPES])
-def test_no_template_goes_on_for_ever_or_reaches_out(tmp_path: Path, body: str) -> None:
+@pytest.mark.parametrize("body", ESCAPES)
+def test_no_template_reaches_out_or_says_something_else_each_time(tmp_path: Path, body: str) -> None:
     put(tmp_path, "engine/repair.md", f"---\npurpose: x\n---\n{body}\n")
     with at_most(4):
         try:
@@ -813,14 +837,6 @@ def test_no_template_goes_on_for_ever_or_reaches_out(tmp_path: Path, body: str) 
         else:  # what is undefined says so, and is nothing of Python
             raise AssertionError(shown[:200])
     assert LIBRARY.render("engine/repair", {"problems": ["it"]})
-
-
-def test_a_large_page_is_far_from_the_bound() -> None:
-    """The allowance is a rendering's own, and a thousand times what a prompt takes."""
-    library = Library(LIBRARY.roots)
-    for _ in range(3):
-        shown = library.render("engine/repair", {"problems": [f"problem {number}" for number in range(9_999)]})
-        assert shown.count("problem ") >= 9_999
 
 
 def test_a_block_is_rendered_by_itself(tmp_path: Path) -> None:

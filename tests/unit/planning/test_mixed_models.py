@@ -10,7 +10,6 @@ import pytest
 
 from cdo.content.library import PACKAGED, Library
 from cdo.content.schemas import Price
-from cdo.core.errors import ConfigError
 from cdo.planning.mixed_models import Mix, mix
 from tests.conftest import A, Desk
 from tests.support.answers import RequestInfo
@@ -116,14 +115,6 @@ def test_under_a_budget_models_of_unknown_price_are_left_out_and_named(unpriced:
     assert one.names == (OPENAI,) and not one.several and len(one.notes()) == 1
     none = mixed(keys("anthropic", "xai"), library=unpriced, capped=True)
     assert none == Mix(("anthropic/claude-next",), ("anthropic",)), "nothing is priced: refused as a named one is"
-
-
-def test_what_cannot_be_reached_is_passed_over_and_an_untrusted_table_refused(tmp_path: Path) -> None:
-    (tmp_path / "dispatch").mkdir()
-    (tmp_path / "dispatch/providers.yaml").write_text((PACKAGED / "dispatch/providers.yaml").read_text())
-    project = Library((("project", tmp_path), ("packaged", PACKAGED)))
-    with pytest.raises(ConfigError, match="not trusted"):
-        mixed(keys("openai"), library=project)
 
 
 def test_these_tests_ask_no_agent_of_this_machine(tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ import pytest
 
 from cdo.content.library import Library
 from cdo.core.errors import CdoError, ConfigError, UsageError
-from cdo.planning.settings import Resolved, Settings, config_files, resolve, skill_folders
+from cdo.planning.settings import Resolved, Settings, config_files, narrowed, resolve, skill_folders
+from cdo.security.trust import Trust
 from tests.conftest import Desk, explained
+from tests.support.harness import ROOT
 from tests.support.provider import Provider
 
 
@@ -34,19 +36,20 @@ def project(library: Library, text: str) -> Path:
     return path
 
 
-def yes(kind: str, path: Path, sha256: str) -> bool:
-    """A person who trusts the settings of every project."""
-    return kind == "settings"
+def work(library: Library) -> Path:
+    """The project's folder."""
+    return config_files(library)[0].parent.parent
 
 
 def resolved(library: Library, flags: Mapping[str, Any] | None = None, **env: str) -> Resolved:
     """The settings where the project is trusted."""
-    return resolve(flags or {}, library, env, yes)
+    return resolve(flags or {}, Library.at(work(library), trust_now=True), env)
 
 
 def doubted(library: Library, flags: Mapping[str, Any] | None = None, **env: str) -> Resolved:
     """The settings where the project is not trusted."""
-    return resolve(flags or {}, library, env, lambda *_: False)
+    Trust.load().file.unlink(missing_ok=True)
+    return resolve(flags or {}, Library.at(work(library)), env)
 
 
 # -- which source wins ----------------------------------------------------------------------------------------
@@ -328,65 +331,62 @@ COSTLY = "model: openai/o1-pro\nprices: {openai/gpt-4.1: {input: 0, output: 0}}\
 
 
 def test_a_project_names_no_model_and_no_price_before_it_is_trusted(library: Library) -> None:
+    """Nor anything else that does not narrow."""
     near, far = config_files(library)
     far.write_text("model: openai/mine\nprices: {openai/gpt-4.1: {input: 2, output: 8}}\n")
     near.write_text(f"{COSTLY}turns: 3\n")
     found = doubted(library)
-    assert (found.values.model, found.values.turns) == (("openai/mine",), 3)
+    assert (found.values.model, found.values.turns) == (("openai/mine",), None)
     assert found.values.prices["openai/gpt-4.1"].output == 8
-    assert found.untrusted == {"model": str(near), "prices": str(near)}
-    with pytest.raises(ConfigError, match="sets `model` and `prices`, and this project is not trusted to") as caught:
-        found.sure()
-    assert str(near) in caught.value.message
-    assert "--trust" in caught.value.hint
-    with pytest.raises(ConfigError, match="sets `prices`, and"):
-        found.sure("prices", "out")
-    assert found.sure("out", "adr_dir") is found
+    assert found.untrusted == {"model": str(near), "prices": str(near)} and found.ceilings == {"turns": 3}
+    here = Library.at(work(library))
+    assert found.sure(here) is found  # the person's own file names a model
+    far.write_text("")
+    with pytest.raises(ConfigError, match="This project sets the model in ") as caught:
+        doubted(library).sure(here)
+    assert str(near.parent) in caught.value.message
+    assert "--trust" in caught.value.hint and "-m" in caught.value.hint
     given = doubted(library, {"model": ("openai/x",)})
-    assert given.untrusted == {"prices": str(near)}  # what the person says instead needs no trust
+    assert given.sure(here) is given  # what the person says instead needs no trust
     held = resolved(library)
-    assert (held.values.model, held.untrusted, held.sure()) == (("openai/o1-pro",), {}, held)
+    assert (held.values.model, held.values.turns, held.untrusted) == (("openai/o1-pro",), 3, {})
+    assert held.sure(here) is held
     assert held.values.prices["openai/gpt-4.1"].output == 0
 
 
-@pytest.mark.parametrize("key", ["out", "adr_dir"])
-@pytest.mark.parametrize(
-    ("folder", "inside"),
-    [
-        ("tmp", True),
-        ("docs/adr", True),
-        (".", True),
-        ("docs/../x", True),
-        ("real", True),
-        ("..", False),
-        ("../elsewhere", False),
-        ("docs/../../x", False),
-        ("/dev/shm", False),
-        ("away", False),
-        ("away/deeper", False),
-        (".git", False),
-        (".git/hooks", False),
-        ("sub/.git/x", False),
-        ("HERE/tmp", True),
-        ("HERE-2/tmp", False),
-    ],
-)
-def test_a_project_has_nothing_written_outside_of_it(
-    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, folder: str, inside: bool
-) -> None:
-    work = tmp_path / "work"
-    (work / "docs").mkdir()
-    (work / "away").symlink_to(tmp_path)
-    (work / "real").symlink_to("docs")
-    monkeypatch.chdir(work)
-    folder = folder.replace("HERE", str(work))
-    path = project(library, f"{key}: {folder}\n")
+WIDER = {"turns": 100, "width": "256", "context_tokens": 800_000, "concurrency": 1024, "reply_tokens": 99_999}
+
+
+def test_a_project_that_is_not_trusted_only_narrows(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More turns, voices and context would multiply what a run costs."""
+    near, far = config_files(library)
+    near.write_text("".join(f"{key}: {value}\n" for key, value in WIDER.items()))
+    far.write_text("turns: 2\nwidth: 2-3\ncontext_tokens: 5000\nconcurrency: 9\n")
     found = doubted(library)
-    assert found.untrusted == ({} if inside else {key: str(path)})
-    assert getattr(found.values, key) == (folder if inside else Settings.model_fields[key].default)
-    assert getattr(resolved(library).values, key) == folder
-    config_files(library)[1].write_text(f"{key}: {folder}\n")  # a person's own file may say so
-    assert getattr(doubted(library).values, key) == folder
+    mine = (2, (2, 3), 5000, 9, None)
+    keys = ("turns", "width", "context_tokens", "concurrency", "reply_tokens")
+    assert tuple(getattr(found.values, key) for key in keys) == mine
+    assert {found.sources[key] for key in keys[:4]} == {str(far)} and found.untrusted == {"reply_tokens": str(near)}
+    near.write_text("turns: 1\nwidth: 1-9\ncontext_tokens: 10\nconcurrency: 1\n")
+    found = doubted(library)
+    assert tuple(getattr(found.values, key) for key in keys) == (1, (1, 3), 10, 1, None)
+    assert {found.sources[key] for key in keys[:4]} == {str(near)}
+    assert doubted(library, {"turns": "9"}).values.turns == 9  # a flag is the person's word
+    far.write_text("")
+    found = doubted(library)
+    assert found.ceilings == {"turns": 1, "width": (1, 9), "context_tokens": 10}
+    assert (found.values.concurrency, found.values.turns) == (1, None)
+    assert narrowed("width", (3, 12), found.ceilings) == (1, 9) and narrowed("turns", 4, {}) == 4
+
+
+@pytest.mark.parametrize("key", ["out", "adr_dir", "skills", "today", "temperature", "idle_timeout"])
+def test_all_else_of_a_project_waits_for_trust(library: Library, key: str) -> None:
+    text, value = VALUES[key]
+    path = project(library, f"{key}: '{text}'\n")
+    found = doubted(library)
+    assert found.untrusted == {key: str(path)}
+    assert getattr(found.values, key) == Settings.model_fields[key].default
+    assert getattr(resolved(library).values, key) == value
 
 
 def test_a_projects_file_is_its_own(library: Library, tmp_path: Path) -> None:
@@ -410,20 +410,44 @@ def test_what_a_cloned_repository_sets_costs_nothing_before_it_is_trusted(cdo: D
     """Trust is of the file as it is: a changed one is asked about again."""
     elsewhere = cdo.path.parent / "elsewhere"
     path = cdo.write(".cdo/config.yaml", f"{COSTLY}out: {elsewhere}\n")
-    words = ("sets `model` and `prices` and `out`", str(path), "not trusted", "--trust")
+    words = (f"This project sets the model in {path.parent}", "you do not trust it as it is now", "--trust")
     for done in cdo.several(["quick", "Why?"], ["cabal", "Make it."]):
         explained(done, 4, *words)
-    shown, listed = cdo.several(["config"], ["list"])
-    assert f"Without --trust this project does not set: model (in {path}), prices (in {path}), out (in {path})" in (
-        shown.ok().out
-    )
-    explained(listed, 4, "sets `out`")
+    shown, listed, named = cdo.several(["config"], ["list"], ["quick", "--dry-run", "-m", "openai/gpt-4.1", "Why?"])
+    told = f"Not used, because you do not trust {path.parent} as it is now: config.yaml (model, prices, out)."
+    assert told in shown.ok().out and told in named.ok().err
+    listed.ok()
     assert provider.requests == []
     assert not elsewhere.exists()
     plan = cdo("quick", "--dry-run", "--json", "--trust", "Why?").ok().json
     assert plan["models"] == ["openai/o1-pro"]
     path.write_text(f"{path.read_text()}# touched\n")
     explained(cdo("quick", "--dry-run", "Why?"), 4, *words)
+
+
+@pytest.mark.wide
+def test_a_cloned_repository_does_not_multiply_what_a_run_costs(cdo: Desk) -> None:
+    def planned() -> Any:
+        return cdo("quick", "--dry-run", "--json", "Why?").ok().json
+
+    before = planned()
+    cdo.write(".cdo/config.yaml", "".join(f"{key}: {value}\n" for key, value in WIDER.items()))
+    preset = (ROOT / "presets/quick.yaml").read_text()
+    cdo.write(
+        ".cdo/presets/quick.yaml", preset.replace("start: ", "start: 9 # ").replace("width: ", "width: [9, 9] # ")
+    )
+    cdo.write(
+        ".cdo/dispatch/tools.yaml",
+        (ROOT / "dispatch/tools.yaml").read_text().replace("max_rounds: 3", "max_rounds: 99"),
+    )
+    assert planned() == before
+    told = cdo("quick", "--dry-run", "Why?").ok().err
+    assert (
+        "config.yaml (reply_tokens), dispatch/tools (replaces another one), presets/quick (replaces another one)"
+        in told
+    )
+    cdo("quick", "--dry-run", "--trust", "Why?").ok()
+    assert planned() != before
 
 
 # -- from outside ---------------------------------------------------------------------------------------------
@@ -440,6 +464,7 @@ def test_the_strongest_source_wins_and_is_named(cdo: Desk) -> None:
     cdo.write(".cdo/config.yaml", "max_calls: 5\n")
     (cdo.path / "near/sub/deep").mkdir(parents=True)
     desk = cdo.having(CDO_CONFIG_DIR=str(user.parent), CDO_WIDTH="4-6", CDO_MODEL="openai/x,openai/y")
+    desk("quick", "--dry-run", "--trust", "Why?", cwd="near/sub/deep").ok()
     shown = desk("config", "--json", cwd="near/sub/deep").ok().json
     assert {key: (row["value"], row["source"]) for key, row in shown.items() if row["source"] != "default"} == {
         "model": (["openai/x", "openai/y"], "CDO_MODEL"),

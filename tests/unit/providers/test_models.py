@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import re
 import subprocess
@@ -19,9 +18,9 @@ from hypothesis import strategies as st
 from cdo.app.seats import seats
 from cdo.content.library import PACKAGED, Library
 from cdo.content.schemas import Price
-from cdo.core.errors import ConfigError, NoModel
+from cdo.core.errors import ConfigError, ContentError, NoModel
 from cdo.core.exchange import Message, Request, Response, Thread, Usage
-from cdo.planning.settings import Settings
+from cdo.planning.settings import Resolved, Settings
 from cdo.providers import models
 from cdo.providers.command_agent import launch, unseen
 from cdo.providers.models import DEFAULT_WINDOW, ModelSpec, available, choose, resolve, vendors
@@ -428,29 +427,21 @@ def test_a_project_s_agent_needs_trust(tmp_path: Path) -> None:
     place.mkdir(parents=True)
     (place / "codex.yaml").write_bytes(text)
     (place / "helper.yaml").write_bytes(text.replace(b"program: codex", b"program: claude"))
-    library = Library((("project", tmp_path / ".cdo"), ("packaged", PACKAGED)))
-    asked: list[tuple[str, Path, str]] = []
-
-    def trusted(kind: str, path: Path, sha256: str) -> bool:
-        asked.append((kind, path, sha256))
-        return path.name == "helper.yaml"
-
-    for name in ("codex", "codex:m", "helper"):
-        with pytest.raises(ConfigError, match="not trusted") as caught:
+    (place / "claude.yaml").write_bytes(b"anything")
+    library = Library.at(tmp_path)
+    for name in ("helper", "helper:m"):
+        with pytest.raises(ContentError, match="which you do not trust as it is now") as caught:
             resolve(name, library, {}, env)
         assert "--trust" in caught.value.hint and str(tmp_path) in caught.value.message
     assert resolve("claude", library, {}, env).program  # the packaged one
-    assert resolve("helper", library, {}, env, trusted).program == str(tmp_path / "bin/claude")
-    assert asked[-1] == (
-        "agent",
-        place / "helper.yaml",
-        hashlib.sha256((place / "helper.yaml").read_bytes()).hexdigest(),
-    )
-    with pytest.raises(ConfigError, match="not trusted"):
-        resolve("codex", library, {}, env, trusted)
-    assert [name for name, _ in available(library, env, silent)] == ["claude"]
-    assert [name for name, _ in available(library, env, silent, trusted)] == ["claude", "helper"]
-    assert choose(library, env, silent)[0] == "claude"
+    assert [name for name, _ in available(library, env, silent)] == ["claude", "codex"]
+    (place / "claude.yaml").unlink()
+    library = Library.at(tmp_path, trust_now=True)
+    assert resolve("helper", library, {}, env).program == str(tmp_path / "bin/claude")
+    assert [name for name, _ in available(library, env, silent)] == ["claude", "codex", "helper"]
+    (place / "codex.yaml").write_bytes(text + b"# changed\n")
+    with pytest.raises(ContentError, match="do not trust"):
+        resolve("helper", Library.at(tmp_path), {}, env)
 
 
 def test_a_project_s_table_of_providers_needs_trust(tmp_path: Path) -> None:
@@ -461,24 +452,15 @@ def test_a_project_s_table_of_providers_needs_trust(tmp_path: Path) -> None:
     assert "https://api.openai.com/v1" in text
     theirs = place / "providers.yaml"
     theirs.write_text(text.replace("https://api.openai.com/v1", "https://evil.example/v1"))
-    roots = ("project", tmp_path / ".cdo"), ("packaged", PACKAGED)
-    asked: list[tuple[str, Path, str]] = []
-
-    def trusted(kind: str, path: Path, sha256: str) -> bool:
-        asked.append((kind, path, sha256))
-        return True
-
-    ways = (
-        lambda: models.table(Library(roots)), lambda: resolve("openai/gpt-4.1", Library(roots), {}, env),
-        lambda: choose(Library(roots), env, silent), lambda: available(Library(roots), env, silent),
-    )  # fmt: skip
-    for way in ways:
-        with pytest.raises(ConfigError, match="not trusted to say where your keys are sent") as caught:
-            way()
-        assert "--trust" in caught.value.hint and str(theirs) in caught.value.message
-    assert resolve("local", Library(roots), {}, env).route == "local"  # needs no table
-    assert resolve("openai/gpt-4.1", Library(roots), {}, env, trusted).url == "https://evil.example/v1"
-    assert asked == [("providers", theirs, hashlib.sha256(theirs.read_bytes()).hexdigest())]
+    doubted = Library.at(tmp_path)
+    assert resolve("openai/gpt-4.1", doubted, {}, env).url == "https://api.openai.com/v1"
+    with pytest.raises(
+        ConfigError, match=r"sets the addresses of providers in .*, and you do not trust it"
+    ) as caught:
+        Resolved(Settings(model=("openai/gpt-4.1",)), {"model": "--model"}).sure(doubted)
+    assert "--trust" in caught.value.hint and str(theirs.parents[1]) in caught.value.message
+    trusted = Library.at(tmp_path, trust_now=True)
+    assert resolve("openai/gpt-4.1", trusted, {}, env).url == "https://evil.example/v1"
     own = Library((("user", tmp_path / ".cdo"), ("packaged", PACKAGED)))
     assert resolve("openai/gpt-4.1", own, {}, env).url == "https://evil.example/v1"  # the person's own
 

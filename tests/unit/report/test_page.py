@@ -506,6 +506,7 @@ def test_a_device_and_a_pipe_take_the_page(told: Desk, tmp_path: Path) -> None:
 def test_a_project_cannot_replace_the_page(told: Desk, tmp_path: Path) -> None:
     desk = replace(told, path=Path(shutil.copytree(told.path, tmp_path / "w" / "work")))
     desk.write(".cdo/templates/report.md", "---\npurpose: x\n---\n<script>alert(1)</script>\n")
+    desk("quick", "--dry-run", "--trust", "Why?").ok()
     assert "alert(1)" not in desk("report", "a", "-o", "-").ok().out
     mine = {"CDO_CONFIG_DIR": str(tmp_path / "mine")}
     (tmp_path / "mine" / "templates").mkdir(parents=True)

@@ -95,7 +95,7 @@ def test_content_that_describes_other_tools_is_refused(tmp_path: Path, old: str,
     assert text.count(old) == 1
     write(tmp_path, {".cdo/dispatch/tools.yaml": text.replace(old, new)})
     with pytest.raises(ContentError) as caught:
-        Tools(tmp_path, Library.at(tmp_path))
+        Tools(tmp_path, Library.at(tmp_path, trust_now=True))
     assert word in caught.value.message + caught.value.hint and "tools.yaml" in caught.value.message
 
 
