@@ -22,6 +22,7 @@ from cdo.content.library import Library
 from cdo.core.errors import ModelsFailed
 from cdo.core.exchange import BackendError, Fault, Message, Request, Response
 from cdo.core.steps import InvalidReply
+from cdo.files.atomic_files import closing, open_path, write_file
 from cdo.planning import settings
 from cdo.planning.settings import Settings
 from cdo.repository.context import estimate_tokens
@@ -29,7 +30,6 @@ from cdo.runner import retry
 from cdo.runner.attempts import ModelSeat
 from cdo.runner.requests import fault_of, usage_of
 from cdo.runner.retry import AttemptCounter
-from cdo.session.atomic_files import closing, open_path, write_file
 
 PROMPTS = Path(__file__).resolve().parent / "duel"
 PARSED = TypeVar("PARSED")

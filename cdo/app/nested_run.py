@@ -14,6 +14,7 @@ from cdo.core.errors import BudgetReached, SessionError
 from cdo.core.events import Event
 from cdo.core.steps import Nest, Nested
 from cdo.core.usage import TotalUsage, totals
+from cdo.files.atomic_files import encodable
 from cdo.formats.final_answer import final_section
 from cdo.planning.arguments import Invocation
 from cdo.planning.plan import Plan
@@ -21,7 +22,6 @@ from cdo.planning.plan_builder import PlanEnvironment, make
 from cdo.planning.settings import Resolved, Settings
 from cdo.runner.budget import Limits
 from cdo.security.secrets import redactor
-from cdo.session.atomic_files import encodable
 from cdo.session.reader import SessionFolder
 from cdo.session.records import read_session, session_path
 from cdo.session.session_file import create_session, load, new_session_file, read_frozen

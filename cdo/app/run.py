@@ -27,6 +27,7 @@ from cdo.core.result import Result
 from cdo.core.signals import interruptible
 from cdo.core.steps import CheckRun, CitationCheck, Nest, Nested, RunCheck
 from cdo.core.usage import TotalUsage, totals
+from cdo.files.atomic_files import file_new, names_in
 from cdo.formats.documents.document import adr_file_name, stamped
 from cdo.formats.documents.worksheets import WorkBreakdown
 from cdo.observers.git_commits import GitCommitObserver
@@ -43,7 +44,6 @@ from cdo.runner.human_steps import Human
 from cdo.runner.prompts import fit
 from cdo.runner.runner import Runner
 from cdo.security.secrets import redactor
-from cdo.session.atomic_files import file_new, names_in
 from cdo.session.store import Session
 
 if TYPE_CHECKING:

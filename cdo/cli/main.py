@@ -140,7 +140,7 @@ def run(args: Sequence[str] | None = None) -> NoReturn:
     except BrokenPipeError:
         code = 0
     except OSError as error:
-        from cdo.session.atomic_files import explain
+        from cdo.files.atomic_files import explain
 
         if isinstance(error, FileNotFoundError) and error.filename is None:
             gone = UsageError("The folder you are in does not exist any more.", "Change to one that does: cd …")

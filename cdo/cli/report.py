@@ -112,7 +112,7 @@ def _deliver(text: str, target: Path | None) -> None:
 
     A device or pipe named by the person is written to directly.
     """
-    from cdo.session.atomic_files import closing, encodable, explain, kind_of, open_path, write_file
+    from cdo.files.atomic_files import closing, encodable, explain, kind_of, open_path, write_file
 
     if target is None:
         click.echo(text, nl=False)

@@ -222,7 +222,7 @@ def _state(file: Path, data: bytes) -> str:
 
 def _write(folder: Path, data: bytes) -> None:
     """Write `data` to SKILL.md in `folder` atomically; raise `ConfigError`."""
-    from cdo.session.atomic_files import write_file
+    from cdo.files.atomic_files import write_file
 
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from cdo.core.events import Event
+from cdo.files.atomic_files import closing, explain, open_directory
 from cdo.history.journal_events import (
     parsed,
     told,
 )
-from cdo.session.atomic_files import closing, explain, open_directory
 from cdo.session.records import locked
 
 JOURNAL = "journal.jsonl"

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from cdo.core.errors import CdoError, SessionError
 from cdo.core.mission_names import CHAIR, ENVOY, MODE, WATCHDOG, round_of
 from cdo.core.usage import TotalUsage
-from cdo.session.atomic_files import closing as released
-from cdo.session.atomic_files import encodable, open_directory, signature
+from cdo.files.atomic_files import closing as released
+from cdo.files.atomic_files import encodable, open_directory, signature
 from cdo.session.records import PREFIX, locked, sessions
 
 if TYPE_CHECKING:

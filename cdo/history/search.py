@@ -15,10 +15,10 @@ from typing import Any
 
 from cdo.core.errors import CdoError, ConfigError
 from cdo.core.mission_names import MODE
+from cdo.files.atomic_files import encodable
 from cdo.history.run_index import indexed, refreshed, writing
 from cdo.history.search_query import quoted
 from cdo.repository.citations import SUMMARY
-from cdo.session.atomic_files import encodable
 from cdo.session.reader import SessionReader
 
 COLUMNS = ("decision", "sections", "tensions", "positions", "problem")

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from cdo.cabal.files import status as standing
 from cdo.core.errors import SessionError
+from cdo.files.atomic_files import signature
 from cdo.observers.commit_messages import CommitMessageBuilder, PendingCommit
 from cdo.repository import git
 from cdo.repository.git import Repository
 from cdo.repository.git_process import Refused
 from cdo.security.secrets import secret_of
 from cdo.session import artifact, branch_reader
-from cdo.session.atomic_files import signature
 from cdo.session.branch_reader import BRANCH, HEADS
 from cdo.session.reader import SessionFolder
 from cdo.session.session_file import read_frozen

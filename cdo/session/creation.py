@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import re
 import shutil
@@ -14,7 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from cdo.core.errors import SessionError
-from cdo.session.atomic_files import (
+from cdo.files import locks
+from cdo.files.atomic_files import (
     closing,
     encodable,
     explain,
@@ -53,7 +53,7 @@ def create_session_dir(
         os.mkdir(birth, dir_fd=out)
         try:
             fd = open_directory(birth, out)
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locks.take(fd)  # nobody else knows of it yet
             os.mkdir("calls", dir_fd=fd)
             for name, content in files.items():
                 data = content if isinstance(content, bytes) else encodable(redact(content)).encode()
@@ -84,8 +84,7 @@ def _sweep(out: int) -> None:
         if not _BIRTH.fullmatch(name):
             continue
         with contextlib.suppress(OSError), closing(open_directory(name, out)) as birth:
-            if time.time() - os.fstat(birth).st_mtime > _STALE:
-                fcntl.flock(birth, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if time.time() - os.fstat(birth).st_mtime > _STALE and locks.take(birth):
                 _remove(name, out)
 
 

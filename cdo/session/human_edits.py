@@ -14,9 +14,9 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from cdo.core.errors import SessionError
+from cdo.files.atomic_files import signature, status_of
 from cdo.session import artifact as artifacts
 from cdo.session.artifact import Artifact
-from cdo.session.atomic_files import signature, status_of
 
 ARTIFACT = re.compile(r"([tr][0-9]+-[a-z0-9-]+|[A-Z][A-Z0-9]{1,15})\.md")  # of turns, rounds, FINAL.md, ADR.md, …
 QUIET = 0.5  # seconds without a change after which an edit counts as finished

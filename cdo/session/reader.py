@@ -16,10 +16,10 @@ from typing import Any
 
 from cdo.core.errors import SessionError
 from cdo.core.steps import CitationCheck
+from cdo.files.atomic_files import closing, explain, open_directory, read_file
 from cdo.security.secrets import redactor
 from cdo.session import artifact as artifacts
 from cdo.session.artifact import Artifact
-from cdo.session.atomic_files import closing, explain, open_directory, read_file
 from cdo.session.records import PREFIX, group_number, group_records, read_session
 
 _FOLDER = re.compile(r"[a-z0-9][a-z0-9-]*")

@@ -6,7 +6,6 @@ each group of records that became durable together: a first line with its checks
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -16,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from cdo.core.errors import SessionError, UsageError
-from cdo.session.atomic_files import closing, explain, open_directory, read_file
+from cdo.files import locks
+from cdo.files.atomic_files import closing, explain, open_directory, read_file
 
 PREFIX = "cdo-"
 GROUP_BYTES = 64 * 2**20  # of one group of records: more is neither written nor read
@@ -64,12 +64,11 @@ def locked(path: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two that look do not take each other for owners
+        return not locks.take(fd, shared=True)  # shared: two that look do not take each other for owners
     except OSError:
         return True
     finally:
         os.close(fd)
-    return False
 
 
 def read_session(path: Path) -> list[dict[str, Any]]:

@@ -22,9 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from cdo.core.errors import SessionError
-from cdo.session import artifact as artifacts
-from cdo.session.artifact import Artifact
-from cdo.session.atomic_files import (
+from cdo.files import locks
+from cdo.files.atomic_files import (
     FOLDERS,
     closing,
     encodable,
@@ -38,9 +37,10 @@ from cdo.session.atomic_files import (
     read_file,
     signature,
     status_of,
-    take_lock,
     write_file,
 )
+from cdo.session import artifact as artifacts
+from cdo.session.artifact import Artifact
 from cdo.session.creation import create_session_dir
 from cdo.session.human_edits import ARTIFACT, HumanEdits
 from cdo.session.records import PREFIX, group_number, read_groups, subject
@@ -48,6 +48,7 @@ from cdo.session.writer import JOURNAL_BYTES, Writer
 
 _PROJECTIONS = ("TREE.md", "CHAT.md")  # written again and again: no reply stands behind them
 _TEMPORARY = re.compile(r"\..+\.[0-9]+\.tmp")
+_PATIENCE = 0.3  # seconds to wait for a lock: `cdo list` and `show` hold it for a moment
 _LETTER = 65_536  # bytes; a longer file in a folder for people's messages is not one
 _EDIT = 1_048_576  # bytes of a file that a person may change
 
@@ -102,7 +103,7 @@ class Session:
                 raise SessionError(
                     f"{path} is not a session: it has no session.yaml.", "`cdo list` shows what is one."
                 )
-            if not take_lock(fd):
+            if not locks.take(fd, _PATIENCE):
                 raise SessionError(
                     f"{path} is in use by another cdo process.", "Wait for it to end, or stop it, then resume."
                 )

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from cdo.core.errors import SessionError
-from cdo.session.atomic_files import closing, explain, open_or_make, write_file
+from cdo.files.atomic_files import closing, explain, open_or_make, write_file
 from cdo.session.records import group_files
 
 JOURNAL_BYTES = 64 * 2**20  # size limit of the journal; a later process drops its oldest half

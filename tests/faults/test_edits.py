@@ -18,9 +18,9 @@ import pytest
 
 from cdo.core.errors import SessionError
 from cdo.core.steps import Batch, Program, Reply
+from cdo.files.atomic_files import read_file
 from cdo.session import human_edits, store
 from cdo.session.artifact import from_file
-from cdo.session.atomic_files import read_file
 from tests.support.answers import agent_text
 from tests.unit.runner.test_runner import Bench, bench, once, synthesis, voice
 

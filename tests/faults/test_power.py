@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from cdo.session import atomic_files
-from cdo.session.atomic_files import file_new
+from cdo.files import atomic_files
+from cdo.files.atomic_files import file_new
 from cdo.session.records import sessions
 from cdo.session.store import Session
 from tests.support.power import Killed, Tape, Tree, lay_out
@@ -255,7 +255,7 @@ def test_a_filed_record_is_whole_and_others_stay(root: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from cdo.session.atomic_files import file_new
+from cdo.files.atomic_files import file_new
 from cdo.session.store import Session
 from cdo.security.trust import Trust
 from tests.unit.session.test_store import FILES, python, voice

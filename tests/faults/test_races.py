@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cdo.core.errors import SessionError
-from cdo.session.atomic_files import file_new
+from cdo.files.atomic_files import file_new
 from cdo.session.records import locked, read_session
 from cdo.session.store import Session
 from tests.unit.session.test_store import FILES, Recorder, failing, new, python
@@ -23,8 +23,8 @@ import sys
 
 from pathlib import Path
 from cdo.formats.documents.document import adr_file_name
-from cdo.session import atomic_files as durable
-from cdo.session.atomic_files import file_new, names_in
+from cdo.files import atomic_files as durable
+from cdo.files.atomic_files import file_new, names_in
 from cdo.core.errors import SessionError
 from cdo.session.store import Session
 import asyncio

@@ -19,6 +19,7 @@ PACKAGE = ROOT / "cdo"
 # A folder imports only from the lines above its own. What each is for stands in its __init__.
 FOLDERS = (
     ("core",),
+    ("files",),
     ("formats",),
     ("security",),
     ("content",),
@@ -42,7 +43,7 @@ ACTING = {
 HEAVY = ("litellm", "rich", "git", "watchfiles", "aiohttp", "xllamacpp")
 # What writes files: sessions; and outside of them what is trusted, installed skills, the index of past runs, what
 # git leaves when it fails, a replay's own copy, the embedded model, an agent's home, a check's copy of a work tree.
-SESSION = ("session.atomic_files", "session.creation", "session.writer", "session.store")
+SESSION = ("files.atomic_files", "session.creation", "session.writer", "session.store")
 WRITERS = (
     *SESSION, "security.trust", "cli.skills", "history.run_index", "repository.git", "app.replay",
     "providers.embedded", "providers.command_agent_process", "security.child_processes", "runner.check_command",

@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cdo.session.atomic_files import closing, open_directory, write_file
+from cdo.files.atomic_files import closing, open_directory, write_file
 from tests.conftest import Desk
 from tests.support.answers import Answer, RequestInfo, agent_text, final_text, synthesis_text
 from tests.support.faults import Fault

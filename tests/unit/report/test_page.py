@@ -21,12 +21,13 @@ from pydantic import BaseModel
 from cdo.content.library import PACKAGED, Library
 from cdo.core.formatting import visible
 from cdo.core.usage import TotalUsage
+from cdo.files.atomic_files import closing, open_directory
+from cdo.files.locks import take
 from cdo.history import baseline as worths
 from cdo.history import history
 from cdo.history.history import History
 from cdo.report import charts, safe_html
 from cdo.report import page as report
-from cdo.session.atomic_files import closing, open_directory, take_lock
 from cdo.session.reader import InMemorySession, SessionFolder
 from tests.conftest import A, Desk, _desk, explained
 from tests.runs.test_modes_run import GATEWAY, HOUSE, case, house
@@ -315,7 +316,7 @@ def test_whatever_final_is_made_of_is_shown(copy: Path) -> None:
 def test_a_session_that_runs_says_so(told: Desk, tmp_path: Path) -> None:
     desk = replace(told, path=Path(shutil.copytree(told.path, tmp_path / "w" / "work")))
     with closing(open_directory(desk.session())) as folder:
-        assert take_lock(folder)
+        assert take(folder)
         final = section(desk("report", "a", "-o", "-").ok().out, "decision")
         (desk.session() / "FINAL.md").unlink()
         top = section(desk("report", "a", "-o", "-").ok().out, "decision")

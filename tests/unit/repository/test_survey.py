@@ -245,7 +245,7 @@ def test_this_repository_shows_what_matters_for_a_question_about_all_of_it(tmp_p
         "cdo/runner/runner.py",
         "cdo/runner/attempts.py",
         "cdo/app/run.py",
-        "cdo/session/atomic_files.py",
+        "cdo/files/atomic_files.py",
         "cdo/session/store.py",
         "cdo/programs/deliberation/program.py",
         "cdo/core/steps.py",

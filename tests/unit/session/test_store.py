@@ -25,12 +25,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cdo.core.errors import SessionError, UsageError
+from cdo.files.atomic_files import read_file, write_file
 from cdo.security.secrets import redactor
 from cdo.session import artifact as artifacts
 from cdo.session import creation, store, writer
 from cdo.session import records as module
 from cdo.session.artifact import Artifact
-from cdo.session.atomic_files import read_file, write_file
 from cdo.session.records import group_records, locked, read_session, session_path, sessions
 from cdo.session.store import Session
 from tests.support.harness import ROOT

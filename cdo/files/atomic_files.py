@@ -1,16 +1,14 @@
-"""Files that survive a crash: whole or not at all, in folders that are reached through no link.
+"""Writes files that survive a crash: whole or not at all, in folders that are reached through no symlink.
 
-A file is born as temporary file, fsync, rename, fsync of its directory. Directories are passed on open (as file
-descriptors), so that nobody can put a link in the way in between; the lock is `flock` on a directory itself, which
-cannot be planted, left behind or shared. What goes wrong is an `OSError` where nothing else is said; `explain` puts
-it into words.
+A file is written as a temporary file, synced and renamed, then its directory is synced. Directories are passed on
+open (as file descriptors), so that no symlink can take their place in between. Functions raise `OSError` unless they
+say otherwise; `explain` puts one into words.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import re
 import stat
@@ -21,12 +19,11 @@ from pathlib import Path
 from cdo.core.errors import SessionError
 
 FOLDERS = re.compile(r"[a-z][a-z0-9-]*(/[a-z0-9][a-z0-9-]*){0,9}")  # of cdo's own files in a session
-_PATIENCE = 0.3  # seconds a lock is waited for: `cdo list` and `show` hold it for a moment to look
 _JUST_NOW = 20_000_000  # nanoseconds since a change after which a save may still be under way
 _synced: set[tuple[int, int]] = set()  # folders (device, inode) whose names this process knows to be durable
 
 
-def write_file(directory: int, name: str, data: bytes, *, new: bool = False) -> os.stat_result:
+def write_file(directory: int, name: str, data: bytes, *, new: bool = False, mode: int = 0o644) -> os.stat_result:
     """Make the file `name` in an open directory hold `data`: whole or not at all, also after a power loss.
 
     A `new` one never takes the place of another: then `FileExistsError` is raised.
@@ -34,7 +31,7 @@ def write_file(directory: int, name: str, data: bytes, *, new: bool = False) -> 
     temporary = f".{name}.{os.getpid()}.tmp"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(temporary, dir_fd=directory)
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=directory)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=directory)
     try:
         view = memoryview(data)
         while view:
@@ -219,20 +216,6 @@ def encodable(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-8", "replace").decode()
     return text
-
-
-def take_lock(directory: int) -> bool:
-    """Take the lock of an open directory; False when another process keeps it. Raises `OSError`."""
-    limit = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > limit:
-                return False
-            time.sleep(0.01)
-        else:
-            return True
 
 
 def names_in(folder: Path) -> list[str]:
