@@ -87,9 +87,10 @@ def fork(session: str | None, **options: Any) -> None:
     if not options["yes"]:
         shared.weigh()
     forked = session_file.Forked(session=archive.name, turn=turn, created=kept.created)
-    sources = {**kept.sources, **{key: resolved.sources[key] for key in session_file.given(resolved)}}
+    changed = [*session_file.given(resolved), *session_file.lowered(kept, resolved)]
+    sources = {**kept.sources, **{key: resolved.sources[key] for key in (*changed, "prices")}}
     fresh = session_file.new_session_file(plan, adjusted, sources, forked)
-    caps = forking.caps(kept.settings, session_file.given(resolved), archive.name)
+    caps = forking.caps(kept.settings, changed, archive.name)
     told = (shared.words, forking.told(plan.changes[-1]), *notes, *caps)
     made = session_file.create_session(
         fresh, shared.files, Path(resolved.values.out), options["name"], _names(archive.name)

@@ -205,7 +205,8 @@ def resume_command(session: str | None, **options: Any) -> None:
         raise
     from cdo.cli.run_session import run_and_report
 
-    return run_and_report(opened, kept.plan, shown, adjusted, options, resumed=True)
+    told = [f"{key} is lowered by {resolved.sources[key]}" for key in session_file.lowered(kept, resolved)]
+    return run_and_report(opened, kept.plan, shown, adjusted, options, resumed=True, notes=told)
 
 
 # -- what a run needs ------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""Sessions as they lie on disk, for those who own none: their names, which there are, and what one has recorded.
+"""Lists the sessions in a folder and reads their records, without owning them.
 
-A session is a folder `cdo-NAME` with a `session.yaml`. What it recorded stands in `calls/NNNN.jsonl`, one file for
-each group of records that became durable together: a first line with its checksum, then a line a record.
+A session is a folder `cdo-NAME` with a `session.yaml`. Its records are in `calls/NNNN.jsonl`, one file for each group
+of records that became durable together. The first line of a file holds its checksum; each other line is one record.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 from cdo.core.errors import SessionError, UsageError
 from cdo.files import locks
 from cdo.files.atomic_files import closing, explain, open_directory, read_file
+from cdo.session.record_schemas import problem
 
 PREFIX = "cdo-"
 GROUP_BYTES = 64 * 2**20  # of one group of records: more is neither written nor read
@@ -25,9 +26,9 @@ _GROUP = re.compile(r"([0-9]{4,})\.jsonl")
 
 
 def session_path(out: Path, name: str) -> Path:
-    """The directory of the session called `name`; raise `UsageError` when it cannot be a name."""
+    """Return the directory of the session called `name`; raise `UsageError` if that cannot be a name."""
     name = name.removeprefix(PREFIX)
-    # What ends so cannot be the name of a branch.
+    # The name must also be valid as the name of a git branch.
     if not _NAME.fullmatch(name) or ".." in name or name.endswith((".", ".lock")) or name.startswith(PREFIX):
         raise UsageError(
             f"`{name[:60]}` cannot be the name of a session.",
@@ -37,7 +38,7 @@ def session_path(out: Path, name: str) -> Path:
 
 
 def sessions(out: Path) -> list[Path]:
-    """All session directories in `out`, newest first."""
+    """Return all session directories in `out`, newest first."""
     try:
         found = [
             entry
@@ -58,7 +59,7 @@ def _mtime(path: Path) -> int:
 
 
 def locked(path: Path) -> bool:
-    """Whether another process owns the session now."""
+    """True if another process owns the session now."""
     try:
         fd = open_directory(path)
     except OSError:
@@ -72,7 +73,7 @@ def locked(path: Path) -> bool:
 
 
 def read_session(path: Path) -> list[dict[str, Any]]:
-    """All records of a session without owning it (for list, show and reports)."""
+    """Return all records of a session without owning it (for list, show and reports)."""
     try:
         with closing(open_directory(path)) as fd:
             return read_groups(fd, path.name)[0]
@@ -83,7 +84,7 @@ def read_session(path: Path) -> list[dict[str, Any]]:
 
 
 def read_groups(session: int, name: str) -> tuple[list[dict[str, Any]], list[int]]:
-    """All records of an open session directory in order, and the numbers of its groups."""
+    """Return all records of an open session directory in order, and the numbers of its groups."""
     records: list[dict[str, Any]] = []
     try:
         calls = open_directory("calls", session)
@@ -101,13 +102,13 @@ def read_groups(session: int, name: str) -> tuple[list[dict[str, Any]], list[int
 
 
 def group_number(file: str) -> int:
-    """The number of a group of records by the name of its file in a session; 0 for any other file."""
+    """Return the number of a group of records from the name of its file; 0 for any other file."""
     match = _GROUP.fullmatch(file.removeprefix("calls/")) if file.startswith("calls/") else None
     return int(match[1]) if match else 0
 
 
 def group_file(number: int, records: Sequence[Mapping[str, Any]]) -> tuple[str, bytes]:
-    """The name of the group `number`, from 1, in `calls/`, and the content that `group_records` reads."""
+    """Return the file name of the group `number` (from 1) in `calls/`, and its content."""
     body = "".join(json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in records).encode(
         "utf-8", "replace"
     )
@@ -116,9 +117,9 @@ def group_file(number: int, records: Sequence[Mapping[str, Any]]) -> tuple[str, 
 
 
 def group_files(number: int, records: Sequence[Mapping[str, Any]]) -> list[tuple[str, bytes]]:
-    """As `group_file`, as many groups from `number` on as it takes for each to be one that can be read again.
+    """Return the files of `records`, split into groups from `number` on so that each is small enough to be read.
 
-    Raises `SessionError` for a record that is too large for any.
+    Raises `SessionError` for a record that is too large for any group.
     """
     found = [group_file(number, records)]
     if len(found[0][1]) <= GROUP_BYTES:
@@ -133,21 +134,29 @@ def group_files(number: int, records: Sequence[Mapping[str, Any]]) -> list[tuple
 
 
 def group_records(data: bytes, name: str) -> list[dict[str, Any]]:
-    """The records of one group file; raise `SessionError` when it is not what was written."""
+    """Return the records of one group file; raise `SessionError` if it is not what cdo writes."""
     head, _, body = data.partition(b"\n")
     try:
         group = json.loads(head)
         if group["sha256"] != sha256(body).hexdigest():
             raise ValueError("its checksum does not match")
-        return [json.loads(line) for line in body.splitlines()]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        records = [json.loads(line) for line in body.splitlines()]
+    except (ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
         why = str(error) if "checksum" in str(error) else "it is not a group of records"
-        raise SessionError(
-            f"{name} is damaged: {why}.",
-            "Restore it from a copy; or remove it, and what it recorded is asked and paid again.",
-        ) from None
+        raise _damaged(name, why) from None
+    for number, record in enumerate(records, 1):
+        if why := problem(record):
+            raise _damaged(f"{name}, record {number},", why)
+    return records
+
+
+def _damaged(what: str, why: str) -> SessionError:
+    return SessionError(
+        f"{what} is damaged: {why}.",
+        "Restore it from a copy; or remove the file, and what it recorded is asked and paid again.",
+    )
 
 
 def subject(path: Path, error: OSError) -> Path:
-    """What an error of the session `path` is about: the entry it names, else the session."""
+    """Return the path that an error of the session `path` is about: the entry it names, else the session."""
     return path / error.filename if error.filename in ("calls", "journal.jsonl") else path

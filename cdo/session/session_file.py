@@ -16,7 +16,7 @@ from cdo.content.library import checked
 from cdo.core.errors import ContentError, SessionError, UsageError
 from cdo.formats import strict_yaml
 from cdo.planning.plan import Plan
-from cdo.planning.settings import Resolved, Settings
+from cdo.planning.settings import Resolved, Settings, stricter
 from cdo.security.secrets import redactor
 from cdo.session.creation import Taken
 from cdo.session.records import locked, session_path, sessions
@@ -123,8 +123,20 @@ def with_more_rounds(session: Session, frozen: Frozen, rounds: int) -> Frozen:
 
 
 def with_overrides(frozen: Frozen, now: Resolved) -> Settings:
-    """Return the session's settings, with the adjustable settings that this invocation gives explicitly."""
-    return frozen.settings.model_copy(update={key: getattr(now.values, key) for key in given(now)})
+    """Return the settings under which a session continues.
+
+    They are the session's own, apart from the adjustable settings that this invocation gives explicitly, lower caps
+    from any of its sources, and prices. Prices are always those of this invocation: the session can come from
+    another person, and a price of 0 would void a budget.
+    """
+    explicit = {key: getattr(now.values, key) for key in given(now)}
+    update = {**stricter(frozen.settings, now), **explicit, "prices": now.values.prices}
+    return frozen.settings.model_copy(update=update)
+
+
+def lowered(frozen: Frozen, now: Resolved) -> list[str]:
+    """Return the caps of a session that this invocation lowers by configuration, without giving them explicitly."""
+    return [key for key in stricter(frozen.settings, now) if key not in given(now)]
 
 
 def given(now: Resolved) -> list[str]:

@@ -141,9 +141,12 @@ class Session:
         self.records, groups = read_groups(self._fd, self.path.name)
         self._texts = {record["sha256"] for record in self.records if record["kind"] == "text"}
         last = max(groups, default=0)
-        if gone := [f"{number:04d}.jsonl" for number in range(1, last) if number not in groups]:
-            others = f" and {len(gone) - 1} more" if gone[1:] else ""
-            self.notes.append(f"calls/{gone[0]}{others}: not there; answers that it held may be asked for again")
+        if gone := last - len(groups):
+            first = next(number for number in range(1, last) if number not in groups)
+            others = f" and {gone - 1:,} more" if gone > 1 else ""
+            self.notes.append(
+                f"calls/{first:04d}.jsonl{others}: not there; answers that it held may be asked for again"
+            )
         return last
 
     def _mend_journal(self) -> None:

@@ -18,6 +18,7 @@ from cdo.files.atomic_files import file_new
 from cdo.session.records import sessions
 from cdo.session.store import Session
 from tests.support.power import Killed, Tape, Tree, lay_out
+from tests.support.records import ANSWER
 from tests.unit.session.test_store import FILES, python, voice
 
 PLACE = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # states are laid out by the thousand
@@ -96,7 +97,7 @@ class Work:
         files: set[str] = set()
 
         async def one(number: int) -> None:
-            await self.session.commit({"kind": "answer", "n": number})
+            await self.session.commit({**ANSWER, "n": number})
             done.add(number)
             self.promised.append((len(self.tape.ops), set(done)))
 
@@ -259,6 +260,7 @@ from cdo.files.atomic_files import file_new
 from cdo.session.store import Session
 from cdo.security.trust import Trust
 from tests.unit.session.test_store import FILES, python, voice
+from tests.support.records import ANSWER
 out, what = Path(sys.argv[1]), sys.argv[2]
 def begin(place):
     session = Session.create(place / "cdo-a", {**FILES, "notes.md": "old"})
@@ -272,7 +274,7 @@ def act(session, place):
         session.put_now("notes.md", "new")
         session.put_now("team/messages/m1.md", "new")
     elif what == "flush":
-        session.note({"kind": "answer", "n": 1})
+        session.note({**ANSWER, "n": 1})
         session.put("t2-critic", voice("t2-critic"))
         session.journal({"event": "x"})
         session.flush()
@@ -317,7 +319,7 @@ def test_a_kill_at_every_operation_leaves_the_old_or_the_new(root: Path, what: s
         with opened(place / "cdo-a") as session:
             assert session.read("notes.md") in ("old", "new")
             assert session.read("team/messages/m1.md") in (None, "new")
-            assert session.records in ([], [{"kind": "answer", "n": 1}])
+            assert session.records in ([], [{**ANSWER, "n": 1}])
             assert not any("damaged" in note for note in session.notes)
             there = set(session.artifact_names()) | {path.stem for path in session.path.glob("superseded/*/*.md")}
             assert {"t1-critic", "FINAL"} <= there, "a file is lost"

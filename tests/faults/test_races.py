@@ -23,12 +23,13 @@ import sys
 
 from pathlib import Path
 from cdo.formats.documents.document import adr_file_name
-from cdo.files import atomic_files as durable
 from cdo.files.atomic_files import file_new, names_in
 from cdo.core.errors import SessionError
+from cdo.session import store
 from cdo.session.store import Session
+from tests.support.records import ANSWER
 import asyncio
-durable._PATIENCE = 0.01  # how long the loser waits for somebody who only looks is not the point here
+store._PATIENCE = 0.01  # how long the loser waits for somebody who only looks is not the point here
 me, held = sys.argv[1], None
 print("ready", flush=True)
 for line in sys.stdin:
@@ -39,7 +40,7 @@ for line in sys.stdin:
             held = Session.create(path, {"00-input.md": me, "session.yaml": "cdo: x"})
         elif what == "open":
             held = Session.open(path)
-            asyncio.run(held.commit({"kind": "answer", "by": me}))
+            asyncio.run(held.commit({**ANSWER, "by": me}))
         elif what == "close":
             held, _ = None, held and held.close()
         elif what == "file":
@@ -133,7 +134,7 @@ from cdo.session.store import Session
 session = Session.open(Path(sys.argv[1]))
 def write():
     for number in range(10**9):
-        session.note({"kind": "answer", "n": number})
+        session.note({**ANSWER, "n": number})
         session.flush()
 threading.Thread(target=write, daemon=True).start()
 print("held", flush=True)

@@ -17,7 +17,7 @@ from cdo.core.errors import SessionError, UsageError
 from cdo.planning.plan import Change
 from cdo.session.artifact import from_file
 from cdo.session.reader import InMemorySession, SessionFolder
-from cdo.session.records import group_file, read_session
+from cdo.session.records import group_file, group_records, read_session
 from tests.conftest import A, Desk, explained
 from tests.runs.test_modes_run import GATEWAY, HOUSE, case, house
 from tests.runs.test_modes_run import reply as speech
@@ -25,6 +25,7 @@ from tests.runs.test_seats_run import AGENT
 from tests.support.answers import Answer, RequestInfo, synthesis_text
 from tests.support.harness import QUESTION, Done, exchanges, sampled, sensitive, tree, wait_for
 from tests.support.provider import Provider
+from tests.support.records import EXCHANGE
 from tests.support.repositories import git, repository
 from tests.unit.programs.test_deliberation import plan
 
@@ -540,14 +541,14 @@ def test_a_session_that_is_kept_elsewhere_is_forked_alike(whole: Path) -> None:
 
 def test_a_conversation_that_an_agent_keeps_is_not_gone_on_with() -> None:
     exchange = {
-        "kind": "exchange", "call": "t1-critic", "request": {"messages": []}, "thread": "critic",
-        "response": {"text": "x", "thread": {"id": "7"}}, "cost": 0.1,
+        **EXCHANGE, "thread": "critic", "cost": 0.1,
+        "response": {"text": "x", "finish": "stop", "thread": {"id": "7"}},
     }  # fmt: skip
     later = {**exchange, "call": "t2-critic"}
-    name, body = group_file(1, [exchange, later, {"kind": "bd", "call": "t1-critic"}])
+    name, body = group_file(1, [exchange, later, {"kind": "bd", "op": "epic", "call": "t1-critic"}])
     files = shared(InMemorySession("a", "here", {"00-input.md": b"Q", f"calls/{name}": body}), 1).files
     (record,) = InMemorySession("b", "here", files).records()
-    assert record["response"] == {"text": "x"} and record["from"] == "a"
+    assert record["response"] == {"text": "x", "finish": "stop"} and record["from"] == "a"
 
 
 def test_the_last_complete_turn_has_no_gap_before_it() -> None:
@@ -571,3 +572,32 @@ def test_changes_of_a_fork_are_kept_merged_or_left_out() -> None:
 
 def test_a_role_may_have_a_charge() -> None:
     assert role(" Critic ") == ("critic", "") and role("lawyer = read = all ") == ("lawyer", "read = all")
+
+
+def test_a_session_of_somebody_else_lifts_none_of_your_caps(cdo: Desk, provider: Provider) -> None:
+    """Its prices, its budget and what it says was paid are not the reader's; nor does it begin a branch unasked."""
+    cdo("think", "--max-calls", "3", "--no-git", *A, QUESTION).failed(5)
+    session = cdo.session()
+    text = (session / "session.yaml").read_text()
+    free = re.sub(r"(?m)^  prices: .*$", "  prices:\n    openai/gpt-4.1: {input: 0, output: 0}", text, count=1)
+    free = free.replace("max_calls: 3", "max_calls: null").replace("  budget: null", "  budget: 1000.0")
+    assert free.count("input: 0") == 1 and "budget: 1000.0" in free and "max_calls: null" in free
+    (session / "session.yaml").write_text(free)
+    mine = {"CDO_CONFIG_DIR": str(cdo.path / "user")}
+    cdo.write("user/config.yaml", "budget: 0.02\nno_git: true\n")
+    before = len(provider.calls)
+    for words in (("resume", "a"), ("fork", "a", "--turn", "0", "--session", "b")):
+        done = cdo(*words, "--yes", env=mine).failed(5, "budget of $0.02")
+        assert words[0] == "fork" or "budget is lowered by" in done.err
+    assert len(provider.calls) - before <= 3
+    cdo("resume", "a", "--yes", "--budget", "9", env=mine).ok()
+    # A recorded cost below zero would make room under the budget.
+    (group, *_) = sorted((session / "calls").glob("*.jsonl"))
+    records = group_records(group.read_bytes(), group.name)
+    found = next(record for record in records if record["kind"] == "exchange")
+    found["cost"] = -5.0
+    group.write_bytes(group_file(1, records)[1])
+    (session / "FINAL.md").unlink()
+    for command in ("resume", "fork", "show", "report", "replay"):
+        explained(cdo(command, "a"), 8, f"calls/{group.name}, record ", "is damaged: `cost`")
+    assert "Left out, as they are damaged: a." in cdo("cost").ok().err

@@ -23,6 +23,7 @@ from cdo.session.records import session_path
 from cdo.session.session_file import read_frozen
 from cdo.session.store import Session
 from tests.conftest import Desk
+from tests.support.records import EXCHANGE
 
 LIBRARY = Library((("packaged", PACKAGED),))
 NEST = Nest("r1-p3", "Which stack?", "A context", "think")
@@ -125,7 +126,7 @@ def test_what_was_spent_is_asked_of_the_same_session(missions: Mission) -> None:
     other = replace(NEST, question="Which database?")
     session = Session.open(path)
     usage = {"input_tokens": 5, "output_tokens": 5}
-    asyncio.run(session.commit({"kind": "exchange", "call": "t1-critic", "usage": usage, "cost": None}))
+    asyncio.run(session.commit({**EXCHANGE, "usage": usage, "cost": None}))
     session.close()
     assert missions.spent("a").calls == 1
     assert missions.spent("a", other).calls == 0

@@ -54,6 +54,7 @@ from cdo.session.session_file import new_session_file
 from tests.support.harness import sampled
 from tests.support.missions import ALEX, JORDAN, MISSION, REQUEST, todo
 from tests.support.pages import Page, inert, parsed
+from tests.support.records import EXCHANGE
 from tests.unit.report.test_page import HOSTILE
 
 LIBRARY = Library((("packaged", PACKAGED),))
@@ -92,7 +93,7 @@ def paid(rounds: int) -> Iterable[Mapping[str, Any]]:
 
 def exchange(call: str, cost: float | None, tokens: tuple[int, int], model: str = BIG) -> Mapping[str, Any]:
     usage = {"input_tokens": tokens[0], "output_tokens": tokens[1]}
-    return {"kind": "exchange", "call": call, "model": model, "cost": cost, "usage": usage, "seconds": 2.0}
+    return {**EXCHANGE, "call": call, "model": model, "cost": cost, "usage": usage, "seconds": 2.0}
 
 
 def kept(told: Course, *more: str) -> InMemorySession:

@@ -16,6 +16,7 @@ from cdo.core.steps import CitationCheck
 from cdo.session.reader import InMemorySession, SessionFolder, SessionReader, checked_in
 from cdo.session.records import group_file, read_session
 from tests.conftest import Desk
+from tests.support.records import ANSWER
 
 
 def kept(folder: SessionFolder) -> InMemorySession:
@@ -57,10 +58,8 @@ def test_reading_changes_nothing(finished: Desk) -> None:
 
 
 def test_groups_are_read_in_the_order_of_their_numbers_and_nothing_else_is_one() -> None:
-    files = {
-        f"calls/{number:04d}.jsonl": group_file(number, [{"kind": "n", "n": number}])[1] for number in range(9, 12)
-    }
-    files["calls/10000.jsonl"] = group_file(10_000, [{"kind": "n", "n": 10_000}, {"kind": "n", "n": 10_001}])[1]
+    files = {f"calls/{number:04d}.jsonl": group_file(number, [{**ANSWER, "n": number}])[1] for number in range(9, 12)}
+    files["calls/10000.jsonl"] = group_file(10_000, [{**ANSWER, "n": 10_000}, {**ANSWER, "n": 10_001}])[1]
     files |= {"calls/001.jsonl": b"x", "calls/0009.jsonl.tmp": b"x", "other/0001.jsonl": b"x", "0001.jsonl": b"x"}
     found = InMemorySession("a", "memory", files).records()
     assert [record["n"] for record in found] == [9, 10, 11, 10_000, 10_001]

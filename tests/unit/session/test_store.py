@@ -34,6 +34,7 @@ from cdo.session.artifact import Artifact
 from cdo.session.records import group_records, locked, read_session, session_path, sessions
 from cdo.session.store import Session
 from tests.support.harness import ROOT
+from tests.support.records import ANSWER, EXCHANGE
 
 FILES = {"00-input.md": "Why?\n", "session.yaml": "cdo: x\n"}
 
@@ -212,7 +213,7 @@ def test_a_failed_sync_of_the_directory_is_an_error(tmp_path: Path, directory: i
 def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     session = new(tmp_path / "cdo-a")
-    commit(session, {"kind": "answer", "n": 1})
+    commit(session, {**ANSWER, "n": 1})
     session.put("t1-critic", voice())
     session.supersede(["t1-critic"])
     session.close()
@@ -292,7 +293,7 @@ def test_a_link_planted_for_calls_while_a_session_is_open_is_refused(tmp_path: P
     session = new(tmp_path / "cdo-a")
     (tmp_path / "cdo-a" / "calls").rmdir()
     (tmp_path / "cdo-a" / "calls").symlink_to(victim)
-    refused(lambda: commit(session, {"kind": "answer"}), "it is a symbolic link")
+    refused(lambda: commit(session, {**ANSWER}), "it is a symbolic link")
     session.close()
 
 
@@ -332,11 +333,11 @@ def test_links_in_the_way_of_a_write_are_replaced_and_not_followed(tmp_path: Pat
     for name in (f".FINAL.md.{pid}.tmp", "FINAL.md", f"calls/.0001.jsonl.{pid}.tmp", "calls/0001.jsonl"):
         (tmp_path / "cdo-a" / name).symlink_to(victim / "file")
     session.put("FINAL", voice())
-    commit(session, {"kind": "answer"})
+    commit(session, {**ANSWER})
     session.flush()
     session.close()
     assert not (tmp_path / "cdo-a" / "FINAL.md").is_symlink()
-    assert read_session(tmp_path / "cdo-a") == [{"kind": "answer"}]
+    assert read_session(tmp_path / "cdo-a") == [{**ANSWER}]
     assert not [path for path in (tmp_path / "cdo-a").rglob("*") if path.is_symlink() or path.name.endswith(".tmp")]
 
 
@@ -640,9 +641,9 @@ def test_a_commit_is_durable_before_it_returns(tmp_path: Path) -> None:
     with Recorder(tmp_path) as log:
 
         async def main() -> None:
-            await session.commit({"kind": "answer", "n": 1})
+            await session.commit({**ANSWER, "n": 1})
             log.append(("returned", ""))
-            await session.commit({"kind": "answer", "n": 2})
+            await session.commit({**ANSWER, "n": 2})
 
         asyncio.run(main())
     session.close()
@@ -668,7 +669,7 @@ def test_commits_that_come_together_become_one_group(tmp_path: Path, monkeypatch
         begun.append(number)
         if len(begun) == 60:  # the disk is done with the first when the last one is on its way
             asyncio.get_running_loop().call_soon(gate.set)
-        await session.commit({"kind": "answer", "n": number})
+        await session.commit({**ANSWER, "n": number})
         assert number in {record["n"] for record in read_session(session.path)}, "durable when it returns"
 
     async def main() -> None:
@@ -689,7 +690,7 @@ def test_records_go_before_artifacts(tmp_path: Path) -> None:
     session._later(lambda: void(gate.wait(60)))
 
     async def commits() -> None:
-        waiting = asyncio.create_task(session.commit({"kind": "answer"}))
+        waiting = asyncio.create_task(session.commit({**ANSWER}))
         await asyncio.sleep(0)  # now it stands in line
         gate.set()
         await waiting
@@ -712,11 +713,11 @@ def test_the_calls_folder_may_vanish_and_comes_back_durably(tmp_path: Path) -> N
     session = new(tmp_path / "cdo-a")
     (session.path / "calls").rmdir()
     with Recorder(tmp_path) as log:
-        commit(session, {"kind": "answer"})
+        commit(session, {**ANSWER})
     session.close()
     durable(log)
     assert log.index(("mkdir", "cdo-a/calls")) < log.index(("fsync", "cdo-a"))
-    assert read_session(tmp_path / "cdo-a") == [{"kind": "answer"}]
+    assert read_session(tmp_path / "cdo-a") == [{**ANSWER}]
 
 
 def test_after_an_interrupted_commit_the_record_is_there_and_the_session_goes_on(
@@ -732,13 +733,13 @@ def test_after_an_interrupted_commit_the_record_is_there_and_the_session_goes_on
     monkeypatch.setattr(os, "fsync", sync)
 
     async def main() -> None:
-        task = asyncio.create_task(session.commit({"kind": "answer", "n": 1}))
+        task = asyncio.create_task(session.commit({**ANSWER, "n": 1}))
         await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         slow.set()
-        await session.commit({"kind": "answer", "n": 2})
+        await session.commit({**ANSWER, "n": 2})
 
     asyncio.run(main())
     session.put("t1-critic", voice())
@@ -751,16 +752,16 @@ def test_after_an_interrupted_commit_the_record_is_there_and_the_session_goes_on
 @pytest.mark.parametrize("kind", ["create", "write", "fsync", "rename"])
 def test_a_failed_commit_ends_the_session_for_all_who_wait(tmp_path: Path, kind: str) -> None:
     session = new(tmp_path / "cdo-a")
-    commit(session, {"kind": "answer", "n": 0})
+    commit(session, {**ANSWER, "n": 0})
 
     async def main() -> list[BaseException | dict[str, Any]]:
-        wishes = [session.commit({"kind": "answer", "n": n}) for n in range(1, 9)]
+        wishes = [session.commit({**ANSWER, "n": n}) for n in range(1, 9)]
         return await asyncio.gather(*wishes, return_exceptions=True)
 
     with Recorder(tmp_path, failing(kind, part="calls")) as log:
         results = asyncio.run(main())
         assert all(isinstance(result, SessionError) for result in results)
-        refused(lambda: commit(session, {"kind": "answer"}), "input/output error")
+        refused(lambda: commit(session, {**ANSWER}), "input/output error")
         refused(session.flush, "input/output error")
         refused(lambda: session.put("t1-critic", voice()), "input/output error")
         refused(lambda: session.shared_text("text"), "input/output error")
@@ -787,9 +788,9 @@ def test_whatever_stops_the_writer_is_told(tmp_path: Path) -> None:
 
     session._later(broken)
     refused(session.flush, "a defect")
-    refused(lambda: commit(session, {"kind": "answer"}), "a defect")
+    refused(lambda: commit(session, {**ANSWER}), "a defect")
     session.close()
-    refused(lambda: commit(new_closed(tmp_path), {"kind": "answer"}), "is closed")
+    refused(lambda: commit(new_closed(tmp_path), {**ANSWER}), "is closed")
 
 
 def new_closed(tmp_path: Path) -> Session:
@@ -802,14 +803,14 @@ def new_closed(tmp_path: Path) -> Session:
 def test_ten_thousand_groups_stay_in_order(tmp_path: Path) -> None:
     path = tmp_path / "cdo-a"
     session = new(path)
-    commit(session, {"kind": "answer", "n": 1})
+    commit(session, {**ANSWER, "n": 1})
     session.close()
     for number in (9998, 9999, 10000):
-        body = json.dumps({"kind": "answer", "n": number}).encode() + b"\n"
+        body = json.dumps({**ANSWER, "n": number}).encode() + b"\n"
         head = {"kind": "group", "records": 1, "sha256": sha256(body).hexdigest()}
         (path / "calls" / f"{number:04}.jsonl").write_bytes(json.dumps(head).encode() + b"\n" + body)
     session = Session.open(path)
-    commit(session, {"kind": "answer", "n": 10001})
+    commit(session, {**ANSWER, "n": 10001})
     session.close()
     assert [record["n"] for record in read_session(path)] == [1, 9998, 9999, 10000, 10001]
     assert (path / "calls" / "10001.jsonl").exists()
@@ -819,11 +820,11 @@ def test_shared_texts_are_recorded_once_and_not_after_what_refers_to_them(tmp_pa
     session = new(tmp_path / "cdo-a")
     identity = session.shared_text("long text")
     assert session.shared_text("long text") == identity
-    commit(session, {"kind": "answer", "shared": identity})
+    commit(session, {**ANSWER, "shared": identity})
     session.close()
     again = Session.open(session.path)
     assert again.shared_text("long text") == identity
-    commit(again, {"kind": "answer", "shared": again.shared_text("other")})
+    commit(again, {**ANSWER, "shared": again.shared_text("other")})
     again.close()
     kinds = [record["kind"] for record in read_session(session.path)]
     assert kinds == ["text", "answer", "text", "answer"]
@@ -836,8 +837,8 @@ def test_shared_texts_are_recorded_once_and_not_after_what_refers_to_them(tmp_pa
 def test_a_damaged_group_is_named(tmp_path: Path) -> None:
     path = tmp_path / "cdo-a"
     session = new(path)
-    commit(session, {"kind": "answer", "n": 1})
-    commit(session, {"kind": "answer", "n": 2, "text": "é"})
+    commit(session, {**ANSWER, "n": 1})
+    commit(session, {**ANSWER, "n": 2, "text": "é"})
     session.close()
     file = path / "calls" / "0002.jsonl"
     whole = file.read_bytes()
@@ -864,14 +865,14 @@ def test_a_group_that_is_missing_is_told(tmp_path: Path) -> None:
     path = tmp_path / "cdo-a"
     session = new(path)
     for number in range(1, 5):
-        commit(session, {"kind": "answer", "n": number})
+        commit(session, {**ANSWER, "n": number})
     session.close()
     (path / "calls" / "0002.jsonl").unlink()
     (path / "calls" / "0003.jsonl").unlink()
     again = Session.open(path)
     assert again.notes == ["calls/0002.jsonl and 1 more: not there; answers that it held may be asked for again"]
     assert [record["n"] for record in again.records] == [1, 4]
-    commit(again, {"kind": "answer", "n": 5})
+    commit(again, {**ANSWER, "n": 5})
     again.close()
     assert (path / "calls" / "0005.jsonl").exists()
 
@@ -1064,7 +1065,7 @@ def test_what_a_model_wrote_never_looks_edited_after_a_resume(text: str) -> None
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(os, "fsync", lambda fd: None)  # a power loss is not the point here
         session = new(Path(folder) / "cdo-a")
-        commit(session, {"kind": "exchange", "response": {"text": text}})
+        commit(session, {**EXCHANGE, "response": {"text": text, "finish": "stop"}})
         try:
             reply = artifacts.from_reply(session.records[0]["response"]["text"], {"kind": "agent", "role": "critic"})
         except SessionError:
@@ -1082,14 +1083,14 @@ def test_what_a_model_wrote_never_looks_edited_after_a_resume(text: str) -> None
 
 def test_half_a_character_means_the_same_in_memory_and_on_disk(tmp_path: Path) -> None:
     session = new(tmp_path / "cdo-a")
-    commit(session, {"kind": "exchange", "text": "\ud83d half", "deep": [{"a": "\udc00"}]})
+    commit(session, {**EXCHANGE, "text": "\ud83d half", "deep": [{"a": "\udc00"}]})
     session.journal({"event": "x", "text": "\ud83d"})
     put = session.put("t1-critic", Artifact({"position": "\ud83d", "confidence": 0.5}, "body \udfff", {}))
     identity = session.shared_text("shared \ud83d")
-    commit(session, {"kind": "answer"})
+    commit(session, {**ANSWER})
     session.close()
     again = Session.open(session.path)
-    assert again.records[0] == session.records[0] == {"kind": "exchange", "text": "? half", "deep": [{"a": "?"}]}
+    assert again.records[0] == session.records[0] == {**EXCHANGE, "text": "? half", "deep": [{"a": "?"}]}
     found = again.artifact("t1-critic")
     assert found == put and not found.edited
     assert again.shared_text("shared \ud83d") == identity
@@ -1171,7 +1172,7 @@ def test_no_secret_reaches_any_file(tmp_path: Path) -> None:
     redact = redactor({**CANARIES, "HOME": "/root", "EDITOR_KEYS": "short"})
     session = Session.create(tmp_path / "cdo-a", {**FILES, "00-input.md": f"Why {every}?"}, redact)
     session.shared_text(f"shared {every}")
-    commit(session, {"kind": "exchange", "text": every, "deep": [{"a": [every]}, {every: {every: 1}}, every]})
+    commit(session, {**EXCHANGE, "text": every, "deep": [{"a": [every]}, {every: {every: 1}}, every]})
     meta = {"position": every, "confidence": 0.5, "claims": [{"id": "c1", "text": every, "evidence": [every]}]}
     meta |= {every: "a key that a model made up", "deep": {every: 1}}
     put = session.put("t1-critic", Artifact(meta, f"Body {every}", {"kind": "agent", "model": every}))
@@ -1201,13 +1202,13 @@ def test_what_was_recorded_together_is_written_such_that_it_can_be_read(
     monkeypatch.setattr(module, "GROUP_BYTES", 2000)
     session = new(tmp_path / "cdo-a")
     session._later(lambda: time.sleep(0.05))  # so that the rest comes together
-    commit(session, *({"kind": "answer", "n": number, "text": "x" * 300} for number in range(40)))
-    commit(session, {"kind": "answer", "n": 40, "text": "x" * 1700})
+    commit(session, *({**ANSWER, "n": number, "text": "x" * 300} for number in range(40)))
+    commit(session, {**ANSWER, "n": 40, "text": "x" * 1700})
     session.close()
     assert max(path.stat().st_size for path in (session.path / "calls").iterdir()) <= 2000
     again = Session.open(session.path)
     assert [record["n"] for record in again.records] == list(range(41))
-    refused(lambda: commit(again, {"kind": "answer", "text": "x" * 2000}), "too large to be kept")
+    refused(lambda: commit(again, {**ANSWER, "text": "x" * 2000}), "too large to be kept")
     again.close()
     assert len(read_session(session.path)) == 41, "what could not be read again is not written"
 
@@ -1264,9 +1265,9 @@ def test_sessions_are_listed_newest_first_without_links_and_other_things(tmp_pat
 
 def test_reading_without_owning_changes_nothing(tmp_path: Path) -> None:
     session = new(tmp_path / "cdo-a")
-    commit(session, {"kind": "answer"})
+    commit(session, {**ANSWER})
     before = sorted((str(path), path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
-    assert read_session(session.path) == [{"kind": "answer"}]
+    assert read_session(session.path) == [{**ANSWER}]
     assert read_session(tmp_path / "nothing") == []
     assert locked(session.path)
     assert sorted((str(path), path.stat().st_mtime_ns) for path in tmp_path.rglob("*")) == before

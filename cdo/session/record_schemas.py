@@ -1,0 +1,258 @@
+"""Checks the records of a session as they are read: their shape, and that what they cost is possible.
+
+A session can come from another person. A record with the right checksum and the wrong shape must be named, not crash.
+A negative cost, or a count that no provider reports, must not lift a cap.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from cdo.core.exchange import Fault
+
+_Name = Annotated[str, Field(max_length=20_000)]
+_Count = Annotated[int, Field(ge=0, le=10**9, strict=True)]  # tokens or calls
+_Dollars = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+_Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+_FAULTS = frozenset(fault.value for fault in Fault)
+
+
+class _Part(BaseModel):
+    """The keys that cdo reads of a part of a record. Others are kept and not looked at."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class _Wish(_Part):
+    id: str
+    name: str
+    arguments: str
+
+
+class _Message(_Part):
+    role: str
+    text: str
+    shared: str | None = None
+    tool_calls: tuple[_Wish, ...] = ()
+    tool_call_id: str | None = None
+
+
+class _Request(_Part):
+    messages: tuple[_Message, ...]
+    tools: tuple[str, ...] = ()
+
+
+class _RecordedThread(_Part):
+    id: str
+    input_tokens: _Count = 0
+    output_tokens: _Count = 0
+    cached_tokens: _Count = 0
+
+
+class _RecordedResponse(_Part):
+    text: str
+    finish: str
+    reasoning: str = ""
+    tool_calls: tuple[_Wish, ...] = ()
+    thread: _RecordedThread | None = None
+
+
+class _RecordedFault(_Part):
+    kind: str
+    message: str
+    text: str = ""
+
+
+class _RecordedUsage(_Part):
+    input_tokens: _Count
+    output_tokens: _Count
+    cached_tokens: _Count = 0
+    measured: bool = True
+
+
+class _Exchange(_Part):
+    kind: Literal["exchange"]
+    call: _Name
+    call_kind: _Name
+    inputs: _Name
+    attempt: _Count
+    model: _Name
+    request: _Request
+    thread: _Name | None = None
+    response: _RecordedResponse | None = None
+    fault: _RecordedFault | None = None
+    usage: _RecordedUsage | None = None
+    cost: _Dollars | None = None
+    started: str = ""
+    seconds: _Seconds = 0.0
+    from_: Annotated[str, Field(alias="from")] = ""
+
+
+class _TextRecord(_Part):
+    kind: Literal["text"]
+    sha256: str
+    text: str
+
+
+class _ToolsRecord(_Part):
+    kind: Literal["tools"]
+    call: _Name
+    inputs: _Name
+    attempt: _Count
+    results: tuple[str, ...]
+
+
+class _FailedRecord(_Part):
+    kind: Literal["failed"]
+    call: _Name
+    inputs: _Name
+
+
+class _MissingRecord(_Part):
+    kind: Literal["missing"]
+    call: _Name
+    inputs: _Name
+    reason: str
+
+
+class _AnswerRecord(_Part):
+    kind: Literal["answer"]
+    name: _Name
+    question: str
+    answer: str
+    by: str
+    letter: tuple[str, str] | None = None
+
+
+class _PlanRecord(_Part):
+    kind: Literal["proposed", "reviewed"]
+    file: _Name
+    proposed: str
+    text: str | None = None
+
+
+class _FileItem(_Part):
+    file: str
+    text: str
+
+
+class _CollectedRecord(_Part):
+    kind: Literal["collected"]
+    name: _Name
+    items: tuple[_FileItem, ...]
+
+
+class _NestedResult(_Part):
+    session: str
+    status: str
+    decision: str
+    confidence: Annotated[float, Field(allow_inf_nan=False)] | None
+    text: str
+    model_config = ConfigDict(extra="forbid")
+
+
+class _NestedUse(_Part):
+    calls: _Count = 0
+    input_tokens: _Count = 0
+    output_tokens: _Count = 0
+    cost: _Dollars = 0.0
+    unpriced: _Count = 0
+    model_config = ConfigDict(extra="forbid")
+
+
+class _NestedRecord(_Part):
+    kind: Literal["nested"]
+    name: _Name
+    inputs: _Name
+    result: _NestedResult
+    used: _NestedUse
+
+
+class _RecordedRun(_Part):
+    command: str
+    code: Annotated[int, Field(strict=True)] | None = None
+    seconds: _Seconds = 0.0
+    limit: _Seconds = 0.0
+    out: str = ""
+    err: str = ""
+    sandbox: str = ""
+    held: tuple[str, ...] = ()
+    refused: str = ""
+    model_config = ConfigDict(extra="forbid")
+
+
+class _CheckRecord(_Part):
+    kind: Literal["check-run"]
+    name: _Name
+    inputs: _Name
+    run: _RecordedRun
+
+
+class _Finding(_Part):
+    citation: str
+    verified: bool
+    why: str
+    exists: bool = False
+    path: str = ""
+    line: _Count = 0
+    lines: str = ""
+    model_config = ConfigDict(extra="forbid")
+
+
+class _CheckedRecord(_Part):
+    kind: Literal["checked"]
+    sha: str
+    findings: tuple[_Finding, ...]
+
+
+class _QuotedRecord(_Part):
+    kind: Literal["quoted"]
+    sha: str
+    words: tuple[str, ...]
+
+
+class _TrailRecord(_Part):
+    kind: Literal["trail"]
+    branch: _Name
+
+
+class _FiledRecord(_Part):
+    kind: Literal["filed"]
+    name: _Name
+    date: _Name
+
+
+class _BeadsRecord(_Part):
+    kind: Literal["bd"]
+    op: _Name
+    turn: _Count | None = None
+    id: _Name | None = None
+    item: str | int | None = None
+
+
+_RECORD: TypeAdapter[Any] = TypeAdapter(
+    Annotated[
+        _Exchange | _TextRecord | _ToolsRecord | _FailedRecord | _MissingRecord | _AnswerRecord | _PlanRecord
+        | _CollectedRecord | _NestedRecord | _CheckRecord | _CheckedRecord | _QuotedRecord | _TrailRecord
+        | _FiledRecord | _BeadsRecord,
+        Field(discriminator="kind"),
+    ]
+)  # fmt: skip
+
+
+def problem(record: object) -> str:
+    """Return what is wrong with a record as it was read from JSON; "" if nothing is."""
+    try:
+        found = _RECORD.validate_python(record)
+    except ValidationError as error:
+        item = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(str(part) for part in item["loc"][1:])
+        return f"`{place}`: {item['msg'][:200]}" if place else "it is of no kind that cdo writes"
+    if isinstance(found, _Exchange):
+        if (found.response is None) == (found.fault is None):
+            return "it has neither a response nor a fault, or both"
+        if found.fault and found.fault.kind not in _FAULTS:
+            return f"`fault.kind`: {found.fault.kind[:40]!r} is no fault that cdo knows"
+    return ""
