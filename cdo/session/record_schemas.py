@@ -19,19 +19,19 @@ _Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 _FAULTS = frozenset(fault.value for fault in Fault)
 
 
-class _Part(BaseModel):
+class _RecordPart(BaseModel):
     """The keys that cdo reads of a part of a record. Others are kept and not looked at."""
 
     model_config = ConfigDict(extra="ignore")
 
 
-class _Wish(_Part):
+class _Wish(_RecordPart):
     id: str
     name: str
     arguments: str
 
 
-class _Message(_Part):
+class _RecordedMessage(_RecordPart):
     role: str
     text: str
     shared: str | None = None
@@ -39,19 +39,19 @@ class _Message(_Part):
     tool_call_id: str | None = None
 
 
-class _Request(_Part):
-    messages: tuple[_Message, ...]
+class _RecordedRequest(_RecordPart):
+    messages: tuple[_RecordedMessage, ...]
     tools: tuple[str, ...] = ()
 
 
-class _RecordedThread(_Part):
+class _RecordedThread(_RecordPart):
     id: str
     input_tokens: _Count = 0
     output_tokens: _Count = 0
     cached_tokens: _Count = 0
 
 
-class _RecordedResponse(_Part):
+class _RecordedResponse(_RecordPart):
     text: str
     finish: str
     reasoning: str = ""
@@ -59,27 +59,27 @@ class _RecordedResponse(_Part):
     thread: _RecordedThread | None = None
 
 
-class _RecordedFault(_Part):
+class _RecordedFault(_RecordPart):
     kind: str
     message: str
     text: str = ""
 
 
-class _RecordedUsage(_Part):
+class _RecordedUsage(_RecordPart):
     input_tokens: _Count
     output_tokens: _Count
     cached_tokens: _Count = 0
     measured: bool = True
 
 
-class _Exchange(_Part):
+class _RecordedExchange(_RecordPart):
     kind: Literal["exchange"]
     call: _Name
     call_kind: _Name
     inputs: _Name
     attempt: _Count
     model: _Name
-    request: _Request
+    request: _RecordedRequest
     thread: _Name | None = None
     response: _RecordedResponse | None = None
     fault: _RecordedFault | None = None
@@ -90,13 +90,13 @@ class _Exchange(_Part):
     from_: Annotated[str, Field(alias="from")] = ""
 
 
-class _TextRecord(_Part):
+class _TextRecord(_RecordPart):
     kind: Literal["text"]
     sha256: str
     text: str
 
 
-class _ToolsRecord(_Part):
+class _ToolsRecord(_RecordPart):
     kind: Literal["tools"]
     call: _Name
     inputs: _Name
@@ -104,20 +104,20 @@ class _ToolsRecord(_Part):
     results: tuple[str, ...]
 
 
-class _FailedRecord(_Part):
+class _FailedRecord(_RecordPart):
     kind: Literal["failed"]
     call: _Name
     inputs: _Name
 
 
-class _MissingRecord(_Part):
+class _MissingRecord(_RecordPart):
     kind: Literal["missing"]
     call: _Name
     inputs: _Name
     reason: str
 
 
-class _AnswerRecord(_Part):
+class _AnswerRecord(_RecordPart):
     kind: Literal["answer"]
     name: _Name
     question: str
@@ -126,25 +126,25 @@ class _AnswerRecord(_Part):
     letter: tuple[str, str] | None = None
 
 
-class _PlanRecord(_Part):
+class _PlanRecord(_RecordPart):
     kind: Literal["proposed", "reviewed"]
     file: _Name
     proposed: str
     text: str | None = None
 
 
-class _FileItem(_Part):
+class _FileItem(_RecordPart):
     file: str
     text: str
 
 
-class _CollectedRecord(_Part):
+class _CollectedRecord(_RecordPart):
     kind: Literal["collected"]
     name: _Name
     items: tuple[_FileItem, ...]
 
 
-class _NestedResult(_Part):
+class _NestedResult(_RecordPart):
     session: str
     status: str
     decision: str
@@ -153,7 +153,7 @@ class _NestedResult(_Part):
     model_config = ConfigDict(extra="forbid")
 
 
-class _NestedUse(_Part):
+class _NestedUse(_RecordPart):
     calls: _Count = 0
     input_tokens: _Count = 0
     output_tokens: _Count = 0
@@ -162,7 +162,7 @@ class _NestedUse(_Part):
     model_config = ConfigDict(extra="forbid")
 
 
-class _NestedRecord(_Part):
+class _NestedRecord(_RecordPart):
     kind: Literal["nested"]
     name: _Name
     inputs: _Name
@@ -170,7 +170,7 @@ class _NestedRecord(_Part):
     used: _NestedUse
 
 
-class _RecordedRun(_Part):
+class _RecordedRun(_RecordPart):
     command: str
     code: Annotated[int, Field(strict=True)] | None = None
     seconds: _Seconds = 0.0
@@ -183,14 +183,14 @@ class _RecordedRun(_Part):
     model_config = ConfigDict(extra="forbid")
 
 
-class _CheckRecord(_Part):
+class _CheckRecord(_RecordPart):
     kind: Literal["check-run"]
     name: _Name
     inputs: _Name
     run: _RecordedRun
 
 
-class _Finding(_Part):
+class _Finding(_RecordPart):
     citation: str
     verified: bool
     why: str
@@ -201,30 +201,30 @@ class _Finding(_Part):
     model_config = ConfigDict(extra="forbid")
 
 
-class _CheckedRecord(_Part):
+class _CheckedRecord(_RecordPart):
     kind: Literal["checked"]
     sha: str
     findings: tuple[_Finding, ...]
 
 
-class _QuotedRecord(_Part):
+class _QuotedRecord(_RecordPart):
     kind: Literal["quoted"]
     sha: str
     words: tuple[str, ...]
 
 
-class _TrailRecord(_Part):
+class _TrailRecord(_RecordPart):
     kind: Literal["trail"]
     branch: _Name
 
 
-class _FiledRecord(_Part):
+class _FiledRecord(_RecordPart):
     kind: Literal["filed"]
     name: _Name
     date: _Name
 
 
-class _BeadsRecord(_Part):
+class _BeadsRecord(_RecordPart):
     kind: Literal["bd"]
     op: _Name
     turn: _Count | None = None
@@ -234,7 +234,7 @@ class _BeadsRecord(_Part):
 
 _RECORD: TypeAdapter[Any] = TypeAdapter(
     Annotated[
-        _Exchange | _TextRecord | _ToolsRecord | _FailedRecord | _MissingRecord | _AnswerRecord | _PlanRecord
+        _RecordedExchange | _TextRecord | _ToolsRecord | _FailedRecord | _MissingRecord | _AnswerRecord | _PlanRecord
         | _CollectedRecord | _NestedRecord | _CheckRecord | _CheckedRecord | _QuotedRecord | _TrailRecord
         | _FiledRecord | _BeadsRecord,
         Field(discriminator="kind"),
@@ -250,7 +250,7 @@ def problem(record: object) -> str:
         item = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(str(part) for part in item["loc"][1:])
         return f"`{place}`: {item['msg'][:200]}" if place else "it is of no kind that cdo writes"
-    if isinstance(found, _Exchange):
+    if isinstance(found, _RecordedExchange):
         if (found.response is None) == (found.fault is None):
             return "it has neither a response nor a fault, or both"
         if found.fault and found.fault.kind not in _FAULTS:
