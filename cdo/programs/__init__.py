@@ -1,5 +1,5 @@
-"""The programs of deliberation: pure generators that yield steps and receive checked replies.
+"""Decides the course of runs: programs are pure generators that yield steps and receive checked replies.
 
-A program cannot read a file, ask for the time or print: it only decides. It does not know the runner, and no
-provider. It imports formats, planning and session.
+A program cannot read a file, ask for the time or print: it only decides. It knows neither the runner nor any
+provider. It imports session and the packages that session imports; `registry` also imports cabal.
 """

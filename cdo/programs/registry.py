@@ -1,6 +1,6 @@
-"""Which program runs a plan: a mission, plain deliberation, or the one that the mode's document names.
+"""Chooses the program of a plan: mission, plain deliberation, audit, or the program that the mode's document names.
 
-Each program is loaded when a plan asks for it: a command is as quick to start as what it runs.
+Each program is imported only when a plan needs it, so that commands start fast.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def program(plan: Plan, library: Library) -> Program[Outcome | Delivery]:
-    """The program of a plan, not yet begun; raise `ContentError` where its mode's document is wrong."""
+    """Return the program of a plan, not yet started; raise `ContentError` if its mode's document is wrong."""
     if plan.crew:
         from cdo.cabal import program as cabal
         from cdo.cabal.rules import reducer
@@ -50,7 +50,7 @@ def program(plan: Plan, library: Library) -> Program[Outcome | Delivery]:
 
 
 def _kind(mode: str, library: Library) -> str:
-    """Which program a mode's document names."""
+    """Return the program that a mode's document names."""
     return str(library.load(f"modes/{mode}").meta.get("program"))
 
 
@@ -67,14 +67,14 @@ def _house(mode: str, library: Library) -> ParliamentMode:
 
 
 def phased(plan: Plan, library: Library) -> bool:
-    """Whether each turn is a phase of its own, so that the voices of the first do not answer the question itself."""
+    """True if each turn is a phase of its own: the voices of turn 1 then do not answer the question itself."""
     return plan.mode in library.names("modes") and _kind(plan.mode, library) == "phases"
 
 
 def page(outcome: Outcome, kept: Mapping[str, Artifact], asked: Mapping[str, str], used: TotalUsage) -> Artifact:
-    """The text of FINAL.md before the record is added: the reply of the call `final`, or an audit's report.
+    """Return FINAL.md before the record is added: the reply of the call `final`, or an audit's report.
 
-    `kept` are the artifacts by call, `asked` names the model that each call asked last, `used` is what the run took.
+    `kept` are the artifacts by call, `asked` names the model that each call asked last, `used` is the run's usage.
     """
     if "final" in kept:
         return kept["final"]
@@ -86,10 +86,9 @@ def page(outcome: Outcome, kept: Mapping[str, Artifact], asked: Mapping[str, str
 
 
 def outline(plan: Plan, library: Library) -> tuple[tuple[tuple[str, int], ...], str]:
-    """How a mode goes on after the first turn (name and voices of each phase), and when it ends, in words.
+    """Return the phases of a mode (name and number of voices of each), and when the mode ends, in words.
 
-    Nothing for plain deliberation, where every turn is shaped by the one before, nor for audits and missions, which
-    have none.
+    Both are empty for plain deliberation, where each turn depends on the one before, and for audits and missions.
     """
     if plan.crew or plan.mode in (None, AUDIT):
         return (), ""
@@ -105,7 +104,7 @@ def outline(plan: Plan, library: Library) -> tuple[tuple[tuple[str, int], ...], 
 
 
 def first_turn(plan: Plan, library: Library) -> Batch:
-    """The calls of the first turn, as the program makes them when nobody changes anything."""
+    """Return the calls of the first turn, as the program makes them if no person changes anything."""
     running = program(plan, library)
     step = next(running)
     while not isinstance(step, Batch):

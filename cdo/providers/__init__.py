@@ -1,5 +1,5 @@
-"""How a model is reached: one request in, one response out.
+"""Reaches models: one request in, one response out.
 
-No retries, no budgets and no records here: the runner decides about those. It imports core, formats, security and
+There are no retries, budgets or records here: the runner handles those. It imports core, files, formats, security and
 content.
 """

@@ -1,7 +1,7 @@
-"""The Chat Completions protocol over aiohttp: streamed, with usage, tool calls, and the provider's real end.
+"""Sends requests by the Chat Completions protocol over aiohttp: streamed, with usage and tool calls.
 
 One client serves every provider of the table (OpenAI, OpenRouter, Ollama, vLLM, llama.cpp, …). A reply counts as
-complete only when the provider named a reason for its end; a stream that merely stops is truncated.
+complete only if the provider stated why it ended; a stream that just stops is truncated.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from cdo.providers.headers import retry_after
 if TYPE_CHECKING:
     import aiohttp
 
-MAX_BODY = 16 * 2**20  # bytes of an answer in one piece, and of one event
-MAX_STREAM = 64 * 2**20  # bytes of all events together: some wrap each token in half a kilobyte
-LINGER = 5.0  # seconds that usage and the end mark may take after the reason for the end is known
-DRAIN = 0.25  # seconds that the connection may take to end after the end mark, so that it can be used again
-ERROR_BODY = 5.0  # seconds that the text behind an error's status may take
+MAX_BODY = 16 * 2**20  # most bytes of an answer that is not streamed, and of one line of a stream
+MAX_STREAM = 64 * 2**20  # most bytes of a stream: some providers wrap each token in half a kilobyte
+LINGER = 5.0  # seconds to wait for usage and the end mark after the finish reason is known
+DRAIN = 0.25  # seconds to wait for the connection to end after the end mark, so that it can be reused
+ERROR_BODY = 5.0  # seconds to wait for the text of an error response
 # Words by which providers say that the prompt does not fit, whatever status they use.
 _OVERFLOW = re.compile(
     r"context[ _-]?(length|window|size)|maximum (context|prompt|input)|too many (input )?tokens|"
@@ -36,9 +36,9 @@ _OVERFLOW = re.compile(
     r"max_new_tokens\W{0,3} must be|request[ _]too[ _]large",
     re.IGNORECASE | re.DOTALL,
 )
-_TOO_LARGE = re.compile(r"request too large|tokens must be reduced", re.IGNORECASE)  # for any rate limit
+_TOO_LARGE = re.compile(r"request too large|tokens must be reduced", re.IGNORECASE)  # than any rate limit allows
 _FILTERED = re.compile(r"content[ _-]?(filter|policy|management)|\bmoderation\b|\bflagged\b", re.IGNORECASE)
-# What an error inside a 200 calls itself, where it gives no HTTP status; anything else is a 500.
+# The status of an error inside a 200 that states none, by the words in it; without any of them it is a 500.
 _STATUS_BY_WORD = (
     (429, re.compile(r"rate.?limit|too.?many.?requests|exhausted", re.IGNORECASE)),
     (401, re.compile(r"api.?key|authenti|unauthori|permission", re.IGNORECASE)),
@@ -63,9 +63,9 @@ FINISH = {
 
 
 def classify(status: int, text: str) -> Fault:
-    """The fault behind an HTTP status (or the code inside an error event) and its text."""
+    """Return the fault for an HTTP status (or the code inside an error event) and its text."""
     if status == 429:
-        if _TOO_LARGE.search(text):  # larger than a whole minute's share: waiting never helps
+        if _TOO_LARGE.search(text):  # more than the limit of a whole minute: waiting never helps
             return Fault.OVERFLOW
         return Fault.DENIED if "insufficient_quota" in text else Fault.RATE_LIMITED
     if status == 413 or (status not in (401, 402, 403) and _OVERFLOW.search(text)):
@@ -80,7 +80,7 @@ def classify(status: int, text: str) -> Fault:
 
 
 def said(error: Any) -> str:
-    """The sentence in an error's JSON, wherever its provider puts it; "" where there is none."""
+    """Return the message in an error's JSON, in whichever field the provider puts it; "" if there is none."""
     if isinstance(error, str):
         return error
     if isinstance(error, list):
@@ -89,15 +89,15 @@ def said(error: Any) -> str:
         return ""
     found = next(filter(None, (said(error.get(key)) for key in ("error", "message", "detail", "msg", "type"))), "")
     cause = error["metadata"].get("raw") if isinstance(error.get("metadata"), dict) else None
-    return f"{found}: {cause}" if isinstance(cause, str) else found  # OpenRouter quotes who it asked
+    return f"{found}: {cause}" if isinstance(cause, str) else found  # OpenRouter quotes the provider that it asked
 
 
 @dataclass
 class ChatBackend:
     """Calls one provider. `url` is its base address (…/v1); `key` may be empty.
 
-    `cap` names the field that bounds a reply, `usage` tells whether `stream_options` is understood, `extra` is
-    merged into each request's body. The connection pool lives as long as the backend.
+    `cap` names the request field that limits the reply. `usage` is true if the provider knows `stream_options`.
+    `extra` is merged into each request's body. The connection pool lives as long as the backend.
     """
 
     url: str
@@ -114,7 +114,7 @@ class ChatBackend:
         import aiohttp
 
         if self._client is None:
-            # Deadlines beyond the connection are the runner's; the pool must never queue a batch.
+            # The runner sets all other deadlines. The pool has no limit, so that no call of a batch waits in it.
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=self.connect_timeout)
             connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=300)
             self._client = aiohttp.ClientSession(timeout=timeout, connector=connector, auto_decompress=True)
@@ -147,14 +147,14 @@ class ChatBackend:
         return reply.response()
 
     async def _send(self, request: Request) -> aiohttp.ClientResponse:
-        """Send one request and return the answer's head; raises `BackendError`."""
+        """Send one request and return the response, its body not yet read; raises `BackendError`."""
         import aiohttp
 
         headers = {"Content-Type": "application/json", "Accept": "text/event-stream", **request.headers}
         if key := self.key.strip():
             headers["Authorization"] = f"Bearer {key}"
         body = self._body(request)
-        # aiohttp wants large bodies as files, so that other calls get a turn while they are written.
+        # aiohttp sends a file in pieces, so that other calls go on while a large body is written.
         data = io.BytesIO(body) if len(body) >= 2**20 else body
         try:
             return await self._session().post(
@@ -191,7 +191,7 @@ class ChatBackend:
 
 
 def message_json(message: Message) -> dict[str, Any]:
-    """A message in the protocol's own form."""
+    """Return a message as JSON data of the protocol."""
     shown: dict[str, Any] = {"role": message.role, "content": message.text}
     if message.tool_calls:
         shown["tool_calls"] = [
@@ -205,7 +205,7 @@ def message_json(message: Message) -> dict[str, Any]:
 
 @dataclass
 class _StreamedReply:
-    """An answer as it grows, chunk by chunk (or in one piece)."""
+    """The answer received so far, chunk by chunk or in one piece."""
 
     parts: list[str] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
@@ -222,15 +222,15 @@ class _StreamedReply:
 
     @property
     def over(self) -> bool:
-        """Whether nothing that matters can follow."""
+        """True if nothing that matters can follow: the finish reason is known, or `done`."""
         return bool(self.finish) or self.done
 
     def error(self, fault: Fault, message: str) -> BackendError:
-        """An error that keeps what came before it."""
+        """Return an error that carries the text and the usage received so far."""
         return BackendError(fault, _whole([message])[:300], usage=self.usage, text=self.text)
 
     def take(self, text: str, field_name: str) -> str:
-        """Take in one chunk; returns the piece of text it brought. Raises `BackendError` for an error event."""
+        """Add one chunk and return the text in it; raise `BackendError` for an error event or broken JSON."""
         try:
             data = json.loads(text)
         except (ValueError, RecursionError):
@@ -276,7 +276,7 @@ class _StreamedReply:
         function = function if isinstance(function, dict) else {}
         ident, name, arguments = call.get("id"), function.get("name"), function.get("arguments")
         known = self.calls[self.places[key]] if key in self.places else None
-        # Some number every call 0: another name under another id begins another call.
+        # Some providers number every call 0: a name with a different id begins another call.
         if known is None or (ident and name and known["id"] not in ("", ident)):
             known = {"id": "", "name": "", "arguments": ""}
             self.places[key] = len(self.calls)
@@ -287,7 +287,7 @@ class _StreamedReply:
             known["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
 
     def _failed(self, error: Any) -> BackendError:
-        """An error that came inside a 200: its own code counts, not the status."""
+        """Return the error inside a response of status 200: its own code counts, not the status."""
         message, detail = said(error) or "error", error if isinstance(error, dict) else {}
         stated = [str(detail.get(key) or "") for key in ("code", "status", "type")]
         code = next((int(text) for text in stated if re.fullmatch(r"[45]\d\d", text, re.ASCII)), 0)
@@ -297,7 +297,7 @@ class _StreamedReply:
         return self.error(classify(code, f"{' '.join(stated)} {message}"), message)
 
     def response(self) -> Response:
-        """The complete answer; raises `BackendError` when the provider's end was not seen."""
+        """Return the complete answer; raise `BackendError` if the provider stated no known reason for its end."""
         refused, text = _whole(self.refused), self.text
         if not self.finish:
             blank = not (text or refused or self.thoughts or self.calls)
@@ -311,7 +311,7 @@ class _StreamedReply:
 
 
 def _whole(parts: Iterable[str]) -> str:
-    """The joined parts, valid in UTF-8: some providers cut a character into halves, one in each of two chunks."""
+    """Join parts to text that is valid in UTF-8: some providers split one character over two chunks."""
     text = "".join(parts)
     try:
         text.encode()
@@ -321,7 +321,7 @@ def _whole(parts: Iterable[str]) -> str:
 
 
 def _usage(data: Mapping[str, Any]) -> Usage | None:
-    """The provider's own count; None where it counts nothing (some report zeros)."""
+    """Return the provider's token counts; None if there are none (some providers report zeros)."""
 
     sent, got = amount(data.get("prompt_tokens")), amount(data.get("completion_tokens"))
     if not sent and not got:
@@ -332,13 +332,13 @@ def _usage(data: Mapping[str, Any]) -> Usage | None:
 
 
 def amount(value: Any) -> float | None:
-    """A number that can be counted with; None for anything else (providers send null, text, NaN)."""
+    """Return a number from 0 to below 1e15 as a float; None for anything else (providers send null, text, NaN)."""
     known = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e15
     return float(value) if known else None
 
 
 async def _stream(http: aiohttp.ClientResponse, reply: _StreamedReply, on_text: OnText) -> None:
-    """Feed `reply` with the events of a stream, to its end or shortly after the provider's."""
+    """Add the events of a stream to `reply`, until the stream ends or shortly after the provider stated the end."""
     clock = asyncio.get_running_loop().time
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(None) as rest:
@@ -352,14 +352,14 @@ async def _stream(http: aiohttp.ClientResponse, reply: _StreamedReply, on_text: 
                 try:
                     on_text(reply.take(data, "delta") if data else "")
                 except BackendError:
-                    if reply.finish.lower() not in FINISH:  # else the answer is whole: nothing of it is taken back
+                    if reply.finish.lower() not in FINISH:  # else the answer is complete: ignore the error
                         raise
                 if reply.finish:
                     rest.reschedule(clock() + LINGER)
 
 
 async def _read(http: aiohttp.ClientResponse) -> str:
-    """A body in one piece."""
+    """Return the body of an answer that is not streamed; raise `BackendError` if it is too large."""
     body = bytearray()
     async for chunk in http.content.iter_any():
         body += chunk
@@ -369,7 +369,7 @@ async def _read(http: aiohttp.ClientResponse) -> str:
 
 
 async def _refused(http: aiohttp.ClientResponse) -> BackendError:
-    """The error behind a status that is not 200; the status counts even where its text never arrives."""
+    """Return the error for a status other than 200; the status counts even if the text never arrives."""
     import aiohttp
 
     body = bytearray()
@@ -388,9 +388,10 @@ async def _refused(http: aiohttp.ClientResponse) -> BackendError:
 
 
 async def _events(content: aiohttp.StreamReader) -> AsyncIterator[str]:
-    """The data of each server-sent event (lines of one event joined), and "" for each comment.
+    """Yield the data of each server-sent event (its lines joined), and "" for each comment.
 
-    A last event may lack its blank line; one that is not whole by itself is dropped, as the HTML standard has it.
+    The last event may lack its blank line. If it is incomplete (neither JSON nor the end mark), it is dropped, as in
+    the HTML standard.
     """
     rest, data = list[bytes](), list[str]()
     size = waiting = 0

@@ -1,7 +1,7 @@
-"""Command-line agents as content: what `dispatch/agents/*.yaml` may say, and how a request becomes a process.
+"""Defines the schema of `dispatch/agents/*.yaml` (command-line agents), and turns a request into a process to start.
 
 `launch` turns a request into arguments, input, environment and files. It starts nothing, and reads no file, clock or
-environment. `agent_output` reads what the process printed.
+environment. `command_agent_output` reads what the process printed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-# An id is an argument later: never an option or a path.
+# An id becomes an argument later: it must not look like an option or a path.
 THREAD_ID = re.compile(r"[A-Za-z0-9][\w.:-]{0,127}", re.ASCII)
 _TAGS = re.compile(r"\{%.*?%\}")
 
@@ -45,9 +45,9 @@ class _Part(BaseModel):
 
 
 class Pick(_Part):
-    """Where something stands in the output: in each record in which all of `when` holds, at each of `paths`.
+    """Where to find a value in the output: at each of `paths`, in each record that has all values of `when`.
 
-    A path is keys joined by dots, `*` for any key or place in a list; it may lead to several values.
+    A path is keys joined by dots; `*` stands for any key or list index. A path may lead to several values.
     """
 
     when: dict[str, Scalar] = {}
@@ -55,10 +55,10 @@ class Pick(_Part):
 
 
 class Counts(_Part):
-    """Where tokens and dollars stand, as `Pick` has it; the values behind all paths of a key are added up.
+    """Where to find tokens and dollars in the output (see `Pick`); the values at all paths of a key are added up.
 
-    `input` counts all tokens that were read, those from a cache included. With `running` a resumed conversation is
-    reported as a whole: what its earlier exchanges took has to be subtracted.
+    `input` counts all tokens that were read, cached ones included. With `running`, a resumed conversation is reported
+    as a whole: the usage of its earlier exchanges has to be subtracted.
     """
 
     when: dict[str, Scalar] = {}
@@ -70,7 +70,7 @@ class Counts(_Part):
 
 
 class Ends(_Part):
-    """How the output names the reason for the reply's end, and which of its words mean more than "stop"."""
+    """Where the output says why the reply ended. `values` maps its words to reasons; other words mean "stop"."""
 
     when: dict[str, Scalar] = {}
     paths: tuple[str, ...]
@@ -80,11 +80,11 @@ class Ends(_Part):
 class OutputReading(_Part):
     """How to read the output. `done` marks the agent's own end: a reply without it is not complete.
 
-    Of several texts the last one counts, or all joined. `errors` name what went wrong; they count only where the end
-    is missing, because agents also report what they then recover from. `again` are words of a line (a regular
-    expression) by which the agent says that it will try again by itself: it is ended there, since one place retries.
-    `log` finds on stderr (a regular expression with a group `said`) what a reported error leaves open: it counts
-    where no cause is known for that one.
+    `take` says if the last of several texts counts, or all of them joined. `errors` are where the agent reports
+    errors. They count only if no end follows, because agents also report errors from which they recover. `again` is a
+    regular expression for a line that announces a retry by the agent itself: the process is ended there, because only
+    the runner retries. `log` is a regular expression for stderr with a group `said`. Its match replaces a reported
+    error without a known cause.
     """
 
     text: Pick = Pick()
@@ -99,10 +99,10 @@ class OutputReading(_Part):
 
 
 class Cause(_Part):
-    """Words of an error (a regular expression, any case) and the fault behind them.
+    """The fault that the words of an error stand for. `words` is a regular expression; case is ignored.
 
-    A group called `seconds` is how long the agent asks to wait. `lost` marks the words by which it says that it does
-    not have the conversation it was to go on with.
+    A group called `seconds` is how long the agent asks to wait. `lost` is true if the words mean that the agent does
+    not have the conversation that it was asked to continue.
     """
 
     words: Pattern
@@ -111,7 +111,7 @@ class Cause(_Part):
 
 
 class Environment(_Part):
-    """What the process sees: variables passed by name or by how it begins, and ones that are set (templates)."""
+    """The environment of the process: variables passed on by name or by prefix, and variables set by templates."""
 
     names: tuple[str, ...]
     prefixes: tuple[str, ...] = ()
@@ -121,13 +121,13 @@ class Environment(_Part):
 class CommandAgent(_Part):
     """`dispatch/agents/*.yaml`: one command-line agent.
 
-    `program` is looked for on PATH, `install` tells how to get it. Each item of `argv` is a template and stays one
-    argument; one that renders to nothing is left out. `resume` are the arguments that go on with a conversation
-    (empty: it cannot). `stdin` tells whether the prompt comes that way, else `argv` has to carry it; with
-    `system: prompt` the rules come before the prompt. `files` are templates by their name in a private folder that
-    is gone afterwards. Templates know `model`, `system`, `prompt`, `thread`, `keep`, `home` (that folder) and
-    `passed` (the names of the variables that were passed). `exits` are faults by exit code, for errors whose words
-    `causes` does not know.
+    `program` is looked up on PATH; `install` says how to get it. Each item of `argv` is a template and stays one
+    argument; an item that renders to nothing is left out. `resume` are the arguments that continue a conversation
+    (empty: the agent cannot). With `stdin: prompt`, the prompt is sent on stdin; otherwise `argv` must contain it.
+    With `system: prompt`, the system messages become part of the prompt. `files` maps file names to templates; the
+    files are in a private folder that is removed afterwards. Templates know `model`, `system`, `prompt`, `thread`,
+    `keep`, `home` (that folder) and `passed` (the names of the variables that were passed on). `exits` maps exit
+    codes to faults, for errors whose words match none of `causes`.
     """
 
     purpose: str
@@ -163,7 +163,7 @@ class CommandAgent(_Part):
 
 @dataclass(frozen=True)
 class Launch:
-    """A process, ready to be started: arguments without the program, input, environment, files of its own."""
+    """A process to start: its arguments (without the program), input, environment and private files."""
 
     argv: tuple[str, ...]
     stdin: str
@@ -175,12 +175,12 @@ class Launch:
 
 
 def resumes(agent: CommandAgent, request: Request) -> Thread | None:
-    """The conversation that a request goes on with, where the agent can."""
+    """Return the conversation that a request continues; None if there is none or the agent cannot continue it."""
     return request.thread if agent.resume and request.thread and THREAD_ID.fullmatch(request.thread.id) else None
 
 
 def unseen(agent: CommandAgent, request: Request) -> tuple[Message, ...]:
-    """The messages for the prompt: those of a resumed conversation's last answer and before are known there."""
+    """Return the messages for the prompt: a resumed conversation already has the messages up to its last answer."""
     messages = [message for message in request.messages if message.role != "system" or agent.system == "prompt"]
     if resumes(agent, request):
         answers = [position for position, message in enumerate(messages) if message.role == "assistant"]
@@ -189,10 +189,10 @@ def unseen(agent: CommandAgent, request: Request) -> tuple[Message, ...]:
 
 
 def launch(agent: CommandAgent, request: Request, prompt: str, home: str, env: Mapping[str, str]) -> Launch:
-    """The process that answers `request`; raises `ContentError` where the agent's templates are wrong.
+    """Return the process that answers `request`; raise `ContentError` if one of the agent's templates is wrong.
 
-    `prompt` words the messages of `unseen`; `home` is the folder for the agent's files; of `env` only what the
-    agent's file allows is passed.
+    `prompt` is the text of the messages of `unseen`. `home` is the folder for the agent's files. Of `env`, only the
+    variables that the agent's file allows are passed on.
     """
     thread = resumes(agent, request)
     passed = {
@@ -220,7 +220,7 @@ def launch(agent: CommandAgent, request: Request, prompt: str, home: str, env: M
 
 
 def plain(text: str) -> str:
-    """`text` as a process can be given it: no NUL, valid in UTF-8."""
+    """Return `text` without NUL and valid in UTF-8, so that it can be passed to a process."""
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
@@ -229,7 +229,7 @@ def _render(template: str, values: Mapping[str, Any], agent: CommandAgent) -> st
         return template
     try:
         return _template(template).render(values)
-    except Exception as error:  # whatever the expressions of a template can raise
+    except Exception as error:  # the expressions of a template can raise anything
         raise ContentError(
             f"The file of the command-line agent `{agent.program}`: `{template[:80]}`: {error}.",
             "Fix the file and run again.",
@@ -252,5 +252,5 @@ def _jinja() -> ImmutableSandboxedEnvironment:
 
 
 def quoted(text: str) -> str:
-    """`text` as a string of JSON that is one of TOML too."""
+    """Return `text` as a JSON string that is also a valid TOML string."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

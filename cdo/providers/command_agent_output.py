@@ -1,4 +1,4 @@
-"""What a command-line agent printed, read into a response as its file in `dispatch/agents/` says. Pure."""
+"""Reads the output of a command-line agent into a response, as its file in `dispatch/agents/` says. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 from cdo.core.exchange import BackendError, Fault, Finish, Request, Response, Thread, Usage
 from cdo.providers.command_agent import THREAD_ID, Cause, CommandAgent, Counts, Ends, Pick, Scalar, plain, resumes
 
-LOST = "lost conversation"  # how the message begins when the agent does not have the conversation to go on with
-NOT_STARTED = (126, 127)  # exit codes by which shells and `env` say that a program cannot be run
+LOST = "lost conversation"  # start of the message if the agent does not have the conversation to continue
+NOT_STARTED = (126, 127)  # exit codes of shells and `env` for a program that cannot be run
 _ANSI = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
 
 
 @dataclass(frozen=True)
 class ProcessResult:
-    """A process that ended: what it printed, its exit code (negative: a signal), the line at which it was ended."""
+    """A process that ended: its output, its exit code (negative: a signal), and the line for which it was ended."""
 
     out: str
     err: str
@@ -28,9 +28,9 @@ class ProcessResult:
 
 
 def read(agent: CommandAgent, request: Request, ended: ProcessResult) -> Response:
-    """The answer in what a process printed; raises `BackendError` with what went wrong.
+    """Return the answer in what a process printed; raise `BackendError` with what went wrong.
 
-    Where the agent does not have the conversation that `request` goes on with, the message begins with `LOST`.
+    If the agent does not have the conversation that `request` continues, the message begins with `LOST`.
     """
     records, strange = _records(agent.output, ended.out)
     usage, thread = _account(agent, request, records)
@@ -45,7 +45,7 @@ def read(agent: CommandAgent, request: Request, ended: ProcessResult) -> Respons
 
 
 def _complete(agent: CommandAgent, ended: ProcessResult, records: Sequence[dict[str, Any]]) -> bool:
-    """Whether the agent's own end was seen, and no error after it."""
+    """True if the agent's own end was found and no error after it; without `done`, if the exit code is 0."""
     done = agent.read.done
     if done is None:
         return ended.code == 0
@@ -58,7 +58,7 @@ def _complete(agent: CommandAgent, ended: ProcessResult, records: Sequence[dict[
 
 
 def _records(output: str, out: str) -> tuple[list[dict[str, Any]], bool]:
-    """The JSON objects in an output, and whether there was anything else. Text before the first object is skipped."""
+    """Return the JSON objects in an output, and True if there was anything else (not for text around one `json`)."""
     if output == "text":
         return [], False
     pieces = out.split("\n") if output == "jsonl" else [_first_json(out)]
@@ -69,7 +69,7 @@ def _records(output: str, out: str) -> tuple[list[dict[str, Any]], bool]:
 
 
 def _first_json(text: str) -> str:
-    """The first JSON object or list that begins a line, whatever stands around it; else all of `text`."""
+    """Return the first JSON object or list that begins a line, without the text around it; else all of `text`."""
     for match in islice(re.finditer(r"^[{\[]", text, re.MULTILINE), 20):
         try:
             return text[match.start() : json.JSONDecoder().raw_decode(text, match.start())[1]]
@@ -79,7 +79,7 @@ def _first_json(text: str) -> str:
 
 
 def _json(text: str) -> Any:
-    """The value of a JSON text; None when it is none."""
+    """Return the value of a JSON text; None if it is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -87,7 +87,7 @@ def _json(text: str) -> Any:
 
 
 def _values(record: Any, path: str) -> Iterator[Any]:
-    """All values in `record` that a path leads to."""
+    """Yield all values in `record` that a path leads to."""
     key, _, rest = path.partition(".")
     if isinstance(record, list):
         inner: Iterable[Any] = record if key == "*" else ()
@@ -103,7 +103,7 @@ def _values(record: Any, path: str) -> Iterator[Any]:
 
 
 def _matches(record: Mapping[str, Any], when: Mapping[str, Scalar]) -> bool:
-    # True is 1 in Python, and is not in JSON.
+    # Types are compared too: True equals 1 in Python, but not in JSON.
     return all(
         any(type(value) is type(wanted) and value == wanted for value in _values(record, path))
         for path, wanted in when.items()
@@ -126,7 +126,7 @@ def _text(agent: CommandAgent, records: Sequence[dict[str, Any]], ended: Process
     if agent.output == "text":
         return _ANSI.sub("", ended.out).strip()
     texts = _strings(records, agent.read.text)
-    # JSON may hold halves of characters, which no file can.
+    # JSON may contain lone surrogates, which cannot be written to a file.
     return plain("".join(texts) if agent.read.take == "join" else texts[-1] if texts else "")
 
 
@@ -138,7 +138,7 @@ def _finish(ends: Ends | None, records: Sequence[dict[str, Any]]) -> Finish:
 def _account(
     agent: CommandAgent, request: Request, records: Sequence[dict[str, Any]]
 ) -> tuple[Usage | None, Thread | None]:
-    """What the exchange took, and the conversation to go on with where that was asked for."""
+    """Return the usage of the exchange, and the conversation to continue later if the request asks for one."""
     before = resumes(agent, request)
     counts, usage = agent.read.usage, None
     if counts and next(_numbers(records, counts, counts.input), None) is not None:
@@ -150,7 +150,7 @@ def _account(
         if counts.running and before:
             sent, made = max(0, sent - before.input_tokens), max(0, made - before.output_tokens)
             cached = max(0, cached - before.cached_tokens)
-            cost = None  # the sum of a conversation: what this exchange cost is not told
+            cost = None  # the total of a conversation: the cost of this exchange is not known
         usage = Usage(sent, made, cached, cost)
     ids = [name for name in _strings(records, agent.read.thread) if THREAD_ID.fullmatch(name)]
     if not agent.resume or not (request.keep or before) or not (ids or before):
@@ -176,7 +176,7 @@ def _numbers(records: Sequence[dict[str, Any]], counts: Counts, paths: Sequence[
 def _wrong(
     agent: CommandAgent, request: Request, ended: ProcessResult, records: Sequence[dict[str, Any]], strange: bool
 ) -> tuple[Fault, str, float | None]:
-    """(fault, message, seconds to wait if told) of a process that ended without its answer's end."""
+    """Return (fault, message, seconds to wait if stated) for a process that ended before its answer was complete."""
     told = _json(ended.err[_last_object(ended.err) :])
     everywhere = [*records, told] if isinstance(told, dict) else records
     said = _said(agent.read.errors, everywhere)
@@ -201,18 +201,18 @@ def _wrong(
 
 
 def _line(text: str) -> str:
-    """`text` as one line of a message."""
+    """Return `text` as one short line for a message."""
     return plain(" ".join(text.split())[:300])
 
 
 def _last_object(text: str) -> int:
-    """Where the last line that begins an object begins; the text's end when there is none."""
+    """Return the position of the last line that begins with `{`; the end of the text if there is none."""
     starts = [match.start() for match in re.finditer(r"^\{", text, re.MULTILINE)]
     return starts[-1] if starts else len(text)
 
 
 def _said(errors: Sequence[Pick], records: Sequence[dict[str, Any]]) -> str:
-    """The last error that is reported: the texts and numbers behind its paths, joined."""
+    """Return the last reported error (the texts and numbers at its paths, joined); "" if there is none."""
     for pick in errors:
         for record in reversed(records):
             found = [value for value in _picked([record], pick.when, pick.paths) if isinstance(value, str | int)]
@@ -222,13 +222,13 @@ def _said(errors: Sequence[Pick], records: Sequence[dict[str, Any]]) -> str:
 
 
 def _logged(pattern: str, err: str) -> str:
-    """What the log on stderr says last of an error."""
+    """Return the last error in the log on stderr; "" if there is none."""
     found = [match["said"] for match in re.finditer(pattern, err)] if pattern else []
     return found[-1] or "" if found else ""
 
 
 def _cause(agent: CommandAgent, heard: str) -> tuple[Cause | None, float | None]:
-    """The cause whose words are heard, and the seconds to wait if told."""
+    """Return the first cause whose words match, and the seconds to wait if stated."""
     for cause in agent.causes:
         if match := re.search(cause.words, heard[:4000], re.IGNORECASE):
             seconds = match.groupdict().get("seconds") or ""

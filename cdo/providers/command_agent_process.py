@@ -1,7 +1,7 @@
-"""A command-line agent as a model: one process for each request, read to its end, and nothing of it left behind.
+"""Runs a command-line agent as a model: one process for each request, which leaves nothing behind.
 
-What the agent is called with and how its output is read is content (`cdo.providers.command_agent`). Here the process
-is run (`cdo.security.child_processes`); it ends with its call, so that nothing is paid that nobody reads.
+Content files say how the agent is called and how its output is read (`cdo.providers.command_agent`). The process is
+run by `cdo.security.child_processes`. It ends with its call, so that no output is paid for that is never read.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from cdo.providers.command_agent import CommandAgent, Launch
 from cdo.providers.command_agent_output import ProcessResult
 from cdo.security.child_processes import LOOK, Sink, private_folder, run, sweep
 
-MAX_OUT = 64 * 2**20  # bytes of output
-MAX_ERR = 64 * 2**10  # bytes of the last words on stderr; what comes before them is dropped
+MAX_OUT = 64 * 2**20  # most bytes of output
+MAX_ERR = 64 * 2**10  # bytes of stderr that are kept: the last ones
 SIGN = 1.0  # seconds between two signs of life
 
 
 class CommandBackend:
     """Answers each request by a process of its own; several may run at the same time.
 
-    `program` is the agent's absolute path; `word` makes one prompt of messages; of `env` the agent sees what its
-    file allows. The agent works in `folder`/work, which is empty and stays the same, because some agents find a
-    conversation again by where it began; files made for one call live beside it, as long as the call.
+    `program` is the agent's absolute path. `word` renders messages as one prompt. Of `env`, the agent gets the
+    variables that its file allows. The agent works in `folder`/work, which is empty and always the same, because some
+    agents find a conversation by the folder in which it began. Files for one call are beside it until the call ends.
     """
 
     streams = False
@@ -62,10 +62,10 @@ class CommandBackend:
         return command_agent_output.read(self._agent, request, ended)
 
     async def close(self) -> None:
-        """Nothing to close: processes end with their calls."""
+        """Do nothing: processes end with their calls."""
 
     def _ready(self) -> Path:
-        """The folder of agents, with an empty one in it that they work in, and without what killed runs left."""
+        """Return the agents' folder with an empty `work` in it, swept once of leftovers; raise `ConfigError`."""
         folder = self._folder or _cache() / "agents"
         work = folder / "work"
         try:
@@ -85,7 +85,7 @@ class CommandBackend:
 
     @contextlib.contextmanager
     def _home(self, folder: Path) -> Iterator[Path]:
-        """A folder for the files of one call; raises `ConfigError` where it cannot be made."""
+        """Make a folder for the files of one call, removed afterwards; raise `ConfigError` if it cannot be made."""
         with contextlib.ExitStack() as stack:
             try:
                 home = stack.enter_context(private_folder(folder))
@@ -94,7 +94,7 @@ class CommandBackend:
             yield home
 
     async def _run(self, launch: Launch, work: Path, on_text: OnText) -> ProcessResult:
-        """Run one process to its end; whatever becomes of the call, it and its group are gone afterwards."""
+        """Run one process to its end. However the call ends, the process and its group are ended with it."""
         again = self._agent.read.again
         out, err = Sink(MAX_OUT, again), Sink(MAX_ERR, again, tail=True)
         if not shutil.which(self._program):
@@ -103,7 +103,7 @@ class CommandBackend:
         async def watch(child: subprocess.Popen[bytes]) -> None:
             await _watch(child, out, err, on_text)
 
-        with tempfile.TemporaryFile() as prompt:  # a file needs no one to feed it, and has an end
+        with tempfile.TemporaryFile() as prompt:  # a file, unlike a pipe, needs no writer and has an end
             prompt.write(launch.stdin.encode("utf-8"))
             prompt.seek(0)
             try:
@@ -131,7 +131,7 @@ def _unusable(folder: Path, error: OSError) -> ConfigError:
 
 
 async def _watch(child: subprocess.Popen[bytes], out: Sink, err: Sink, on_text: OnText) -> None:
-    """Wait until the process has ended, printed too much or would try again; tell of each line and each second."""
+    """Wait until the process ends, prints too much or is about to retry; call `on_text` for lines and each second."""
     told, lines = time.monotonic(), 0
     while child.poll() is None and not (out.over or out.again or err.again):
         if out.lines > lines or time.monotonic() - told >= SIGN:

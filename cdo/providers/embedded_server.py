@@ -1,13 +1,13 @@
-"""The child process that runs the embedded model: `python -P embedded_server.py --model PATH --ctx N`.
+"""Runs the embedded model in a child process: `python -P embedded_server.py --model PATH --ctx N`.
 
-It serves the Chat Completions protocol on a free loopback port, below a path nobody can guess, so that other
-people on the machine can neither ask it nor read along. When it is ready it writes one line of JSON to
-stdout, `{"url": "http://127.0.0.1:PORT/SECRET/v1"}`, or `{"error": KIND, "detail": TEXT}` with KIND `missing`
-(no xllamacpp) or `load`, and exits. It ends when its stdin closes, which the kernel does when the parent
-dies in whatever way. (While a model loads, xllamacpp holds the interpreter; then it ends right after.)
+It serves the Chat Completions protocol on a free loopback port, below a secret path, so that other users of the
+machine can neither send requests to it nor read along. When it is ready, it writes one line of JSON to stdout:
+`{"url": "http://127.0.0.1:PORT/SECRET/v1"}`. On failure it writes `{"error": KIND, "detail": TEXT}`, with KIND
+`missing` (no xllamacpp) or `load`, and exits. It ends when its stdin closes: the kernel closes it when the parent
+dies, in whatever way. (While a model loads, xllamacpp holds the interpreter; the process then ends right after.)
 
-This file imports nothing of cdo, so that it can be run by its path alone: `python -m` would put the
-working directory, which may be anybody's repository, in front of the module search path.
+This file imports nothing of cdo, so that it can be run by its path alone: `python -m` would put the working
+directory, which may be an untrusted repository, at the front of the module search path.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
-# One slot's saved states, in MiB. Without a cap llama.cpp keeps 8 GiB; 2k tokens of the default model are 46.
+# MiB of a slot's saved states. Without a cap llama.cpp keeps 8 GiB; 2k tokens of the default model take 46 MiB.
 PROMPT_CACHE_MIB = 256
-# Tokens computed between two looks at the connection: a dropped request frees the slot within two seconds.
+# Tokens computed between two checks of the connection: a dropped request frees the slot within two seconds.
 BATCH = 512
 
 
@@ -35,15 +35,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--ctx", type=int, required=True, help="context in tokens (the model's own if lower)")
     options = parser.parse_args(arguments)
     answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever native code prints must not be taken for our line
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    os.dup2(2, 1)  # output of native code must not be taken for our line
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     watcher = threading.Thread(target=_leave_with_parent, daemon=True)
     watcher.start()
     try:
         server, url = _serve(options.model, options.ctx)
     except ImportError as error:
         told: dict[str, str] = {"error": "missing", "detail": str(error)}
-    except Exception as error:  # anything else that xllamacpp may raise is a model that cannot be run
+    except Exception as error:  # any other exception of xllamacpp means a model that cannot be run
         told = {"error": "load", "detail": str(error)}
     else:
         told = {"url": url}
@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _leave_with_parent() -> None:
-    """Wait for the end of stdin and leave at once: there is nothing worth saving."""
+    """Wait for the end of stdin and exit at once: there is nothing to save."""
     with contextlib.suppress(OSError):
         while os.read(0, 4096):
             pass
@@ -65,15 +65,15 @@ def _leave_with_parent() -> None:
 
 
 def _serve(model: str, ctx: int) -> tuple[Any, str]:
-    """Load the model; returns the server (it lives as long as this object) and its address."""
+    """Load the model; return the server (which runs as long as this object lives) and its address."""
     import xllamacpp
 
     params = xllamacpp.CommonParams()
     params.model.path = model
     params.n_ctx = ctx  # llama.cpp lowers a slot's window to the model's training context
-    params.n_parallel = 1  # slots do not share a prefix: one after the other is six times faster
+    params.n_parallel = 1  # slots do not share a prefix: one request after the other is six times faster
     params.sampling.seed = 1  # the same requests in the same order give the same answers
-    # Threads wait for the slowest among them at every step, so one core that is busy with something else halts
+    # Threads wait for the slowest among them at every step, so one core that is busy with something else delays
     # them all: two threads on two busy cores read 15 tokens/s and write 8, one thread reads 60 and writes 50 to 90.
     # On an idle machine the core left out costs 15% of the writing and up to half of the reading.
     spare = max(1, _cores() - 1)
@@ -104,12 +104,12 @@ def _serve(model: str, ctx: int) -> tuple[Any, str]:
 def _has_gpu(xllamacpp: Any) -> bool:
     try:
         return any("GPU" in device["type"].name for device in xllamacpp.get_device_info())
-    except Exception:  # an older version, or a driver that cannot be asked: treat it as a plain machine
+    except Exception:  # an older version, or a driver without an answer: as on a machine without a GPU
         return False
 
 
 def _cores() -> int:
-    """Processors this process may use: its affinity, and the quota of its container."""
+    """Return the number of processors this process may use, by its affinity and the quota of its container."""
     try:
         count = len(os.sched_getaffinity(0))
     except AttributeError:  # not Linux

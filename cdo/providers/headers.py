@@ -1,4 +1,4 @@
-"""What the headers of a provider's answer say. Pure."""
+"""Reads the headers of a provider's response. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from email.utils import parsedate_to_datetime
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Seconds a provider asks to wait, from its headers (any case); None when it does not say (or garbles it).
+    """Return the seconds that a provider's headers (any case) ask to wait; None if there is no valid value.
 
     `now` is the wall clock, for the date form. Sources: RFC 9110 §10.2.3; `retry-after-ms` of OpenAI.
     """

@@ -1,12 +1,11 @@
-"""Every provider that does not speak Chat Completions, through litellm (never imported unless needed).
+"""Calls providers without the Chat Completions protocol through litellm (never imported unless needed).
 
-Its own retries, cost map download, `.env` search and printing are off: the runner owns all of that. Answers come
-in one piece: litellm makes up the end of a stream (and spends 30 ms of CPU a call on streaming), so only
-a whole answer tells whether it is complete. Import and use take place in one module object, loaded by `preload`
-in a thread while the run starts.
+litellm's own retries, cost map download, `.env` search and printing are off: the runner handles all of that. Answers
+are not streamed: litellm makes up the end of a stream (and spends 30 ms of CPU a call on streaming), so only a whole
+answer shows whether it is complete. `preload` imports litellm in a thread while the run starts.
 
-litellm says `stop` also where the provider gave no reason for the end, or one that litellm does not know. So the
-reason counts that stands in the provider's own answer, which litellm shows to a function that is given for logging.
+litellm reports `stop` even if the provider gave no reason for the end, or a reason that litellm does not know. So the
+reason is taken from the provider's own response, which litellm passes to a logging function.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from cdo.providers.chat_completions import classify
 from cdo.providers.headers import retry_after
 
 _module: Future[Any] | None = None
-# What litellm files under errors of a server: answers that it cannot read, that broke off, that never began.
+# litellm reports these as server errors: answers that it cannot read, that broke off, or that never began.
 _UNREADABLE = re.compile(
     r"Unable to get json response|Empty or invalid response|line \d+ column \d+ \(char \d+\)|No module named|"
     r"Traceback \(most recent call last\)"
@@ -41,7 +40,7 @@ _CUT = re.compile(r"payload is not completed|peer closed connection without send
 _BROKEN = re.compile(
     r"Server disconnected|Connection reset|Cannot connect|Connection error|attempts failed|Connect call failed"
 )
-# Words by which providers of other protocols say why they ended, beside those of Chat Completions.
+# Finish reasons of other protocols, in addition to those of Chat Completions.
 _FINISH = {
     **chat_completions.FINISH,
     "complete": Finish.STOP,
@@ -55,30 +54,30 @@ _FINISH = {
     "spii": Finish.REFUSAL,
     "sensitive": Finish.REFUSAL,
 }
-# Settings of litellm that nobody's environment may undo.
+# Settings of litellm that override the environment.
 _SETTINGS = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
     "LITELLM_MODE": "PRODUCTION",
 }
 _REASONS = ("finish_reason", "stop_reason", "finishReason", "stopReason", "done_reason", "completionReason")
-_CHOICES = ("choices", "candidates", "results", "outputs")  # the first of each has its reason in some protocols
+_CHOICES = ("choices", "candidates", "results", "outputs")  # in some protocols, the first item holds the reason
 
 
 def preload() -> None:
-    """Start importing litellm in a thread; returns at once. Safe to call more than once."""
+    """Start importing litellm in a thread and return at once. Safe to call more than once."""
     global _module
     if _module is not None:
         return
     import threading
 
     _module = Future()
-    _module.set_running_or_notify_cancel()  # a call that is given up must not cancel the import for all others
+    _module.set_running_or_notify_cancel()  # a cancelled call must not cancel the import for all others
     threading.Thread(target=_import, args=(_module,), name="cdo-litellm", daemon=True).start()
 
 
 def _import(done: Future[Any]) -> None:
-    # Use the packaged tables (else litellm fetches them while everybody waits), and do not search for a `.env` file.
+    # Use the packaged tables (else litellm downloads them while all calls wait), and do not search for a `.env` file.
     for name, value in _SETTINGS.items():
         os.environ[name] = value
     was_enabled = gc.isenabled()
@@ -102,8 +101,9 @@ def _import(done: Future[Any]) -> None:
 
 
 def _send_once() -> None:
-    """Turn off what litellm has no switch for: trying again after a broken connection and after a 422, and following
-    a redirection, which would take prompt and key to wherever it leads.
+    """Turn off retries after a broken connection or a 422, and redirects: litellm has no setting for these.
+
+    A redirect would send prompt and key to another address.
     """
 
     async def no_second_connection(*_: Any, **__: Any) -> Any:
@@ -128,7 +128,7 @@ def _send_once() -> None:
 
 
 def _staying(make: Callable[..., Any]) -> Callable[..., Any]:
-    """`make`, whose HTTP clients then follow no redirection."""
+    """Wrap `make` so that its HTTP clients follow no redirects."""
 
     def made(*args: Any, **more: Any) -> Any:
         client = make(*args, **more)
@@ -140,19 +140,19 @@ def _staying(make: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def loaded() -> bool:
-    """Whether litellm was imported: its exit handlers then cost a second and more."""
+    """True if litellm was imported: its exit handlers then take a second or more."""
     return "litellm" in sys.modules
 
 
 @dataclass
 class _Wire:
-    """What litellm shows of one exchange: the body it sent, and the body that came, each as it was on the wire."""
+    """The bodies of one exchange as litellm logs them: the body sent and the body received."""
 
     sent: Any = None
     came: Any = None
 
     def watch(self, details: Mapping[str, Any]) -> None:
-        """Take in what litellm logs; it does so before and after each exchange."""
+        """Store what litellm logs, which it does before and after each exchange."""
         more = details.get("additional_args")
         if isinstance(more, Mapping) and more.get("complete_input_dict"):
             self.sent = _parsed(more["complete_input_dict"])
@@ -160,13 +160,13 @@ class _Wire:
             self.came = _parsed(details.get("original_response"))
 
     def lacks(self, name: str) -> bool:
-        """Whether the body that was sent is known, and has no such field (nor one of its parts has)."""
+        """True if the sent body is known and has no field `name`, neither at its top level nor one level below."""
         if not isinstance(self.sent, dict):
             return False
         return not any(name in part for part in (self.sent, *self.sent.values()) if isinstance(part, dict))
 
     def reason(self) -> str:
-        """The provider's own word for why it ended, "" where it gave none; raises `BackendError` where none shows."""
+        """Return the provider's own finish reason, "" if it gave none; raise `BackendError` if no body is known."""
         if not isinstance(self.came, dict):
             raise BackendError(Fault.MALFORMED, "litellm does not show how the provider ended its answer")
         for part in _parts(self.came):
@@ -177,7 +177,7 @@ class _Wire:
 
 
 def _parts(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Where a body may say why it ended: itself, and its first choice. No deeper: there the model speaks."""
+    """Yield the parts of a body that may state the finish reason: itself and its first choice, no model text."""
     yield body
     for key in _CHOICES:
         listed = body.get(key)
@@ -186,7 +186,7 @@ def _parts(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _parsed(body: Any) -> Any:
-    """A body that may be JSON; None where it is something else."""
+    """Return a body, parsed if it is a string of JSON; None for any other string."""
     if not isinstance(body, str):
         return body
     with contextlib.suppress(ValueError, RecursionError):
@@ -196,9 +196,9 @@ def _parsed(body: Any) -> Any:
 
 @dataclass
 class LiteLLMBackend:
-    """One request through `litellm.acompletion`.
+    """Sends each request through `litellm.acompletion`.
 
-    `say` is told once of each parameter that litellm leaves out because a model does not take it.
+    `say` gets one message for each parameter that litellm leaves out because a model does not accept it.
     """
 
     temperature: float | None = None
@@ -233,7 +233,7 @@ class LiteLLMBackend:
                 logger_fn=wire.watch,
                 **extra,
             )
-        except Exception as error:  # litellm raises its own tree, openai's and bare ones
+        except Exception as error:  # litellm raises its own exceptions, openai's and others
             raise _fault(litellm, error) from None
         self._tell(request.model, [name for name in ("temperature", "tools") if name in extra and wire.lacks(name)])
         response = _response(answer, wire)
@@ -241,7 +241,7 @@ class LiteLLMBackend:
         return response
 
     def _tell(self, model: str, dropped: list[str]) -> None:
-        """Say what was left out of a request, once for each model."""
+        """Report the parameters that were left out of a request, once for each model."""
         for name in dropped:
             if (model, name) not in self._told:
                 self._told.add((model, name))
@@ -256,7 +256,7 @@ class LiteLLMBackend:
 
 
 def _fault(litellm: Any, error: Exception) -> BackendError:
-    """The fault behind one of litellm's exceptions."""
+    """Return the `BackendError` for one of litellm's exceptions."""
     text = " ".join(str(error).split())
     body = getattr(error, "body", None)  # what OpenAI's client leaves out of the text
     detail = " ".join(str(body.get(key) or "") for key in ("code", "type")) if isinstance(body, dict) else ""
@@ -281,7 +281,7 @@ def _fault(litellm: Any, error: Exception) -> BackendError:
 
 
 def _sentence(text: str) -> str:
-    """What the provider said, out of litellm's wrapping."""
+    """Return the provider's own message, without the text that litellm puts around it."""
     text = re.sub(r"^[^{]{0,120}?(Exception|Error)[\w ]* - ", "", text.partition(" Traceback (most recent")[0])
     text = re.sub(r" Handle with `litellm\.\w+`\.$", "", text)
     with contextlib.suppress(ValueError, RecursionError):
@@ -290,7 +290,7 @@ def _sentence(text: str) -> str:
 
 
 def _response(answer: Any, wire: _Wire) -> Response:
-    """The complete answer; raises `BackendError` when the provider itself did not say that it ended."""
+    """Return the complete answer; raise `BackendError` if the provider itself did not state its end."""
     usage = getattr(answer, "usage", None)
     details = getattr(usage, "prompt_tokens_details", None)
     counted = None
@@ -320,9 +320,9 @@ def _response(answer: Any, wire: _Wire) -> Response:
 
 
 def _finish(said: str, wire: _Wire, *, blank: bool) -> Finish:
-    """Why the answer ended: litellm's word `said` where it cannot be made up, else the provider's own.
+    """Return why the answer ended: litellm's word `said` if litellm cannot have made it up, else the provider's.
 
-    Raises `BackendError` where the provider gave no reason or one that nobody knows; `blank` is an answer of nothing.
+    Raise `BackendError` if the provider gave no reason or an unknown one. `blank` is true for an empty answer.
     """
     if (told := chat_completions.FINISH.get(said.lower())) in (Finish.REFUSAL, Finish.LENGTH):
         return told

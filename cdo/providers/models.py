@@ -1,7 +1,7 @@
-"""From a model's name to how it is reached, what it costs and how much it can read. Sends nothing.
+"""Resolves the name of a model to its address, its price and its context size. Sends nothing.
 
 Prices and context sizes come from litellm's own table, read as a data file: litellm itself is never imported
-here (SPEC 3). A price that is not known stays None and is never taken for zero.
+here (SPEC 3). An unknown price stays None and never counts as zero.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ AGENTS = "dispatch/agents"
 PROVIDERS = "dispatch/providers"
 EMBEDDED = "smollm2"
 DEFAULT_REPLY_TOKENS = 4096
-DEFAULT_WINDOW = 131_072  # tokens; a model that can read fewer refuses, and is then asked with less
+DEFAULT_WINDOW = 131_072  # tokens; a model with a smaller window refuses, and then gets a shorter prompt
 LOCAL_WINDOW = 8192
 LOCAL_REPLY_TOKENS = 700
 
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """One model, ready to be reached.
+    """One model and how to reach it.
 
-    `name` is what the person wrote; `route` picks the backend; `model` is the name the provider knows; `url` and
-    `key_env` say where and with which variable's key; `price` is None when unknown; `window` counts the tokens of
-    prompt and reply together; `reply_tokens` bounds one reply; `grammar` tells whether it can be held to a shape.
-    `tools` tells whether it may be offered tools (a model that turns out to know none is asked without).
-    `agent` is the command-line agent's name in `dispatch/agents`, `program` its absolute path; `vendor` is who made
-    the model and `family` what kind it is ("" when not known).
+    `name` is the name that the person wrote, `model` the name that the provider knows. `route` picks the backend.
+    `url` is the address, `key_env` the variable with the key. `price` is None if unknown. `window` is the most tokens
+    of prompt and reply together, `reply_tokens` the most of one reply. `grammar` is true if a grammar can constrain
+    its replies. `tools` is true if it may be offered tools (a model that turns out to know none is asked without).
+    `agent` is the command-line agent's name in `dispatch/agents`, `program` its absolute path. `vendor` is the maker
+    of the model, `family` its model family ("" if unknown).
     """
 
     name: str
@@ -69,9 +69,9 @@ class ModelSpec:
     family: str = ""
 
     def cost(self, usage: Usage) -> float | None:
-        """Dollars for `usage`: by the price table, or what the provider stated if that is more; None when unknown.
+        """Return the dollars for `usage`: by price, or as stated by the provider if that is more; None if unknown.
 
-        A provider that states less than the table's price would lift the cap on money, in the worst case for good.
+        The larger amount counts: a provider that states too little could otherwise disable the cap on money.
         """
         if self.price is None:
             return usage.cost
@@ -95,7 +95,7 @@ def resolve(
 ) -> ModelSpec:
     """Return the spec of a model by its name; raise `ConfigError` when it cannot be reached from here.
 
-    `prices` are those of the person's configuration, by model name; they win over the table's.
+    `prices` are the person's configured prices by model name; they take precedence over the table's.
     """
     spec = _resolve(name, library, prices, env)
     vendor, family = maker(_known_as(spec), library.read("dispatch/vendors", Vendors)[0])
@@ -103,7 +103,7 @@ def resolve(
 
 
 def _known_as(spec: ModelSpec) -> str:
-    """The name that tells best who made a model."""
+    """Return the name that best shows who made a model."""
     if spec.route == "scripted":
         return ""
     if spec.route == "local":
@@ -122,7 +122,7 @@ def _resolve(name: str, library: Library, prices: Mapping[str, Price], env: Mapp
     called = name.partition(":")[0]
     if called in library.names(AGENTS) or f"{AGENTS}/{called}" in library.waiting():
         return _command(name, library, prices, env)
-    if "://" in name:  # to some of litellm's providers a name may be an address, to which their key is sent
+    if "://" in name:  # some of litellm's providers take an address as a name and send their key there
         raise ConfigError(
             f"`{name}` is an address and not the name of a model.",
             "Write PROVIDER/MODEL, and the address into the provider's variable (such as OPENAI_BASE_URL).",
@@ -131,7 +131,7 @@ def _resolve(name: str, library: Library, prices: Mapping[str, Price], env: Mapp
 
 
 def _provided(name: str, library: Library, prices: Mapping[str, Price], env: Mapping[str, str]) -> ModelSpec:
-    """A model that a provider offers."""
+    """Return the spec of a model that a provider offers; raise `ConfigError` if it cannot be reached."""
     providers = table(library)
     prefix, slash, model = name.partition("/")
     if slash:
@@ -157,7 +157,7 @@ def _provided(name: str, library: Library, prices: Mapping[str, Price], env: Map
     if not provider.url:
         if provider.key_env and not key_env:
             raise _no_key(name, provider)
-        full = name if slash or prefix not in providers else f"{prefix}/{name}"  # litellm places other bare names
+        full = name if slash or prefix not in providers else f"{prefix}/{name}"  # litellm knows whose the others are
         tools = bool(known.get("supports_function_calling"))
         return ModelSpec(name, "litellm", full, price=price, window=window, reply_tokens=reply, tools=tools)
     override = _first(provider.url_env, env)
@@ -171,15 +171,15 @@ def _provided(name: str, library: Library, prices: Mapping[str, Price], env: Map
 
 
 def _first(names: Sequence[str], env: Mapping[str, str]) -> str:
-    """The first of the variables that holds more than blanks; "" when none does."""
+    """Return the first of the variables that is set to more than blanks; "" if none is."""
     return next((name for name in names if env.get(name, "").strip()), "")
 
 
 def _owner(name: str, providers: Mapping[str, Provider], env: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
-    """The provider of a name without one, and the name's entry in the price table; "" when nobody is known.
+    """Return the provider for a name without one ("" if unknown), and the name's entry in the price table.
 
-    A provider of the table wins over others that offer the same model; a name that no table knows belongs to
-    whoever serves at OPENAI_BASE_URL.
+    A provider of cdo's table takes precedence over others that offer the same model. A name that no table knows
+    belongs to the server at OPENAI_BASE_URL, if that is set.
     """
     known = _entry(name) or {}
     owner = str(known.get("litellm_provider", ""))
@@ -197,9 +197,9 @@ def _no_key(name: str, provider: Provider) -> ConfigError:
 
 
 def _address(override: str, default: str) -> str:
-    """The base address from a variable. What it leaves out is taken from the provider's own: scheme, port, path.
+    """Return the base address in a variable. A missing scheme, port or path is taken from `default`.
 
-    So OLLAMA_HOST may be all that Ollama takes: a host, a port alone, or the address a server listens at.
+    So OLLAMA_HOST may have every form that Ollama accepts: a host, a port alone, or the address a server listens at.
     """
     base = urlsplit(default)
     scheme, mark, place = override.strip().strip("\"'").rpartition("://")
@@ -210,7 +210,7 @@ def _address(override: str, default: str) -> str:
     host, port = (place, "") if cut < 0 else (place[:cut], place[cut + 1 :])
     host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
     if not mark:
-        near = host == "localhost" or re.fullmatch(r"[\d.]+|\[.*", host)  # elsewhere a key must not travel in clear
+        near = host == "localhost" or re.fullmatch(r"[\d.]+|\[.*", host)  # never send a key in clear to others
         scheme, port = "http" if near else base.scheme, port or str(base.port or "")
     path = f"/{path.strip('/')}" if path.strip("/") else base.path
     return f"{scheme.lower()}://{host}{f':{port}' if port else ''}{path}"
@@ -225,7 +225,7 @@ def agent(name: str, library: Library) -> CommandAgent:
 
 
 def _program(program: str, env: Mapping[str, str]) -> str:
-    """The absolute path of a program on PATH; "" when it is not there. Places relative to here do not count."""
+    """Return the absolute path of a program on PATH; "" if it is not there. Relative entries of PATH are ignored."""
     places = [place for place in env.get("PATH", "").split(os.pathsep) if Path(place).is_absolute()]
     return (shutil.which(program, path=os.pathsep.join(places)) or "") if places else ""
 
@@ -248,7 +248,7 @@ def _command(name: str, library: Library, prices: Mapping[str, Price], env: Mapp
 
 
 def _agents(library: Library, env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """(name, why) of each command-line agent that can be started here."""
+    """Yield (name, why) for each command-line agent that can be started here."""
     for name in library.names(AGENTS):
         if program := _program(agent(name, library).program, env):
             yield name, f"{program} is on PATH"
@@ -258,7 +258,7 @@ def _agents(library: Library, env: Mapping[str, str]) -> Iterator[tuple[str, str
 
 
 def _keyed(providers: Mapping[str, Provider], env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """(name, why) of the default model of each provider whose key is set."""
+    """Yield (name, why) for the default model of each provider whose key is set."""
     for prefix, provider in providers.items():
         key = _first(provider.key_env, env)
         if key and provider.model:
@@ -266,7 +266,7 @@ def _keyed(providers: Mapping[str, Provider], env: Mapping[str, str]) -> Iterato
 
 
 def _served(providers: Mapping[str, Provider], env: Mapping[str, str], ollama: Any) -> Iterator[tuple[str, str]]:
-    """(name, why) of the model that a running Ollama offers first."""
+    """Yield (name, why) for the first model that a running Ollama offers."""
     if "ollama" in providers:
         override = _first(providers["ollama"].url_env, env)
         default = providers["ollama"].url
@@ -275,7 +275,7 @@ def _served(providers: Mapping[str, Provider], env: Mapping[str, str], ollama: A
 
 
 def available(library: Library, env: Mapping[str, str], ollama: Any) -> list[tuple[str, str]]:
-    """Every seat that can be filled from here, as (model name, why): agents, keys that are set, Ollama.
+    """Return (model name, why) for each model that can be used here: agents, providers whose key is set, Ollama.
 
     `ollama` is a function from a base address to the first model a running Ollama offers, or None. Raises
     `ConfigError` as `table` does.
@@ -285,7 +285,7 @@ def available(library: Library, env: Mapping[str, str], ollama: Any) -> list[tup
 
 
 def choose(library: Library, env: Mapping[str, str], ollama: Any) -> tuple[str, str]:
-    """Return (model name, why) when none was configured; raise `NoModel` naming everything that was tried.
+    """Return (model name, why) if no model is configured; raise `NoModel` naming everything that was tried.
 
     `ollama` is a function from a base address to the first model a running Ollama offers, or None. Raises
     `ConfigError` as `table` does.
@@ -306,7 +306,7 @@ def choose(library: Library, env: Mapping[str, str], ollama: Any) -> tuple[str, 
 
 
 def vendors(specs: Iterable[ModelSpec]) -> dict[str, int]:
-    """How many of the models each vendor made. All whose maker is not known count as one, "unknown"."""
+    """Return how many of the models each vendor made. Models of unknown makers count as one vendor, "unknown"."""
     return dict(Counter(spec.vendor or "unknown" for spec in specs))
 
 
@@ -315,7 +315,7 @@ def vendors(specs: Iterable[ModelSpec]) -> dict[str, int]:
 
 @cache
 def _litellm_file(name: str) -> str:
-    """The text of a data file inside litellm's package; "" where there is none. litellm is not imported."""
+    """Return the text of a data file in litellm's package; "" if there is none. litellm is not imported."""
     spec = importlib.util.find_spec("litellm")
     if spec is None or not spec.submodule_search_locations:
         return ""
@@ -330,7 +330,7 @@ def _price_text() -> str:
 
 
 def _litellm_knows(provider: str) -> bool:
-    """Whether litellm lists a provider (or, in a version without its list, may know it)."""
+    """True if litellm lists a provider, or if this version of litellm has no list."""
     listed = _litellm_file("provider_endpoints_support_backup.json")
     key = json.dumps(provider)
     return not listed or f"{key}: {{" in listed or f'"litellm_provider": {key}' in _price_text()
@@ -338,7 +338,7 @@ def _litellm_knows(provider: str) -> bool:
 
 @cache
 def _entry(name: str, provider: str = "") -> dict[str, Any] | None:
-    """One entry of the table (of `provider`, if given): only its own few lines are parsed, not three megabytes."""
+    """Return one entry of the table (of `provider`, if given). Only its own lines are parsed, not three megabytes."""
     text = _price_text()
     for match in re.finditer(rf"{re.escape(json.dumps(name))}:\s*(?={{)", text):
         indent = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]

@@ -1,7 +1,7 @@
-"""A model that answers from a script: for tests and demonstrations, with no network and no cost.
+"""Answers requests from a script, for tests and demonstrations: without network and without cost.
 
-A script is a YAML file that maps a call's name, else its kind, to the text of its reply (or a list of them, one
-for each attempt). It may also be given as a function.
+A script is a YAML file that maps the name of a call, or else its kind, to the text of its reply. A list holds one
+text for each attempt. A script may also be a function.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ScriptedBackend:
         return cls({str(key): value for key, value in data.items()})
 
     async def complete(self, request: Request, on_text: OnText) -> Response:
-        """The scripted reply of the call named in the request's headers."""
+        """Return the scripted reply of the call named in the request's headers; raise `BackendError` without one."""
         self.requests.append(request)
         if self._latency:
             await asyncio.sleep(self._latency)
@@ -58,4 +58,4 @@ class ScriptedBackend:
         return str(reply[min(int(request.headers["X-Cdo-Attempt"]), len(reply)) - 1])
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""

@@ -1,4 +1,4 @@
-"""Who made a model: voices of one maker share their errors, and are counted as one vendor. Pure."""
+"""Finds the vendor of a model: models of one vendor share their errors, so they count as one. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Vendors(Schema):
 
 
 def maker(name: str, table: Vendors) -> tuple[str, str]:
-    """(vendor, family) of a model by its name (PROVIDER/PUBLISHER/MODEL, or less of it); "" for what is not known.
+    """Return (vendor, family) of a model by its name (PROVIDER/PUBLISHER/MODEL, or its last parts); "" if unknown.
 
-    The model's own name tells most; then who publishes it. A gateway names the vendor before the model.
+    The model's own name counts first, then its publisher. OpenRouter names the vendor before the model.
     """
     *places, model = name.lower().split("/")
     for family, vendor in table.families.items():

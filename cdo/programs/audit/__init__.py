@@ -1,1 +1,1 @@
-"""The audit of a run: another chair sums up the same answers in several orders. Pure."""
+"""Audits a run: other models sum up the same answers again, in several orders. Pure."""

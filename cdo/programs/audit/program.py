@@ -1,8 +1,9 @@
-"""An audit of the chair as a pure program: the same replies summed up by other models and in other orders.
+"""Audits the chair of a run, the model that summed it up: other models sum up the same replies in other orders. Pure.
 
-Who sums up a deliberation is a single point of failure. The voices' last replies are frozen; another chair writes
-synthesis and final answer from them, and a reader who is not told which is which says, asked twice with the two
-swapped, whether both decide the same. Code counts these words, and compares what needs no judge.
+The chair is a single point of failure. The voices' last replies are frozen, and another chair writes a synthesis and
+a final answer from them. A reader then says whether the old and the new answer decide the same. The reader is not
+told which is which, and is asked twice with the two swapped. Code counts these verdicts, and compares what needs no
+judge.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from cdo.programs.deliberation.conclusion import Outcome
 from cdo.programs.deliberation.convergence import Record, Tension, bounded
 from cdo.session.artifact import confidence_word
 
-BRIEF, FOLDER = "audit", "brief"  # the collection that holds the order, and where nobody leaves anything
+BRIEF, FOLDER = "audit", "brief"  # the collection with the brief, and its folder, which no person uses
 DECISION = "00-final"  # the frozen result
 ANEW = "Begin a new one: cdo audit SESSION."
 PROTOCOL = "engine/audit-protocol"
-CLOSED = "the record is closed"  # why the loop ended, for a chair who must not know what the first one thought
+CLOSED = "the record is closed"  # why the loop ended; a chair must not learn the first chair's reason
 SURVIVES, CHANGED, UNCLEAR, LACKING = "survives", "changed", "unclear", "not audited"
 
 
@@ -38,7 +39,7 @@ SURVIVES, CHANGED, UNCLEAR, LACKING = "survives", "changed", "unclear", "not aud
 
 
 class SourceCall(BaseModel):
-    """One call of the source: the document that worded it, its variables, and what it read, all by frozen names."""
+    """One call of the audited session: its template, its variables and the artifacts it read, by frozen names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -48,11 +49,12 @@ class SourceCall(BaseModel):
 
 
 class AuditBrief(BaseModel):
-    """What an audit begins with.
+    """The input of an audit.
 
-    `source` is the session; `models` those of its chair; `orders` in which the voices are read, by the names of
-    their seats, and `first` the order in which its chair read them. `synthesis` and `final` are its last calls of
-    these kinds; `confidence`, `exit_ready` and `tensions` (id, title, status) what came of them.
+    `source` is the audited session, `models` are the models of its chair. `first` is the order in which that chair
+    read the voices, by the names of their seats; `orders` are the orders of the audit. `synthesis` and `final` are
+    the session's last calls of these kinds; `confidence`, `exit_ready` and `tensions` (id, title, status) are the
+    results.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -69,12 +71,12 @@ class AuditBrief(BaseModel):
 
     @property
     def before(self) -> tuple[Tension, ...]:
-        """The ledger before the turn that is summed up."""
+        """The ledger of tensions before the turn that is summed up."""
         return tuple(Tension(**item) for item in self.synthesis.data.get("tensions", ()))
 
     @property
     def findings(self) -> tuple[tuple[str, str], ...]:
-        """(id, text) of the findings of the first rank, which every final answer must hold."""
+        """(id, text) of the findings of the first rank, which every final answer must contain."""
         return tuple((item["id"], item["text"]) for item in self.final.data.get("findings", ()) if item["rank"] == 1)
 
 
@@ -92,9 +94,9 @@ class BriefFormat:
 
 
 def orders(first: Sequence[str], wanted: int) -> tuple[tuple[str, ...], ...]:
-    """At most `wanted` orders of the voices that differ from the `first` and from each other.
+    """Return at most `wanted` orders of the voices that differ from `first` and from each other.
 
-    The last one first, then where each in turn begins: whoever was read first or last no longer is.
+    The reversed order comes first, then rotations of both, so that other voices are read first and last.
     """
     turned = tuple(reversed(first))
     places = range(len(first))
@@ -107,12 +109,12 @@ def _from(order: Sequence[str], at: int) -> tuple[str, ...]:
 
 
 def frozen_name(name: str) -> str:
-    """The name under which an audit keeps a file of its source that its chair reads."""
+    """Return the name under which an audit keeps a file of its source for its chair."""
     return name if name.startswith("00-") else f"00-{name.replace('/', '-')}"
 
 
 def freeze(call: Call) -> SourceCall:
-    """A call with every file it names under its frozen name."""
+    """Return a call in which every file has its frozen name."""
     names = {name: frozen_name(name) for name in call.reads}
     return SourceCall(template=call.template, data=_renamed(dict(call.data), names), reads=tuple(names.values()))
 
@@ -131,14 +133,14 @@ def _renamed(value: Any, names: Mapping[str, str]) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """What YAML or a model made of yes and no."""
+    """Return yes or no as plain text: YAML may read them as booleans, and a model may write them in capitals."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     return value.strip().lower() if isinstance(value, str) else value
 
 
 class DecisionComparison(Tolerant):
-    """Whether two results decide the same, and where not."""
+    """A reader's statement on whether two results decide the same, and where they differ."""
 
     same: Annotated[Literal["yes", "no", "partly"], BeforeValidator(_plain)]
     differences: Strings = ()
@@ -147,7 +149,7 @@ class DecisionComparison(Tolerant):
 
 @dataclass(frozen=True)
 class ComparisonFormat:
-    """A comparison: front matter (`Comparison`), then prose."""
+    """A comparison: front matter (`DecisionComparison`), then prose."""
 
     name: str = "comparison"
 
@@ -156,11 +158,11 @@ class ComparisonFormat:
         return head(DecisionComparison, text)
 
     def repair(self, text: str) -> tuple[str, tuple[str, ...]] | None:
-        """Nothing: a comparison that cannot be read says nothing."""
+        """Return None: a comparison that cannot be read is a missing comparison."""
         return None
 
     def grammar(self) -> str:
-        """Front matter with at most one difference, then a little prose."""
+        """Return a grammar of front matter with at most one difference, then a little prose."""
         return gbnf.grammar(
             {
                 "root": '"---\\nsame: " same "\\ndifferences: [" quoted? "]\\nwhy: " quoted "\\n---\\n\\n" prose',
@@ -176,7 +178,10 @@ class ComparisonFormat:
 
 @dataclass(frozen=True)
 class Order:
-    """One chair of the audit: its number from 1, its `model`, the order it reads in, and what came of it."""
+    """One chair of the audit: its number from 1, its `model`, the order in which it reads, and its results.
+
+    `judge` is the model that compares its answer. `failed` is the reason if a call failed, else "".
+    """
 
     number: int
     model: str
@@ -190,7 +195,7 @@ class Order:
 
     @property
     def verdict(self) -> str:
-        """It survives or changed where both comparisons say so; else it is unclear; not audited without an answer."""
+        """`SURVIVES` or `CHANGED` if both comparisons say so, else `UNCLEAR`; `LACKING` if there is no answer."""
         if self.failed:
             return LACKING
         said = [comparison.same if comparison else "" for comparison in self.comparisons]
@@ -198,7 +203,7 @@ class Order:
 
 
 def program(plan: Plan) -> Program[Audited]:
-    """Audit what the brief holds with the plan's models in turn; raise `SessionError` without a brief."""
+    """Audit the brief's session with the plan's models in turn; raise `SessionError` if there is no brief."""
     briefs = cast("tuple[AuditBrief, ...]", (yield Collect(BRIEF, FOLDER, BriefFormat())))
     if not briefs:
         raise SessionError("This audit has no brief.", ANEW)
@@ -230,12 +235,12 @@ def _synthesis(brief: AuditBrief, chair: Order) -> Call:
 
 
 def _ordered(voices: Sequence[Mapping[str, Any]], order: Sequence[str]) -> list[Any]:
-    # The record shows voices of earlier turns, too: they keep their places behind those that are read in an order.
+    # The record also shows voices of earlier turns: they keep their places behind the voices of `order`.
     return sorted(voices, key=lambda voice: order.index(voice["name"]) if voice["name"] in order else len(order))
 
 
 def _summed(brief: AuditBrief, plan: Plan, chair: Order, reply: Reply) -> Order:
-    """A chair with its synthesis, its ledger, and the confidence that the facts on record leave of its own."""
+    """Return the chair with its synthesis, its ledger, and its confidence as bounded by facts on record."""
     if reply.missing:
         return replace(chair, failed=str(reply.reason))
     directive, data = cast(Directive, reply.data), brief.final.data
@@ -254,7 +259,7 @@ def _summed(brief: AuditBrief, plan: Plan, chair: Order, reply: Reply) -> Order:
 
 
 def _final(brief: AuditBrief, chair: Order) -> Call:
-    """The final answer from this chair's own synthesis; of the first chair's nothing is told."""
+    """Return the call for the final answer from this chair's own synthesis; the first chair's is not shown."""
     old, last = brief.final, f"t{chair.number}-synthesis"
     reads = tuple(last if name == old.data["last"] else name for name in old.reads)
     outside = tuple(item for item in chair.ledger if item.status == "outside")
@@ -278,7 +283,7 @@ def _failing(chair: Order, reply: Reply) -> Order:
 
 
 def _comparisons(chair: Order) -> list[Call]:
-    """The two comparisons of a chair's answer with the frozen one, each as A once."""
+    """Return two calls that compare a chair's answer with the frozen one; each of the two answers is A once."""
     results = (DECISION, f"t{chair.number}-final")
     return [
         Call(
@@ -294,14 +299,14 @@ def _comparisons(chair: Order) -> list[Call]:
 
 @dataclass(frozen=True)
 class Audited(Outcome):
-    """How an audit ended: `brief` is what was audited, `chairs` what each order came to."""
+    """The outcome of an audit: `brief` is its input, `chairs` are the results of the orders."""
 
     brief: AuditBrief | None = None
     chairs: tuple[Order, ...] = ()
 
 
 def _outcome(brief: AuditBrief, chairs: Sequence[Order]) -> Audited:
-    """One order that changes the decision changes the audit: then it depends on who sums up, or in which order."""
+    """Return the outcome: `CHANGED` if any order changes the decision, which then depends on model or order."""
     verdicts = [chair.verdict for chair in chairs]
     status = CHANGED if CHANGED in verdicts else SURVIVES if set(verdicts) == {SURVIVES} else UNCLEAR
     counts = [f"{verdicts.count(name)} {name}" for name in (CHANGED, UNCLEAR, LACKING) if name in verdicts]

@@ -1,4 +1,4 @@
-"""FINAL.md of an audit: code writes it from what was counted and compared. Pure."""
+"""Writes FINAL.md of an audit from what was counted and compared; no model writes it. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ _LINE = 240
 
 
 def report(outcome: Audited, asked: Mapping[str, str], calls: int, cost: float | None) -> Artifact:
-    """The whole report, with the session that it `audits` among its own keys.
+    """Return the whole report; its key `audits` names the audited session.
 
-    `asked` names the model that was asked, by call; `calls` and `cost` are what it took.
+    `asked` names the model that each call asked. `calls` and `cost` are the audit's totals; `cost` is None if
+    unknown.
     """
     brief = cast(AuditBrief, outcome.brief)
     sections = {
@@ -30,7 +31,7 @@ def report(outcome: Audited, asked: Mapping[str, str], calls: int, cost: float |
 
 
 def _table(brief: AuditBrief, chairs: Sequence[Order], asked: Mapping[str, str]) -> list[str]:
-    """What was decided and how surely, by order."""
+    """Return the table of decisions and confidences, by order."""
     rows = [
         ["order", "model", "voices as they were read", "decision", "confidence", "exit-ready"],
         ["---"] * 6,
@@ -53,7 +54,7 @@ def _table(brief: AuditBrief, chairs: Sequence[Order], asked: Mapping[str, str])
 
 
 def _models(chair: Order, asked: Mapping[str, str]) -> list[str]:
-    """Who really sat in the chair: a resume may have asked others than the plan names."""
+    """Return the models that the chair's calls really asked: a resume may have used others than the plan names."""
     names = [asked.get(f"t{chair.number}-{kind}", chair.model) for kind in ("synthesis", "final")]
     return [one_line(name) for name in dict.fromkeys(names)]
 
@@ -67,7 +68,7 @@ def _yes(value: bool) -> str:
 
 
 def _differences(chairs: Sequence[Order]) -> list[str]:
-    """What readers say differs; A and B by what they are. Where readers do not agree, both are heard."""
+    """Return the differences that readers report, explaining A and B. Comparisons that disagree are both listed."""
     found = []
     for chair in chairs:
         for number, comparison in enumerate(chair.comparisons, 1):
@@ -82,7 +83,7 @@ def _differences(chairs: Sequence[Order]) -> list[str]:
 
 
 def _tensions(brief: AuditBrief, chairs: Sequence[Order]) -> list[str]:
-    """What code sees without a judge: where a chair's ledger is not the first one's."""
+    """Return where a chair's ledger of tensions differs from the first chair's; code compares them, no judge."""
     known = {item.id for item in brief.before}
     then = {_key(ident, title, known): (ident, title, status) for ident, title, status in brief.tensions}
     found = []
@@ -103,7 +104,7 @@ def _tensions(brief: AuditBrief, chairs: Sequence[Order]) -> list[str]:
 
 
 def _key(ident: str, title: str, known: set[str]) -> str:
-    """What tells tensions apart: the id where both chairs were given one; the title where each named its own."""
+    """Return the key for comparing tensions: the id if both chairs were given it, else the title."""
     return f"id {ident}" if ident in known else f"title {' '.join(title.casefold().split()).rstrip('.')}"
 
 
@@ -131,7 +132,7 @@ def _tested(brief: AuditBrief, chairs: Sequence[Order], asked: Mapping[str, str]
 
 
 def _judged_itself(chair: Order, asked: Mapping[str, str]) -> bool:
-    """Whether a model was among the readers of what it had summed up itself."""
+    """True if a model that summed up was also a reader of the result."""
     judges = {one_line(asked.get(f"t{chair.number}-comparison-{number}", chair.judge)) for number in (1, 2)}
     return not judges.isdisjoint(_models(chair, asked))
 

@@ -1,1 +1,1 @@
-"""Root-cause analysis: hypotheses, what evidence makes of them, and the report. Pure."""
+"""Analyses the root cause of a fault: keeps hypotheses, rates evidence for them, and checks the report. Pure."""

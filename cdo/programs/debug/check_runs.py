@@ -1,4 +1,4 @@
-"""What the person's command showed about a fault: before, and with each patch. Pure."""
+"""Sums up the runs of the person's command for a fault: before any change, and with each patch. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ SHOWN = 3000  # characters of each output that a prompt or FINAL.md shows: the l
 
 
 def passed(run: CheckRun) -> bool:
-    """True if the command ran and ended well."""
+    """True if the command ran and ended with exit code 0."""
     return run.code == 0 and not run.refused
 
 
 def failed(run: CheckRun) -> bool:
-    """True if the command ran, and ended with an error or not in time."""
+    """True if the command ran, and ended with an error or did not end in time."""
     return run.code != 0 and not run.refused
 
 
@@ -30,7 +30,7 @@ class CheckRuns:
     after: tuple[tuple[str, CheckRun], ...] = ()
 
     def with_patch(self, artifact: str, run: CheckRun) -> CheckRuns:
-        """These runs and another one."""
+        """Return these runs and another one."""
         return replace(self, after=(*self.after, (artifact, run)))
 
     @property
@@ -40,12 +40,12 @@ class CheckRuns:
 
     @property
     def passing(self) -> tuple[str, ...]:
-        """The artifacts whose patch makes a command pass that failed before."""
+        """The artifacts with whose patch the command passes, if it failed before any change."""
         return tuple(artifact for artifact, run in self.after if passed(run)) if self.reproduced else ()
 
     @property
     def verdict(self) -> str:
-        """What the runs show, as a clause; "" where there were none."""
+        """What the runs show, as a clause; "" if there were none."""
         if self.before is None:
             return ""
         if not self.reproduced:
@@ -59,7 +59,7 @@ class CheckRuns:
         return "the check failed before and still fails with the patch"
 
     def data(self) -> dict[str, Any] | None:
-        """The runs as the data of a call; None where there were none."""
+        """Return the runs as the data of a call; None if there were none."""
         if self.before is None:
             return None
         patches = [{"title": f"{PATCHED} {artifact}", **_told(run)} for artifact, run in self.after]
@@ -70,7 +70,7 @@ class CheckRuns:
         }
 
     def section(self) -> str:
-        """The section of FINAL.md that code writes; "" where there were no runs."""
+        """Return the section of FINAL.md about the runs; "" if there were none."""
         if self.before is None:
             return ""
         heads = [(BEFORE, self.before), *((f"{PATCHED} {name}", run) for name, run in self.after)]
@@ -84,7 +84,7 @@ class CheckRuns:
 
 
 def holding(run: CheckRun) -> str:
-    """What held a command and what did not, as a sentence."""
+    """Return a sentence that says what a command was kept from and what not."""
     copy = "Each run had a copy of the work tree of its own, without what git ignores."
     if not run.sandbox:
         return f"{copy} No sandbox held it: it could reach other files, the network and other processes."
@@ -96,7 +96,7 @@ def _word(run: CheckRun) -> str:
 
 
 def _output(run: CheckRun) -> str:
-    """The ends of what a command printed."""
+    """Return the ends of a command's stdout and stderr."""
     both = [(name, text.strip("\n")) for name, text in (("stdout", run.out), ("stderr", run.err)) if text.strip()]
     return "\n".join(f"{name}:\n{_end(text)}" for name, text in both)
 

@@ -1,7 +1,8 @@
-"""What counts as evidence in a root-cause analysis, and what it is worth. Pure.
+"""Rates the evidence in a root-cause analysis. Pure.
 
-Code looks up what can be looked up: places (`path:line`) in the repository, quoted words and observations in what the
-run was given. Evidence that code looked up and did not find is kept and shown, and carries no status.
+Code looks up what it can: places (`path:line`) in the repository, and quoted words and observations in the material
+of the run. Evidence that was looked up and not found is kept and shown, but carries no status: it cannot make a
+hypothesis supported or ruled out.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ WORTH: tuple[Kind, ...] = (
     "cited",
     "quoted",
     "reported",
-)  # what carries a status, best first
+)  # the kinds that can carry a status, best first
 OWED = (
     'a place (`path:line "words there"`), a quote of what was read, or `observed: "…"` with words from the question, '
     "the context or the record of a command"
 )
-FRAME = 3  # words beside the quotes of an observation that need not stand anywhere: "the question says"
+FRAME = 3  # words beside the quotes of an observation that are not looked up ("the question says")
 
 _PLACE = re.compile(r"(?:[\w.@~-]+/[\w./@~-]*\w|\b[\w-]+\.[A-Za-z]\w{0,9}|\b(?:Makefile|Dockerfile)):[1-9]\d*\b")
 _LINK = re.compile(r"https?://[\w-]+(?:\.[\w-]+)+\S*")
@@ -41,7 +42,7 @@ _OPINION = re.compile(
     r"|(?:it|this|that)\s+(?:seems|looks|appears|feels|must|should)\b",
     re.IGNORECASE,
 )
-# `str(citation)`, whose quote may hold quotes of its own.
+# Matches `str(citation)`; its quote may contain quotation marks.
 _CHECKED = re.compile(
     r'(?P<path>.+?):(?P<first>\d+)(?:-(?P<last>\d+))?(?: "(?P<quoted>.*)"|: (?P<words>.*))?', re.DOTALL
 )
@@ -49,7 +50,7 @@ _Place = tuple[str, int, int]  # path, first and last line
 
 
 def is_evidence(text: str) -> bool:
-    """Whether `text` is more than opinion: it names a place or a link, quotes, or says what was observed."""
+    """True if `text` is more than opinion: it names a place or a link, quotes, or says what was observed."""
     if _cites(text) or _QUOTE.search(text):
         return True
     seen = _OBSERVED.match(text)
@@ -61,10 +62,10 @@ def _cites(text: str) -> bool:
 
 
 def looked_up(text: str) -> tuple[str, ...]:
-    """The words in a piece of evidence that code has to find for it to count.
+    """Return the words in a piece of evidence that code has to find for it to count.
 
-    Of an observation these are its quotes and what else it says beyond a few framing words; all of it where it quotes
-    nothing. Of other evidence: its quotes and links.
+    For an observation, these are its quotes and every other part of more than `FRAME` words, or its whole text if it
+    has no quote that is long enough. For other evidence, these are its quotes and links.
     """
     if not is_evidence(text):
         return ()
@@ -81,9 +82,9 @@ def looked_up(text: str) -> tuple[str, ...]:
 class Checks:
     """What code found out about evidence.
 
-    `verified`, `existing` and `refuted` are citations, each as `str(citation)`: of `existing` ones code found the
-    lines, and there were no words to compare. `places` tells where words stand (see `quotes`), "" for nowhere; None
-    if nobody looked words up, in which case they count as they are.
+    `verified`, `existing` and `refuted` are citations, each as `str(citation)`. For `existing` citations, code found
+    the lines, but there were no words to compare. `places` says where words were found (see `quotes`), "" for
+    nowhere. It is None if words were not looked up; they then count as stated.
     """
 
     verified: frozenset[str] = frozenset()
@@ -92,13 +93,13 @@ class Checks:
     places: Mapping[str, str] | None = None
 
     def kind(self, text: str) -> Kind:
-        """What a piece of evidence is worth.
+        """Return what a piece of evidence is worth.
 
-        "checked ✓": words from the record of the command that cdo ran; "cited ✓": code found every place in it, with
-        the words quoted from there; "cited ○": code found every place in it, but of some no words are quoted;
-        "quoted": words from the question, the context or the repository; "reported": an observation in words of the
-        question or the context; "cited": a place without words from there, or a link; "not found": words that stand
-        nowhere; "refuted": a place in it does not hold; "opinion": none of these.
+        "checked ✓": its words are in the record of the command that cdo ran. "cited ✓": code found every place in it,
+        with the words quoted from there. "cited ○": code found every place in it, but no words are quoted from some.
+        "quoted": its words are in the question, the context or the repository. "reported": it is an observation in
+        words of the question or the context. "cited": it names a link, or a place that code did not confirm.
+        "not found": its words were found nowhere. "refuted": a citation in it is wrong. "opinion": none of these.
         """
         cited = find(text)
         if any(self._fails(citation) for citation in cited):
@@ -107,7 +108,7 @@ class Checks:
             return "opinion"
         observed = bool(_OBSERVED.match(text))
         holds = bool(cited) and all(_among(citation, self._holding) for citation in cited)
-        # That a line exists does not show what is said about it.
+        # That a line exists does not prove what is claimed about it.
         if holds and (self.places is None or any(citation.quoted and citation.quote for citation in cited)):
             return "cited ✓"
         if cited and all(_among(item, self._holding) or _among(item, self._there) for item in cited):
@@ -121,23 +122,23 @@ class Checks:
         return "reported" if observed else "quoted"
 
     def carries(self, text: str) -> bool:
-        """True if a piece of evidence can carry a status."""
+        """True if a piece of evidence can carry a status: it is good enough to change a hypothesis's status."""
         kind = self.kind(text)
         return kind in WORTH and (kind not in ("cited", "cited ○") or self.places is None)
 
     def best(self, evidence: Iterable[str]) -> Kind | None:
-        """The kind of the best piece of evidence that carries anything; None where none does."""
+        """Return the kind of the best piece of evidence that carries a status; None if none does."""
         kinds = {self.kind(item) for item in evidence if self.carries(item)}
         return next((kind for kind in WORTH if kind in kinds), None)
 
     def sound(self, evidence: Iterable[str]) -> tuple[str, ...]:
-        """The evidence without what rests on a citation that does not hold."""
+        """Return the evidence without the refuted pieces."""
         return tuple(item for item in evidence if self.kind(item) != "refuted")
 
     def _fails(self, citation: Citation) -> bool:
-        """Whether a citation does not hold, in whatever signs its quote stands.
+        """True if a citation was refuted, whatever punctuation its quote has.
 
-        A place without a quote fails with every quote from it: taking the false words out does not make it hold.
+        A place without a quote fails if a quote from it was refuted: leaving out the false words does not help.
         """
         if _among(citation, self._holding) or _among(citation, self._there):
             return False
@@ -163,9 +164,9 @@ UNCHECKED = Checks()
 
 
 def _found(words: Iterable[str], places: Mapping[str, str], *, observed: bool) -> Kind | None:
-    """What words are worth that code looked up; None where not all of them were found.
+    """Return what words are worth after the lookup; None if not all of them were found.
 
-    What somebody observed cannot stand in the repository: its files are cited by path and line.
+    The repository does not back an observation: its files must be cited by path and line.
     """
     where = {places.get(item, "") for item in words}
     if not where or "" in where or (observed and REPOSITORY in where):
@@ -176,7 +177,7 @@ def _found(words: Iterable[str], places: Mapping[str, str], *, observed: bool) -
 
 
 def _by_place(citations: Iterable[str]) -> dict[_Place, list[str]]:
-    """The quotes that were checked, by the place they are said to come from."""
+    """Return the quotes that were checked, by the place that each was cited from."""
     found: dict[_Place, list[str]] = {}
     for parts in filter(None, map(_CHECKED.fullmatch, citations)):
         place = parts["path"], int(parts["first"]), int(parts["last"] or parts["first"])
@@ -189,15 +190,15 @@ def _place(citation: Citation) -> _Place:
 
 
 def _among(citation: Citation, checked: Mapping[_Place, list[str]]) -> bool:
-    """Whether a citation is one of those that were `checked`.
+    """True if a citation is one of the `checked` ones.
 
-    These were found in the text of a reply, where YAML escapes quotes and words without quotes run on to the end of
-    the line.
+    The checked ones were found in the text of a reply, where YAML escapes quotation marks, and words without
+    quotation marks run on to the end of the line.
     """
     quotes, own = checked.get(_place(citation), ()), _key(citation.quote)
     return own in quotes or (bool(own) and not citation.quoted and any(quote.startswith(own) for quote in quotes))
 
 
 def _key(quote: str) -> str:
-    """A quote as it is compared: its letters and digits, or its signs where it has no others."""
+    """Return a quote in the form used for comparison: its letters and digits, or its other signs if it has none."""
     return "".join(re.findall(r"\w+", quote)) or "".join(quote.split())

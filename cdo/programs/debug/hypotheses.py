@@ -1,8 +1,8 @@
-"""The ledger of hypotheses of a root-cause analysis, and how its voices and synthesisers reply. Pure.
+"""Keeps the ledger of hypotheses of a root-cause analysis. Pure.
 
-A hypothesis keeps its id and its text for good, and changes its status by evidence only: a place, a quote, or what
-was observed. Leaving one out changes nothing. Whatever a voice puts forward enters the ledger, be it on its own or
-taken up by another entry.
+A hypothesis keeps its id and its text for good. Only evidence changes its status: a place, a quote, or an
+observation. A reply that leaves a hypothesis out does not change it. Every hypothesis that a voice proposes enters
+the ledger, as an entry of its own or merged into another one.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from cdo.programs.debug.evidence import OWED, UNCHECKED, Checks
 
 Fate = Literal["open", "supported", "ruled-out"]
 Duty = Literal["hypothesis", "test", "fix"]
-MOST = 64  # hypotheses of one directive
+MOST = 64  # most hypotheses of one directive
 SHORTER = "report only what is new or changed this turn, with its new evidence"
-SHOWN = 200  # characters of a hypothesis that a problem repeats
+SHOWN = 200  # most characters of a hypothesis that a message repeats
 
 
 # -- the ledger ------------------------------------------------------------------------------------
@@ -40,9 +40,9 @@ _MaybeLine = Annotated[str, Field(max_length=600), BeforeValidator(_or_empty)]
 
 
 class HypothesisWish(Tolerant):
-    """A hypothesis as a reply reports it: `text` may be left out where the id is known.
+    """A hypothesis as a reply reports it; `text` may be left out if the id is known.
 
-    `merges` names what it takes up of the voices, as "role/id".
+    `merges` names the voices' hypotheses that are merged into it, as "voice/id".
     """
 
     id: Annotated[str, Field(pattern=r"^H[1-9][0-9]{0,3}$")]
@@ -55,7 +55,7 @@ class HypothesisWish(Tolerant):
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One possible cause: what it predicts, its fate, all evidence on record, and the turn it came up in."""
+    """One possible cause: what it predicts, its status, all evidence on record, and the turn of its first mention."""
 
     id: str
     text: str
@@ -72,27 +72,27 @@ class Hypotheses:
     items: tuple[Hypothesis, ...] = ()
 
     def get(self, ident: str) -> Hypothesis | None:
-        """The hypothesis with this id, or None."""
+        """Return the hypothesis with this id, or None."""
         return next((item for item in self.items if item.id == ident), None)
 
     def of(self, *fates: Fate) -> tuple[Hypothesis, ...]:
-        """Those whose status is one of `fates`."""
+        """Return the hypotheses whose status is one of `fates`."""
         return tuple(item for item in self.items if item.status in fates)
 
     @property
     def following(self) -> str:
-        """The first id that nobody has used."""
+        """The next free id."""
         return f"H{max((int(item.id[1:]) for item in self.items), default=0) + 1}"
 
     def problems(self, wishes: Sequence[HypothesisWish]) -> list[str]:
-        """A sentence for each thing that speaks against taking `wishes` over; [] where nothing does."""
+        """Return a sentence for each reason not to accept `wishes`; [] if there is none."""
         found = twice([wish.id for wish in wishes], "hypotheses: the id")
         for wish in wishes:
             found += [problem for problem in (self._identity(wish), self._fate(wish)) if problem]
         return found
 
     def _identity(self, wish: HypothesisWish) -> str:
-        """What is wrong with which hypothesis a wish means; "" when nothing is."""
+        """Return what is wrong with the id or the text of a wish; "" if nothing is."""
         known = self.get(wish.id)
         if known:
             if wish.text and folded(wish.text) != folded(known.text):
@@ -107,7 +107,7 @@ class Hypotheses:
         return f"{wish.id} says the same as {same.id} ({same.status}): use that id." if same else ""
 
     def _fate(self, wish: HypothesisWish, checks: Checks = UNCHECKED) -> str:
-        """What is missing for the status that a wish asks for; "" when nothing is."""
+        """Return what is missing for the status that a wish asks for; "" if nothing is."""
         known = self.get(wish.id)
         before: Fate = known.status if known else "open"
         if wish.status == before:
@@ -128,11 +128,11 @@ class Hypotheses:
         proposed: Sequence[tuple[str, HypothesisWish]] = (),
         checks: Checks = UNCHECKED,
     ) -> Hypotheses:
-        """The ledger after a turn: the synthesis's `wishes`, then what it left out of those (voice, wish) `proposed`.
+        """Return the ledger after a turn: with `wishes` of the synthesis, then the unmerged (voice, wish) `proposed`.
 
-        Evidence that `checks` refute is left out; evidence that they did not find is kept. A hypothesis that no
-        evidence carries any more is open again. A change of status that evidence does not carry is not made; a wish
-        whose identity is wrong is left out. What only a voice settles stays open, with the evidence that it brought.
+        Evidence that `checks` refute is left out; evidence that was not found is kept. A settled hypothesis without
+        evidence that carries a status is open again. A change of status without such evidence is not made. A wish
+        with a wrong id or text is ignored. Only the synthesis settles a hypothesis; a voice adds evidence to it.
         """
         ledger = Hypotheses(tuple(_held(item, checks) for item in self.items))
         for wish in wishes:
@@ -167,7 +167,7 @@ class Hypotheses:
         return Hypotheses(tuple(new if item.id == wish.id else item for item in self.items))
 
     def data(self, checks: Checks = UNCHECKED) -> list[dict[str, Any]]:
-        """The ledger as the data of a call; each piece of evidence with its kind by `checks`."""
+        """Return the ledger as the data of a call; each piece of evidence has its kind by `checks`."""
         return [
             {
                 "id": item.id,
@@ -182,8 +182,5 @@ class Hypotheses:
 
 
 def _held(item: Hypothesis, checks: Checks) -> Hypothesis:
-    """A hypothesis as it stands when none of its evidence is left: open."""
+    """Return a hypothesis, open again if none of its evidence carries a status."""
     return item if item.status == "open" or checks.best(item.evidence) else replace(item, status="open")
-
-
-# -- the formats -----------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
-"""The program `debug`: a root-cause analysis in seven phases of one turn each. Pure.
+"""Runs the mode `debug`: a root-cause analysis in seven phases of one turn each. Pure.
 
-reproduce → isolate → hypothesize → verify → fix → validate → document. The phases are fixed: no confidence and no
-agreement ends the run before the last one, only the human does. What is possible stays possible until evidence
-rules it out, and a cause that no evidence carries is not called one. Of a plan that a person edits, the criteria for
-conflicts and agreement apply; its `turns` cannot change.
+reproduce → isolate → hypothesize → verify → fix → validate → document. The phases are fixed: only the human ends the
+run before the last one, never confidence or agreement. A hypothesis stays possible until evidence rules it out, and
+is called a cause only if evidence supports it. If a person edits the plan, its criteria for conflicts and agreement
+apply, but its `turns` cannot change.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from cdo.programs.deliberation.turn import RunState, TurnResult, seated
 from cdo.repository.citations import TOO_MANY
 
 PHASES = ("reproduce", "isolate", "hypothesize", "verify", "fix", "validate", "document")
-MODE = "modes/debug"  # its body is worded into briefs and syntheses
+MODE = "modes/debug"  # its body becomes part of the prompts for voices and syntheses
 FINAL = "engine/rca-protocol"
 GO_ON = "go on with a referee"
-MOST_PATCHES = 4  # that the person's command is run with
+MOST_PATCHES = 4  # most patches that the person's command is run with
 T = TypeVar("T")
 
 
 class Phase(Schema):
-    """One phase: who sits in it by preference, how many, and what each voice is obliged to bring."""
+    """One phase: its preferred roles, its number of voices, and what each voice must bring."""
 
     name: Literal["reproduce", "isolate", "hypothesize", "verify", "fix", "validate", "document"]
     goal: str
@@ -57,7 +57,7 @@ def _all_in_order(phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
 
 
 class DebugMode(Schema):
-    """`modes/debug.md`: the seven phases, and what `ends` them; the body words them for voices and synthesisers."""
+    """`modes/debug.md`: the seven phases, and what `ends` them; the body explains them to the models."""
 
     purpose: str
     load_when: str
@@ -69,9 +69,9 @@ class DebugMode(Schema):
 
 @dataclass
 class _CaseState:
-    """What a run knows of its case: the ledger, fixes as (artifact, diff), and what each phase found.
+    """The state of a case: the ledger, the fixes as (artifact, diff), and the positions of each phase.
 
-    `places` tells where the words stand that replies rest on; `runs` what the person's command showed.
+    `places` says where the words that replies quote were found. `runs` are the runs of the person's command.
     """
 
     ledger: Hypotheses = field(default_factory=Hypotheses)
@@ -82,7 +82,7 @@ class _CaseState:
 
     @property
     def best_fixes(self) -> list[tuple[str, str]]:
-        """The fixes with which the person's command passes; all of them where there is none."""
+        """The fixes with which the person's command passes; all fixes if there is none."""
         passing = [(artifact, diff) for artifact, diff in self.fixes if artifact in self.runs.passing]
         return passing or self.fixes
 
@@ -128,7 +128,7 @@ def _try_fixes(course: RunState, case: _CaseState, command: str) -> Program[None
 
 
 def _noting(case: _CaseState, program: Program[T]) -> Program[T]:
-    """Pass on the steps of a program, and note where the words stand that the replies to it rest on."""
+    """Pass on the steps of a program, and store where the words that its replies quote were found."""
     answer: Any = None
     while True:
         try:
@@ -137,17 +137,17 @@ def _noting(case: _CaseState, program: Program[T]) -> Program[T]:
             return cast(T, stop.value)
         answer = yield step
         for reply in cast("tuple[Reply, ...]", answer) if isinstance(step, Batch) else ():
-            # Words that stood somewhere once still do.
+            # Words that were found once stay found.
             case.places |= {words: place or case.places.get(words, "") for words, place in reply.places.items()}
 
 
 def compose(course: RunState, phase: Phase, alarms: Alarms, team: Sequence[str] = ()) -> list[Voice]:
-    """Seat a phase.
+    """Return the voices of a phase.
 
-    Its seats go to the domain's `team`, from another member on in each phase; then to the phase's first role, to
-    the roles that the directive gives a charge, to the phase's other roles and to those of the plan. The phase's
-    first role and those with a charge take a seat from the team while that keeps one. A refuter and a referee take
-    seats of their own where the plan's width allows it, else the last ones.
+    Seats go to the domain's `team` (each phase starts at another member), then to the phase's first role, the roles
+    that the directive gives a charge, the phase's other roles and the plan's roles. The phase's first role and the
+    charged roles take seats from the team, but leave it at least one. A refuter and a referee get additional seats if
+    the plan's width allows it, else the last seats.
     """
     plan, (low, high) = course.plan, course.plan.width
     extra = [*(["referee"] if alarms.conflict else []), *(["refuter"] if alarms.suspicious else [])][
@@ -172,15 +172,15 @@ def _width(phase: Phase, low: int, high: int) -> int:
 
 
 def outline(plan: Plan, mode: DebugMode) -> tuple[tuple[str, int], ...]:
-    """The phases as the dashboard shows them: each with its voices, where nothing alarming adds one."""
+    """Return the phases for the dashboard as (name, voices), without voices that an alert would add."""
     return tuple((phase.name, _width(phase, *plan.width)) for phase in mode.phases)
 
 
 def ruling(ledger: Hypotheses, stopped: str = "", runs: CheckRuns | None = None) -> StopReason:
-    """How a case ends: with a cause that evidence supports, or unresolved; `stopped` tells why it ended early.
+    """Return how a case ends: with a cause that evidence supports, or unresolved. `stopped` says why it ended early.
 
-    With `runs` of the person's command a cause also has to be confirmed by them: the command failed before, and
-    passes with a patch.
+    If the person's command was run, `runs` must also confirm the cause: the command failed before, and passes with a
+    patch.
     """
     roots = ledger.of("supported")
     left = ", ".join(item.id for item in ledger.of("open"))
@@ -202,13 +202,13 @@ def ruling(ledger: Hypotheses, stopped: str = "", runs: CheckRuns | None = None)
 
 
 def _checks(course: RunState, case: _CaseState) -> Checks:
-    """What code found out about evidence so far; what it had no time to look at is not refuted."""
+    """Return what code found out about evidence so far; citations that it did not look up are not refuted."""
     refuted = frozenset(citation for citation, why in course.unverified.items() if why != TOO_MANY)
     return Checks(frozenset(course.verified), refuted, frozenset(course.existing), case.places)
 
 
 def _shape(course: RunState, phase: Phase, case: _CaseState, voices: Sequence[Voice]) -> TurnTemplate:
-    """How the turn of a phase is worded and checked. A refuter sees the hypotheses without their evidence."""
+    """Return the prompts and formats of a phase. A refuter sees the hypotheses without status and evidence."""
     ledger, shown = case.ledger, case.ledger.data(_checks(course, case))
     told = {
         "phase": phase.name,
@@ -237,7 +237,7 @@ def _shape(course: RunState, phase: Phase, case: _CaseState, voices: Sequence[Vo
 
 
 def _learn(course: RunState, case: _CaseState, phase: Phase, heard: TurnResult) -> None:
-    """Take a turn into the ledger, and keep its fixes and positions for the report."""
+    """Add a turn to the ledger, and keep its fixes and positions for the report."""
     turn, before = len(course.record.turns), case.ledger
     said = [(voice, reply.call, cast(CaseData, reply.data)) for voice, reply in heard.present]
     proposed = [(voice.name, wish) for voice, _, data in said for wish in data.hypotheses]
@@ -266,7 +266,7 @@ def _doubts(
     proposed: Sequence[tuple[str, HypothesisWish]],
     checks: Checks,
 ) -> list[str]:
-    """What a reader should know about changes of status: those not made, and those that no voice asked for."""
+    """Return flags for the reader: hypotheses reopened, changes of status not made, and changes no voice reported."""
     asked = {wish.id for wish in wishes if wish.status == "open"}
     found = [
         f"{old.id} is open again: none of the evidence that made it {old.status} holds"
@@ -291,7 +291,7 @@ def _doubts(
 
 
 def _why_not(wish: HypothesisWish, checks: Checks) -> str:
-    """Why the evidence of a wish carries no status."""
+    """Return why the evidence of a wish carries no status."""
     kinds = {checks.kind(item) for item in wish.evidence}
     if "not found" in kinds:
         return "stands neither in the question nor in the context, the repository or the record of a command"
@@ -302,7 +302,7 @@ def _why_not(wish: HypothesisWish, checks: Checks) -> str:
 
 
 def _unchecked(ledger: Hypotheses, checks: Checks) -> list[str]:
-    """What a reader should know about hypotheses that rest on what the question or the context reports."""
+    """Return flags for the reader: hypotheses that rest only on reports in the question or the context."""
     return [
         f"{item.id} is {item.status} by what the question or the context reports alone: nobody here checked it"
         for item in ledger.of("supported", "ruled-out")
@@ -311,7 +311,7 @@ def _unchecked(ledger: Hypotheses, checks: Checks) -> list[str]:
 
 
 def _final(course: RunState, case: _CaseState) -> FinalTemplate:
-    """How the analysis is worded and checked."""
+    """Return the prompt and the format of the report."""
     checks = _checks(course, case)
     data = {
         "hypotheses": case.ledger.data(checks),

@@ -1,4 +1,4 @@
-"""The replies of a root-cause analysis: a voice with its hypotheses, the synthesis that keeps their ledger. Pure."""
+"""Reads the replies of a root-cause analysis: voices with hypotheses, and syntheses that keep their ledger. Pure."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from cdo.formats.voice import MAX_DIRECTIVE, AgentData, AgentFormat, Directive, 
 from cdo.programs.debug.evidence import looked_up
 from cdo.programs.debug.hypotheses import MOST, SHORTER, Duty, Hypotheses, HypothesisWish
 
-MAX_LEDGER = 32_768  # bytes of the ledger beside a directive
+MAX_LEDGER = 32_768  # most bytes of the key `hypotheses` of a directive
 
 
 class CaseData(AgentData):
-    """The front matter of an investigator's reply; `fix` is the diff in its body, `no_fix` why there is none."""
+    """The front matter of an investigator's reply. `fix` is the diff in its body, `no_fix` the reason for none."""
 
     hypotheses: Annotated[tuple[HypothesisWish, ...], BeforeValidator(as_list), Field(max_length=8)] = ()
     no_fix: Text | None = None
@@ -50,14 +50,14 @@ def _quotes(wishes: Sequence[HypothesisWish]) -> tuple[str, ...]:
 
 
 class _Reported(Tolerant):
-    """The one key of a directive that its own format does not know."""
+    """The one key of the directive that `SynthesisFormat` does not know."""
 
     hypotheses: Annotated[tuple[HypothesisWish, ...], BeforeValidator(as_list), Field(max_length=MOST)] = ()
 
 
 @dataclass(frozen=True)
 class CaseFormat:
-    """A voice's reply with its view of the hypotheses; `must` is what the phase obliges each voice to bring."""
+    """The format of a voice's reply with hypotheses; `must` lists what the phase requires of each voice."""
 
     ledger: Hypotheses = field(default_factory=Hypotheses)
     must: tuple[Duty, ...] = ()
@@ -78,7 +78,7 @@ class CaseFormat:
         return data.model_copy(update={"fix": diffs[0] if diffs else ""})
 
     def _owed(self, data: CaseData, diffs: Sequence[str]) -> list[str]:
-        """What the phase obliges the voice to and the reply lacks."""
+        """Return what the phase requires and the reply lacks, and what is wrong with its diffs."""
         found = []
         if "hypothesis" in self.must and not data.hypotheses:
             found.append("`hypotheses` must hold at least one: id, text, prediction.")
@@ -95,13 +95,13 @@ class CaseFormat:
         return found
 
     def repair(self, text: str) -> tuple[str, tuple[str, ...]] | None:
-        """Nothing: a voice whose reply cannot be read is a missing voice."""
+        """Return None: a voice whose reply cannot be read is a missing voice."""
         return None
 
     def grammar(self) -> str:
-        """A short voice with what the phase obliges it to.
+        """Return a grammar of a short reply with what the phase requires.
 
-        A model that is held to a grammar can look nothing up: it may propose and comment, and settles nothing.
+        A model that is held to a grammar cannot look anything up: it may propose and comment, but settle nothing.
         """
         more = ""
         entries = []
@@ -124,10 +124,10 @@ class CaseFormat:
 
 @dataclass(frozen=True)
 class CaseSynthesis:
-    """A synthesis whose directive also carries `hypotheses`; everything else is checked by `inner`.
+    """The format of a synthesis whose directive has the key `hypotheses`; `inner` checks everything else.
 
-    The directive without that key is at most 16 KB (`MAX_DIRECTIVE`), as in any synthesis; the key has 32 KB of its
-    own (`MAX_LEDGER`), both counted in UTF-8 as cdo writes YAML; of a block beyond both together nothing is read.
+    Without that key, the directive has at most 16 KB (`MAX_DIRECTIVE`), as in any synthesis. The key has at most 32
+    KB (`MAX_LEDGER`). Both are counted in UTF-8 as cdo writes YAML. A block larger than both together is not read.
     """
 
     inner: SynthesisFormat
@@ -153,7 +153,7 @@ class CaseSynthesis:
         return CaseDirective(**{**dict(directive), "hypotheses": wishes})
 
     def repair(self, text: str) -> tuple[str, tuple[str, ...]] | None:
-        """Put in missing headings, and leave out what the ledger cannot take over: it stays as it was."""
+        """Add missing headings, and drop hypotheses that the ledger cannot accept, so that they stay as they were."""
         try:
             rest, reported = _split(closed(unwrap(text)))
         except InvalidReply:
@@ -187,18 +187,18 @@ class CaseSynthesis:
         return whole, (*repaired[1], *dict.fromkeys(added))
 
     def grammar(self) -> str:
-        """That of a plain synthesis: what the voices proposed enters the ledger by itself."""
+        """Return the grammar of a plain synthesis: code adds what the voices proposed to the ledger."""
         return self.inner.grammar()
 
 
 def _directive_block(text: str) -> tuple[str, int] | None:
-    """The one fenced YAML block and how many lines stand above it; None where there is not exactly one."""
+    """Return the one fenced YAML block and the number of lines above it; None unless there is exactly one."""
     blocks = fenced(text, ("yaml", "yml"))
     return blocks[0] if len(blocks) == 1 else None
 
 
 def _split(text: str) -> tuple[str, Any]:
-    """A synthesis without the key `hypotheses` of its directive, and what that key held; raise `InvalidReply`."""
+    """Return a synthesis without the key `hypotheses` of its directive, and its value; raise `InvalidReply`."""
     block = _directive_block(text)
     keys = load(*block, "The directive", MAX_DIRECTIVE + MAX_LEDGER) if block else None
     if not isinstance(keys, dict) or "hypotheses" not in keys:
@@ -207,12 +207,12 @@ def _split(text: str) -> tuple[str, Any]:
 
 
 def _size(hypotheses: Any) -> int:
-    """Bytes of the ledger's part of a directive, as cdo writes it."""
+    """Return the bytes of the key `hypotheses` of a directive, as cdo writes it."""
     return len(strict_yaml.dump({"hypotheses": hypotheses}).encode()) if hypotheses else 0
 
 
 def _edited(text: str, hypotheses: Any) -> str:
-    """A synthesis whose directive holds these hypotheses; None takes the key out."""
+    """Return a synthesis with these hypotheses in its directive; None removes the key."""
     block = _directive_block(text)
     if not block:
         return text

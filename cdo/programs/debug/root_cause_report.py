@@ -1,7 +1,8 @@
-"""FINAL.md as a root-cause analysis: the sections of every final answer, then timeline, hypotheses and fix. Pure.
+"""Checks FINAL.md of a root-cause analysis: the five sections of every final answer, then four of its own. Pure.
 
-No hypothesis may be missing with its fate and its evidence, no cause may be named that no evidence carries, and a
-fix is a diff that a voice proposed, word for word, or the plain statement that there is none.
+Its own sections are timeline, hypotheses, fix and validation. Every hypothesis must be there with its fate and its
+evidence. A cause may be named only if evidence supports it. A fix is a diff that a voice proposed, word for word, or
+the statement that there is none.
 """
 
 from __future__ import annotations
@@ -46,16 +47,16 @@ _LABELS: dict[Kind, str] = {
 }
 _FATES = {"open": r"(?:still |left )?open", "supported": "supported", "ruled-out": r"ruled[ -]out"}
 _DIFFS = ("diff", "patch")
-KEPT = 60  # characters by which recorded evidence is known again
-IN_GRAMMAR = 1500  # characters of a diff that a grammar spells out
+KEPT = 60  # leading characters by which recorded evidence is recognised
+IN_GRAMMAR = 1500  # most characters of a diff that a grammar spells out
 
 
 @dataclass(frozen=True)
 class RcaFormat:
-    """The final format of a root-cause analysis: `inner` checks the five sections, this one the others.
+    """The final format of a root-cause analysis: `inner` checks the five common sections, this one the others.
 
-    `fixes` are the diffs on record as (artifact, diff), in the order in which they were proposed; `checks` tell what
-    evidence is worth, which the report repeats for each hypothesis that is settled.
+    `fixes` are the diffs on record as (artifact, diff), in the order in which they were proposed. `checks` say what
+    evidence is worth; the report repeats this for each settled hypothesis.
     """
 
     inner: FinalFormat
@@ -78,17 +79,17 @@ class RcaFormat:
         return FinalData(sections=(*FINAL_SECTIONS, *RCA_SECTIONS))
 
     def _lost(self, body: str) -> list[Hypothesis]:
-        """The hypotheses that the section leaves out, or states with another fate or without evidence."""
+        """Return the hypotheses that the section leaves out, or states with another fate or without evidence."""
         told = _told(section(body, _NAMES["Hypotheses"]) or "", [item.id for item in self.ledger.items])
         return [item for item in self.ledger.items if not self._states(told.get(item.id, ""), item)]
 
     def _owed(self, item: Hypothesis) -> str:
-        """Which word the report owes the evidence of a hypothesis."""
+        """Return the end of a sentence: which word the report must use for a hypothesis's evidence; "" for none."""
         best = None if item.status == "open" else self.checks.best(item.evidence)
         return f" with the word `{_word(best)}`" if best else ""
 
     def _states(self, said: str, item: Hypothesis) -> bool:
-        """Whether `said` gives the fate of a hypothesis and, where it has any, its evidence and its worth."""
+        """True if `said` gives a hypothesis's fate and, if evidence settled it, that evidence and its worth."""
         if not re.search(rf"(?<![\w-]){_FATES[item.status]}(?![\w-])", said, re.IGNORECASE):
             return False
         best = self.checks.best(item.evidence)
@@ -101,7 +102,7 @@ class RcaFormat:
         )
 
     def _entry(self, item: Hypothesis) -> str:
-        """A hypothesis as a line of the section."""
+        """Return a hypothesis as a line of the section."""
         kinds = [(self.checks.kind(fact), as_list_item(fact)) for fact in item.evidence]
         facts = [(self.checks.kind(fact), as_list_item(fact)) for fact in item.evidence if self.checks.carries(fact)]
         listed = "; ".join(f"{_LABELS.get(kind, kind)}: {fact}" for kind, fact in (facts or kinds)[:3])
@@ -109,7 +110,7 @@ class RcaFormat:
         return f"- **{item.id}** ({item.status.replace('-', ' ')}): {as_list_item(item.text).rstrip('.')}. {proof}"
 
     def _cause_problem(self, body: str) -> str:
-        """What Decision says wrongly about the cause; "" when nothing."""
+        """Return what is wrong with the cause in the section Decision; "" if nothing is."""
         decision = final_section(body, "Decision") or ""
         roots = self.ledger.of("supported")
         if roots and not any(speaks_of(decision, item.id) for item in roots):
@@ -119,7 +120,7 @@ class RcaFormat:
         return ""
 
     def _fix_problem(self, body: str) -> str:
-        """What is wrong with the section Fix, or with a diff anywhere else; "" when nothing is."""
+        """Return what is wrong with the section Fix, or with a diff anywhere else; "" if nothing is."""
         place = section(body, _NAMES["Fix"])
         if place is None:
             return ""
@@ -131,7 +132,7 @@ class RcaFormat:
         return "" if NO_FIX.lower() in place.lower() else f"Fix must say `{NO_FIX}: …`, with the reason."
 
     def _known(self, diff: str) -> bool:
-        """Whether a diff is on record, white space at the ends of its lines aside."""
+        """True if a diff is on record; white space at the ends of its lines does not count."""
         return any(_trimmed(diff) == _trimmed(recorded) for _, recorded in self.fixes)
 
     def _names(self) -> str:
@@ -171,7 +172,7 @@ class RcaFormat:
         return f"On record, from {artifact} {ADDED}:\n\n{in_fence(diff, 'diff')}"
 
     def _disowned(self, body: str) -> str:
-        """`body` with the fences of diffs that nobody proposed marked as text, and as such."""
+        """Return `body` with each diff that no voice proposed fenced as text and marked with `UNKNOWN_FIX`."""
         lines = body.split("\n")
         for fence in reversed(fences(lines)):
             inside = "\n".join(lines[fence.start + 1 : fence.end - 1])
@@ -181,9 +182,9 @@ class RcaFormat:
         return "\n".join(lines)
 
     def grammar(self) -> str:
-        """The five sections, then the others with every hypothesis and the last fix spelled out ahead.
+        """Return a grammar of the five sections, then the others. Hypotheses and the last fix are fixed text.
 
-        A fix that a small model cannot spell is only named: `repair` puts it in.
+        A fix that is too long or not plain ASCII is only named; `repair` adds it.
         """
         rules = rules_of(self.inner.grammar())
         head, decision, rest = rules["root"].partition('"## Decision\\n\\n"')
@@ -214,7 +215,7 @@ def _trimmed(diff: str) -> str:
 
 
 def _told(place: str, ids: Sequence[str]) -> dict[str, str]:
-    """What a section says of each id: from a line that names it to the next line that names another."""
+    """Return the lines of a section about each id: from a line that names it to the next line that names another."""
     found: dict[str, str] = {}
     last: list[str] = []
     for line in place.split("\n"):
@@ -226,11 +227,11 @@ def _told(place: str, ids: Sequence[str]) -> dict[str, str]:
 
 
 def _word(kind: Kind) -> str:
-    """The word by which a report tells what evidence is worth: a tick is for code to make."""
+    """Return the word for the worth of evidence in a report, without the tick: only code may set a tick."""
     return kind.split()[0]
 
 
 def _key(text: str, limit: int = KEPT) -> str:
-    """Text as evidence is compared: plain ASCII, lower case, one blank between words."""
+    """Return text in the form used for comparison: plain ASCII, lower case, one blank between words."""
     folded = " ".join(re.sub(r"[^ -~]|[*`]", " ", text).casefold().split())
     return folded[:limit].strip() if limit else folded

@@ -1,1 +1,1 @@
-"""The deliberation: turns, syntheses, the ledgers of tensions and objections, when it ends, and FINAL.md. Pure."""
+"""Runs a deliberation: turns, syntheses, the ledgers of tensions and objections, its end, and FINAL.md. Pure."""

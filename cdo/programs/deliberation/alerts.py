@@ -1,4 +1,4 @@
-"""Suspicious agreement and conflicts of a turn: each is flagged, and a conflict is put to the person. Pure."""
+"""Flags suspicious agreement and conflicts of a turn, and asks the person about a conflict. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ FINISH = "finish now"
 
 @dataclass(frozen=True)
 class Alarms:
-    """Whether a turn's agreement is suspiciously high, and what makes it a conflict ("" when nothing does).
+    """The alarms of a turn: if its agreement is suspiciously high, and what makes it a conflict ("" if it is none).
 
-    `dispute` is the conflict as a voice is told it.
+    `dispute` is the text about the conflict for voices.
     """
 
     suspicious: bool = False
@@ -40,9 +40,9 @@ def check_alerts(course: RunState) -> Alarms:
 
 
 def ask_to_stop(course: RunState, alarms: Alarms, go_on: str) -> Program[bool]:
-    """Whether the human ends the run over a conflict of the last turn; `go_on` words the other choice.
+    """Return True if the human ends the run because of a conflict in the last turn; `go_on` is the other choice.
 
-    One who forked the run after that turn has chosen already.
+    The question is not asked if the person forked the run after that turn: the fork was the decision to go on.
     """
     if not alarms.conflict or course.plan.change(course.turn):
         return False

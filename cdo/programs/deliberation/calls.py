@@ -1,4 +1,4 @@
-"""The calls of one turn: what its voices and its synthesiser are given to read and are told. Pure."""
+"""Builds the calls of one turn: what its voices and its synthesiser are told and given to read. Pure."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from cdo.programs.deliberation.convergence import Record, Tension, dispute
 from cdo.programs.deliberation.objections import Logged, Objections
 from cdo.programs.deliberation.team import Team
 
-GAPS = 24  # named before, that a synthesiser is reminded of
-PLACES = 60  # cited places that a synthesiser is shown with the lines around them
-FRESH = frozenset({"refuter"})  # roles that come without the synthesis of the turn before, and are on no team
+GAPS = 24  # most earlier gaps that a synthesiser is reminded of
+PLACES = 60  # most cited places that a synthesiser is shown with the lines around them
+FRESH = frozenset({"refuter"})  # roles that do not see the synthesis of the turn before, and are on no team
 ARGUING = frozenset({"refuter", "checker", "steelman"})  # roles that are told the leading answer
 TESTING = frozenset({"refuter", "checker"})  # roles that are given the claims of the turn before
 
 
 @dataclass(frozen=True)
 class Voice:
-    """A seat of one turn: `name` is unique in the turn, `role` names the method, `charge` what it is to do beyond it.
+    """A seat of one turn. `name` is unique in the turn, `role` names the method, `charge` is a task beyond the role.
 
-    `wishes` are the skills asked for; `skills` those it was given. `model` is set where a person chose one.
+    `wishes` are the skills asked for, `skills` the skills given. `model` is set if a model was chosen for the seat.
     """
 
     name: str
@@ -40,11 +40,11 @@ class Voice:
 
 @dataclass(frozen=True)
 class TurnTemplate:
-    """How the turns of a program are worded and checked; the defaults are those of a deliberation.
+    """The prompts and formats of a program's turns; the defaults are those of a deliberation.
 
-    `brief` and `own` add to the data of each voice's brief (`own` by voice), `sums` to the synthesiser's. A voice
-    of `fresh` comes without the synthesis of the turn before: it sees the question, the material, the leading answer
-    and the claims.
+    `brief` and `own` are added to the data of each voice's brief (`own` by voice), `sums` to the synthesiser's. A
+    role in `fresh` does not see the synthesis of the turn before: it sees the question, the material, the leading
+    answer and the claims.
     """
 
     template: str = "templates/agent-brief"
@@ -59,7 +59,7 @@ class TurnTemplate:
 
 
 class KnownSoFar(Protocol):
-    """What calls are made of: as much of a run's course as they tell."""
+    """The part of a run's state from which calls are built."""
 
     @property
     def plan(self) -> Plan: ...
@@ -83,9 +83,9 @@ class KnownSoFar(Protocol):
 
 
 def of_voices(known: KnownSoFar, voices: Sequence[Voice], shape: TurnTemplate, claims: Sequence[str]) -> Batch:
-    """One call a voice, of which half must be answered; seats take the models in turn.
+    """Return one call for each voice, at least half of which must be answered; seats take the models in turn.
 
-    `claims` are those of the turn before, for the voices that test them.
+    `claims` are the claims of the turn before, for the voices that test them.
     """
     briefs = [_brief(known, voice, shape, claims) for voice in voices]
     plan = known.plan
@@ -107,13 +107,13 @@ def of_voices(known: KnownSoFar, voices: Sequence[Voice], shape: TurnTemplate, c
 
 
 def _asked(plan: Plan, voice: Voice, index: int) -> tuple[str, ...]:
-    """The models that a voice is asked of: its own, and where cdo chose the models the first one if that fails."""
+    """Return the models of a voice's call: its own, then the plan's first one if the plan is `mixed`."""
     own = voice.model or plan.models[index % len(plan.models)]
     return tuple(dict.fromkeys((own, plan.models[0]))) if plan.mixed else (own,)
 
 
 def _brief(known: KnownSoFar, voice: Voice, shape: TurnTemplate, claims: Sequence[str]) -> dict[str, Any]:
-    """What a voice is told. Of the ledgers it is shown what is open, so that briefs do not grow with turns."""
+    """Return the data of a voice's brief. It shows what is open on the ledgers, so that briefs stay short."""
     plan, fresh, record = known.plan, voice.role in shape.fresh, known.record
     last = record.turns[-1] if record.turns else None
     focused = last.directive if last and known.focus == last.directive.focus else None
@@ -159,10 +159,10 @@ def _brief(known: KnownSoFar, voice: Voice, shape: TurnTemplate, claims: Sequenc
 
 
 def _sides(record: Record, least: int) -> tuple[str, ...]:
-    """The artifacts of a conflict: those of voices whose objections of severity `least` are open, and one of another.
+    """Return the artifacts of a conflict: up to two with open objections of severity `least`, and another voice's.
 
-    The other one is of the largest camp that has one. Where confidence fell without such an objection, the artifacts
-    are one of each of the two largest camps.
+    The other voice is from the largest camp that has one. If confidence fell without such an objection, the artifacts
+    are one from each of the two largest camps.
     """
     if not record.turns:
         return ()
@@ -177,7 +177,7 @@ def _sides(record: Record, least: int) -> tuple[str, ...]:
 
 
 def _reads(known: KnownSoFar, voice: Voice, shape: TurnTemplate, sides: Sequence[str]) -> tuple[str, ...]:
-    """The artifacts that a voice is given whole; `sides` are those of the conflict that it rules on."""
+    """Return the artifacts that a voice gets in full; `sides` are the artifacts of the conflict that it rules on."""
     fresh = voice.role in shape.fresh
     reads = [INPUT, CONTEXT, *([known.previous] if known.previous and not fresh else [])]
     reads += sides
@@ -188,7 +188,7 @@ def _reads(known: KnownSoFar, voice: Voice, shape: TurnTemplate, sides: Sequence
 
 
 def _included(plan: Plan, voice: Voice, fresh: bool) -> dict[str, str]:
-    """The documents that this voice's brief needs beside its own."""
+    """Return the documents that this voice's brief includes."""
     return {
         **({"domain": plan.domain_file} if plan.domain_file else {}),
         **({"skills": "dispatch/skill-injection"} if voice.skills else {}),
@@ -197,7 +197,7 @@ def _included(plan: Plan, voice: Voice, fresh: bool) -> dict[str, str]:
 
 
 def _domain(plan: Plan) -> dict[str, Any]:
-    """What the document of the domain is worded with; {} without a domain."""
+    """Return the data for the document of the domain; {} without a domain."""
     if not plan.domain_file:
         return {}
     tag = plan.domain or ""
@@ -217,10 +217,10 @@ def of_synthesis(
     makers: int,
     noted: Objections,
 ) -> Batch:
-    """The synthesis reads every voice under its role and charge, in an order that changes by turn.
+    """Return the call of the synthesis, which reads every voice with its charge, in an order that varies by turn.
 
-    `makers` is how many vendors stand behind the voices; one that nobody knows may be any of the others. `noted` is
-    the ledger of objections with those of this turn.
+    `makers` is the number of known vendors of the voices' models, at least 1: an unknown vendor may be one of them.
+    `noted` is the ledger with the objections of this turn.
     """
     plan, turn = known.plan, known.turn
     shown = rotated(sorted(present, key=lambda pair: pair[0].name), turn)
@@ -258,12 +258,12 @@ def of_synthesis(
 
 
 def ledger(tensions: Sequence[Tension]) -> list[dict[str, Any]]:
-    """Tensions as the data of a call."""
+    """Return tensions as the data of a call."""
     return [asdict(item) for item in tensions]
 
 
 def objection(item: Logged) -> dict[str, Any]:
-    """An objection of the ledger as the data of a call."""
+    """Return an objection of the ledger as the data of a call."""
     return {
         "id": item.id,
         "role": item.role,
@@ -276,9 +276,9 @@ def objection(item: Logged) -> dict[str, Any]:
 
 
 def cited(present: Sequence[tuple[Voice, Reply]]) -> list[dict[str, Any]]:
-    """The places that code found as cited, with the lines around each and the voices that rest on it.
+    """Return the cited places that code found, with the lines around each and the voices that cite it.
 
-    Those that several voices share come first: what they agree on there is one piece of evidence.
+    Places that several voices cite come first: their agreement rests on one piece of evidence.
     """
     places: dict[tuple[str, int], dict[str, Any]] = {}
     for voice, reply in present:
@@ -295,11 +295,11 @@ def cited(present: Sequence[tuple[Voice, Reply]]) -> list[dict[str, Any]]:
 
 
 def why_missing(reason: Missing) -> str:
-    """Why a voice is missing, without the words of a provider: they would tell which one it was."""
+    """Return why a voice is missing, without the words of the provider, which would reveal it."""
     return reason.kind if reason.kind in tuple(Fault) else "no answer"
 
 
 def rotated(items: Sequence[Any], turn: int) -> list[Any]:
-    """The same items, starting elsewhere each turn, so that no voice is always read first."""
+    """Return the same items, starting at another one each turn, so that no voice is always read first."""
     start = turn % len(items) if items else 0
     return [*items[start:], *items[:start]]

@@ -1,4 +1,4 @@
-"""How every deliberation ends: FINAL.md, then the documents its domain asks for, and the outcome. Pure."""
+"""Ends every deliberation: FINAL.md, then the documents that its domain requires, and the outcome. Pure."""
 
 from __future__ import annotations
 
@@ -24,17 +24,16 @@ BLIND, REVISION, FROM_RECORD = "engine/draft-protocol", "engine/revision-protoco
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended; everything FINAL.md's head needs and the models did not write.
+    """How a run ended: everything that the front matter of FINAL.md needs and the models did not write.
 
-    `missing` are (turn, role, reason); `added` what cdo had to complete; `flags` what a reader should know;
-    `verified` and `unverified` the citations that hold, and those that do not with the reason;
-    `existing` those of lines that are there and from which nothing was quoted; `documents` the data
-    of what was written beside FINAL.md, by file; `votes` how recorded votes ended, where there were any; `ledger`
-    and `objections` both ledgers, `dropped` the last positions of voices that did not sit in the last turn. `needed`
-    says what another turn would have needed. `confidence` is what is left of the `stated` one after the facts that
-    `lowered` names. `record` is a section that code writes at the end of FINAL.md. `enough` tells that one call would
-    have given the same decision. `findings` are those that FINAL.md lists behind the text: of the second rank, and
-    those that the review refuted.
+    `missing` are (turn, voice, reason). `added` is what cdo had to complete, `flags` what a reader should know.
+    `verified` are the confirmed citations, `existing` the citations of existing lines from which nothing was quoted,
+    `unverified` the others with the reason. `documents` are the data of the documents beside FINAL.md, by file.
+    `votes` are the results of recorded votes. `ledger` and `objections` are both ledgers; `dropped` are the last
+    positions of voices that did not sit in the last turn. `needed` says what another turn would have needed.
+    `confidence` is the `stated` one, bounded by the facts that `lowered` names. `record` is a section that code
+    writes at the end of FINAL.md. `enough` is true if one call would have given the same decision. `findings` are
+    listed after the text of FINAL.md: findings of the second rank, and findings that the review refuted.
     """
 
     status: str
@@ -63,21 +62,22 @@ class Outcome:
 
     @property
     def degraded(self) -> bool:
-        """Whether a voice is missing or cdo had to complete what a model left out."""
+        """True if a voice is missing or cdo had to complete what a model left out."""
         return bool(self.missing or self.added)
 
     @property
     def cited(self) -> bool:
-        """Whether any citation was looked up."""
+        """True if any citation was looked up."""
         return bool(self.verified or self.existing or self.unverified)
 
 
 @dataclass(frozen=True)
 class FinalTemplate:
-    """How a program's FINAL.md is worded and checked; the defaults are those of a deliberation.
+    """The prompt and the format of a program's FINAL.md; the defaults are those of a deliberation.
 
-    `data` adds to the call's, `include` names documents to be worded into it. `form` replaces the format that holds
-    FINAL.md to the findings of the first rank; then there is no review either. `record` is put at its end as it is.
+    `data` is added to the data of the call. `include` names documents that become part of the prompt. `form` replaces
+    the format that requires the findings of the first rank; there is no review then either. `record` is added at the
+    end of FINAL.md unchanged.
     """
 
     template: str = FROM_RECORD
@@ -91,7 +91,7 @@ class FinalTemplate:
 def conclude(
     course: RunState, ending: StopReason, heard: TurnResult, shape: FinalTemplate | None = None
 ) -> Program[Outcome]:
-    """Have FINAL.md written, and what the domain wants beside it; return the outcome."""
+    """Have FINAL.md and the documents of the domain written; return the outcome."""
     shape = shape or FinalTemplate()
     written = yield from _written(course, ending, shape)
     documents: dict[str, Any] = {}
@@ -133,14 +133,14 @@ def conclude(
 
 @dataclass(frozen=True)
 class _Written:
-    """What became of FINAL.md beside its text: what code had to add, and the findings to list behind it."""
+    """What comes with the text of FINAL.md: what code had to add, and the findings to list after the text."""
 
     added: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
 
 
 def _enough(record: Record) -> bool:
-    """Whether one call would have given the same decision: turn 1 was of one answer, and no later turn changed it."""
+    """True if one call would have given the same decision: turn 1 had one answer, and no later turn changed it."""
     first, *later = record.turns
     if len(first.voices) < 2 or len(first.camps) != 1:
         return False
@@ -148,7 +148,7 @@ def _enough(record: Record) -> bool:
 
 
 def final_form(record: Record, findings: FindingsData | None = None, refuted: Collection[str] = ()) -> FinalFormat:
-    """How FINAL.md is checked: against the findings of the first rank, and what only an outside fact can settle.
+    """Return the format of FINAL.md: it requires findings of the first rank and tensions left to outside facts.
 
     The findings whose ids are in `refuted` may be left out.
     """
@@ -158,13 +158,13 @@ def final_form(record: Record, findings: FindingsData | None = None, refuted: Co
 
 
 def from_record(call: Call) -> Call:
-    """The final call as it would be without a draft and a review: the same data, and the record to read."""
+    """Return the final call without draft and review: the same data, and the record to read."""
     reads = tuple(name for name in call.reads if name not in (DRAFT, "REVIEW"))
     return replace(call, template=FROM_RECORD, reads=reads)
 
 
 def _written(course: RunState, ending: StopReason, shape: FinalTemplate) -> Program[_Written]:
-    """Have the final answer written: from the record, or from a blind draft that findings and a review correct."""
+    """Have the final answer written: from the record, or from a blind draft corrected by findings and a review."""
     models = course.plan.models
     if not course.plan.review or shape.form is not None:
         data, reads = _material(course, ending, None)
@@ -189,12 +189,12 @@ def _written(course: RunState, ending: StopReason, shape: FinalTemplate) -> Prog
 def _final(
     template: str, form: ReplyFormat, models: tuple[str, ...], data: Mapping[str, Any], reads: tuple[str, ...]
 ) -> Call:
-    """The call whose reply becomes FINAL.md; the shell writes the file when the outcome is known."""
+    """Return the call whose reply becomes FINAL.md; the shell writes the file when the outcome is known."""
     return Call("final", "final", template, form, models, data, reads, file="FINAL", deferred=True)
 
 
 def _behind(findings: FindingsData | None, refuted: Mapping[str, str]) -> tuple[str, ...]:
-    """What FINAL.md lists behind its text: findings of the second rank, and those of the first that were refuted."""
+    """Return what FINAL.md lists after its text: findings of the second rank, and refuted ones of the first."""
     first = findings.first if findings else ()
     out = [f"{said} (The review refuted it: {refuted[ident]})" for ident, said in first if ident in refuted]
     return (*out, *(findings.others if findings else ()))
@@ -207,14 +207,14 @@ def _one(call: Call) -> Program[Reply]:
 
 
 def _lenient(*calls: Call) -> Program[tuple[Reply, ...]]:
-    """Make calls at the same time; the run goes on without an answer."""
+    """Make calls at the same time; the run goes on even if an answer is missing."""
     return cast("tuple[Reply, ...]", (yield Batch(calls, quorum=0, lenient=True)))
 
 
 def _findings_and_draft(course: RunState) -> Program[tuple[FindingsData | None, bool]]:
-    """Have all claims and objections ranked by what they would change, and the question answered with fresh eyes.
+    """Have all claims and objections ranked by what they would change, and a draft written from the material alone.
 
-    Returns the findings (None where they failed), and whether there is a draft. The two calls do not see each other.
+    Return the findings (None if that call failed), and True if there is a draft. The calls do not see each other.
     """
     models, (record, reads) = course.plan.models, _record(course)
     record |= {"sources": [{"id": source.id, "text": source.text} for source in course.sources]}
@@ -232,7 +232,7 @@ def _findings_and_draft(course: RunState) -> Program[tuple[FindingsData | None, 
 
 
 def _review(course: RunState, data: Mapping[str, Any]) -> Program[DraftReview | None]:
-    """Have the draft reviewed by a fresh voice, of another maker where there is one; None where that fails."""
+    """Have the draft reviewed by another model of the plan, if there is one; None if that fails."""
     camps = course.record.turns[-1].camps
     told = {
         **{key: data[key] for key in ("today", "words", "findings")},
@@ -254,9 +254,9 @@ def _review(course: RunState, data: Mapping[str, Any]) -> Program[DraftReview | 
 
 
 def _record(course: RunState) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What is shown of the whole run: the material, every synthesis, and of each voice its first and last artifacts.
+    """Return the data and the artifacts that show a run: the material, every synthesis, and artifacts of each voice.
 
-    Of turn 1 all are shown: what its voices found is not said again later.
+    These are its artifact of turn 1, because later ones do not repeat what it found, and its last artifact.
     """
     turns = len(course.record.turns)
     voices = sorted(course.spoke.items())
@@ -276,7 +276,7 @@ def _record(course: RunState) -> tuple[dict[str, Any], tuple[str, ...]]:
 def _material(
     course: RunState, ending: StopReason, findings: FindingsData | None
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What the author of the final answer is told and given to read."""
+    """Return the data and the artifacts for the author of the final answer."""
     record = course.record
     confidence, lowered = course.confidence
     data, reads = _record(course)
@@ -306,7 +306,7 @@ def _material(
 
 
 def _documents(course: RunState) -> Program[dict[str, Any]]:
-    """Have the domain's documents written from the final answer; one that fails is flagged, not fatal."""
+    """Have the domain's documents written from the final answer; a failure is flagged, not fatal."""
     plan, turn = course.plan, len(course.record.turns)
     data = {
         "answer": "FINAL",

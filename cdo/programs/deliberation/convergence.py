@@ -1,4 +1,4 @@
-"""The record of a run, its ledgers of tensions and objections, and when a run ends. Pure (SPEC 5).
+"""Keeps the record of a run with its ledgers of tensions and objections, and decides when it ends. Pure (SPEC 5).
 
 `engine/convergence.md` states the same rules in words, so that a reader can check a run by hand.
 """
@@ -16,14 +16,14 @@ from cdo.formats.sections import folded
 from cdo.formats.voice import Camp, Directive, TensionStatus, grouped, leading
 from cdo.programs.deliberation.objections import Dissent, Objections
 
-NAMED = 5  # severe objections that the text of a conflict names
+NAMED = 5  # most objections that the text of a conflict names
 
 
 @dataclass(frozen=True)
 class Tension:
-    """A disagreement from birth to end; `since` is the turn it was first named in.
+    """A disagreement and its status; `since` is the turn in which it was first named.
 
-    `settled_by` says what settled it, or who outside the run can.
+    `settled_by` says what settled it, or who outside the run can settle it.
     """
 
     id: str
@@ -35,7 +35,7 @@ class Tension:
 
 @dataclass(frozen=True)
 class Position:
-    """What a voice answered in the last turn it was heard in."""
+    """The answer of a voice in the last turn in which it was heard."""
 
     voice: str
     turn: int
@@ -45,7 +45,7 @@ class Position:
 
 @dataclass(frozen=True)
 class TurnOutcome:
-    """What one turn left behind: its directive, the voices heard, their objections, its new gaps."""
+    """One turn on the record: its directive, the voices heard, their objections, its new gaps."""
 
     directive: Directive
     objections: tuple[Dissent, ...]
@@ -59,7 +59,7 @@ class TurnOutcome:
 
     @property
     def leading(self) -> str:
-        """The answer of the largest camp; "" where no camp is larger than every other."""
+        """The answer of the largest camp; "" if no camp is larger than every other."""
         return leading(self.camps)
 
 
@@ -82,10 +82,10 @@ class Record:
         withdrawn: Sequence[tuple[str, str]] = (),
         refereed: bool = False,
     ) -> Record:
-        """The record with one more turn, in which `positions` were heard.
+        """Return the record with one more turn, in which `positions` were heard.
 
         A tension that a synthesis leaves out keeps its last status. A gap is new only when no earlier turn named it.
-        `withdrawn` are (voice, id of an objection); `refereed` tells that a referee sat in the turn.
+        `withdrawn` are (voice, id of an objection). `refereed` is true if a referee sat in the turn.
         """
         number = len(self.turns) + 1
         ledger = {tension.id: tension for tension in self.ledger}
@@ -123,12 +123,12 @@ class Record:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is left that another turn could settle: no open tension, no new gap."""
+        """True if nothing is left that another turn could settle: no open tension, no new gap."""
         return not self.open and not self.turns[-1].new_gaps
 
     @property
     def one_camp(self) -> bool:
-        """Whether all voices of the last turn gave one answer."""
+        """True if all voices of the last turn gave one answer."""
         return len(self.turns[-1].camps) == 1
 
 
@@ -150,11 +150,11 @@ UNSETTLED = "something open that the material, the code, arithmetic or a tool co
 def verdict(
     record: Record, turns: tuple[int, int], criteria: Criteria, *, confidence: float, argued: bool, withheld: bool
 ) -> StopReason | None:
-    """Return why the loop ends after the last turn of `record`, or None when it goes on.
+    """Return why the loop ends after the last turn of `record`, or None if it goes on.
 
-    `turns` is [turns to hold before a plain end, the cap]; `confidence` is the bounded one, which FINAL.md prints.
-    Before the lower number the loop ends only if all voices gave one answer, the other side was `argued` and nothing
-    that can be settled is open. `withheld` tells that a conflict or a flag defers the end; only the cap then ends it.
+    `turns` is [fewest turns before a normal end, the cap]. `confidence` is the bounded one, which FINAL.md prints.
+    Before the lower number, the loop ends only if all voices gave one answer, the other side was `argued` and nothing
+    that can be settled is open. With `withheld`, a conflict or a flag defers the end, and only the cap ends the loop.
     """
     number, last = len(record.turns), record.turns[-1]
     early = number < turns[0]
@@ -179,7 +179,7 @@ def verdict(
 
 
 def conflict(record: Record, criteria: Criteria) -> str:
-    """What makes the last turn a conflict, in a few words; "" when nothing does.
+    """Return what makes the last turn a conflict, in a few words; "" if it is none.
 
     A conflict is a fall in the stated confidence, or an open objection of at least `criteria.severe` against the
     leading answer that no referee has weighed.
@@ -189,20 +189,20 @@ def conflict(record: Record, criteria: Criteria) -> str:
 
 
 def dispute(record: Record, criteria: Criteria) -> str:
-    """A conflict as a voice is told it: without the synthesiser's confidence, which no voice sees."""
+    """Return the text of a conflict for voices: without the synthesiser's confidence, which no voice sees."""
     weaker = "the leading answer stands on weaker evidence than it did in the turn before"
     return "; ".join([*(weaker for _ in _drop(record, criteria)), *_severe(record, criteria)])
 
 
 def _drop(record: Record, criteria: Criteria) -> list[tuple[float, float]]:
-    """The stated confidence of the last two turns, where it fell far enough for a conflict."""
+    """Return [(before, after)], the confidence stated in the last two turns, if it fell enough for a conflict."""
     stated = [turn.directive.confidence for turn in record.turns[-2:]]
     fell = len(stated) == 2 and stated[0] - stated[1] >= criteria.confidence_drop - 1e-9
     return [(stated[0], stated[1])] if fell else []
 
 
 def _severe(record: Record, criteria: Criteria) -> list[str]:
-    """The objections that make a conflict, the most severe first; of many only how many more there are."""
+    """Return the objections that make a conflict, the most severe first, at most `NAMED` and the number of others."""
     severe = record.objections.severe(criteria.severe)
     told = [
         f"{item.role} objects with severity {item.severity} ({item.id}): {line(item.text, 240)}" for item in severe
@@ -211,13 +211,13 @@ def _severe(record: Record, criteria: Criteria) -> list[str]:
 
 
 def suspicious(record: Record, criteria: Criteria) -> bool:
-    """Whether so many voices of the last turn gave one answer that the other side must be argued."""
+    """True if so many voices of the last turn gave one answer that the other side must be argued."""
     agreement = record.turns[-1].directive.agreement
     return agreement is not None and agreement > criteria.agreement_flag
 
 
 def unopposed(record: Record, criteria: Criteria) -> bool:
-    """Whether the last turn in which several voices were heard was suspicious; one voice agrees with nobody."""
+    """True if agreement was suspiciously high in the last turn in which several voices were heard."""
     stated = [turn.directive.agreement for turn in record.turns if turn.directive.agreement is not None]
     return bool(stated) and stated[-1] > criteria.agreement_flag
 
@@ -232,10 +232,10 @@ def bounded(
     unverified: int,
     objections: int = 0,
 ) -> tuple[float, str]:
-    """The confidence that facts on record leave of a stated one, and which facts lowered it ("" when none did).
+    """Return a stated confidence bounded by facts on record, and the facts that lowered it ("" if none did).
 
     An open tension, a voice missing in the last turn and an open severe objection against the leading answer each cap
-    it. Where a share s of all citations does not hold, at most 1 - weight x s is left.
+    it. If a share s of all citations was not found, the cap is 1 - weight x s.
     """
     limits = []
     if open_tensions:

@@ -1,4 +1,4 @@
-"""The review of a draft of FINAL.md by a fresh reader: what is wrong, unsupported, unclear or missing. Pure."""
+"""Reads the review of a draft of FINAL.md: what is wrong, unsupported, unclear or missing. Pure."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _REFUTED = re.compile(r"(?s)\[?(F\d+)\]?[\s:,.–—-]+(.*\S)")
 
 
 class DraftReview(Block):
-    """What a reader who knows the material says of a draft. Each entry is one thing to change, in a sentence.
+    """The review of a draft by a reader who knows the material. Each entry is one thing to change, in a sentence.
 
-    `errors` contradict the material, `refuted` are findings of the first rank that the material contradicts (each
-    begins with its id), `missing` is what of the first rank the draft leaves out, `numbers` have no source,
-    `unclear` sentences would be read twice, `cut` is what the reader would not miss.
+    `errors` contradict the material. `refuted` are findings of the first rank that the material contradicts (each
+    begins with its id). `missing` are findings of the first rank that the draft leaves out. `numbers` have no source.
+    `unclear` sentences would be read twice. `cut` are parts that the reader would not miss.
     """
 
     errors: Strings = ()
@@ -70,10 +70,10 @@ class ReviewFormat:
                 )
 
     def repair(self, text: str) -> tuple[str, tuple[str, ...]] | None:
-        """Nothing: FINAL.md is then written without a review, and says so."""
+        """Return None: FINAL.md is then written without a review, and says so."""
         return None
 
     def grammar(self) -> str:
-        """At most one entry under each key; nothing is refuted."""
+        """Return a grammar with at most one entry under each key, and without `refuted`."""
         keys = " ".join(f'"{key}: [" quoted? "]\\n"' for key in KEYS if key != "refuted")
         return gbnf.grammar({"root": f'"```yaml\\n" {keys} "```\\n"', "quoted": gbnf.quoted(16, 140)})

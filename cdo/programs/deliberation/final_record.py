@@ -1,6 +1,6 @@
-"""What code adds to FINAL.md from the record: how the run ended, and both ledgers. Pure.
+"""Writes the section that code adds to FINAL.md: how the run ended, and both ledgers. Pure.
 
-The author of FINAL.md writes for a reader who was not there. Nothing on record is lost by that: it stands here.
+The author of FINAL.md writes for a reader who was not there, and leaves things out. This section keeps the record.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TITLE = "Record"
 
 
 def record(outcome: Outcome) -> str:
-    """The section of FINAL.md, with its heading; "" for an outcome without a ledger."""
+    """Return the section of FINAL.md, with its heading; "" if the outcome has nothing to list."""
     if not (outcome.ledger or outcome.objections or outcome.dropped or outcome.needed or outcome.findings):
         return ""
     parts = [f"## {TITLE}", _ended(outcome)]
@@ -36,7 +36,7 @@ def record(outcome: Outcome) -> str:
 
 
 def _ended(outcome: Outcome) -> str:
-    """Which criterion ended the run, what another turn would have needed, and whether one call would have done."""
+    """Return which criterion ended the run, what another turn would have needed, and if one call was enough."""
     lines = [f"The run ended after turn {outcome.turns}: {outcome.why}."]
     if outcome.needed:
         lines.append(f"Another turn would have needed {outcome.needed}.")
@@ -63,7 +63,7 @@ def _status(status: str) -> str:
 
 
 def _objections(items: Sequence[Logged]) -> str:
-    """Those that are open first, the most severe first; then those that are closed, with what closed them."""
+    """Return the open objections, the most severe first, then the closed ones with the answers that closed them."""
     still = sorted((item for item in items if item.status == "open"), key=lambda item: -item.severity)
     closed = [item for item in items if item.status != "open"]
     rows = [f"- **{item.id}, open**, {_by(item)}: {_sentence(item.text)}" for item in still]
@@ -82,7 +82,7 @@ def _by(item: Logged) -> str:
 
 
 def _sentence(text: str) -> str:
-    """Recorded text on one line, with the end of a sentence."""
+    """Return recorded text on one line that ends like a sentence."""
     shown = _line(text)
     return shown if shown.endswith(("?", "!", "…")) else f"{shown}."
 

@@ -1,7 +1,7 @@
-"""What the voices of a run found, ranked by what it would change for the reader. Pure.
+"""Reads the findings of a run, ranked by what they would change for the reader. Pure.
 
-Code lists every claim and objection of every voice. A model ranks them and joins those that say the same. What the
-model leaves out is kept in the second rank, so that nothing found can be lost on the way to FINAL.md.
+Code lists every claim and objection of every voice. A model ranks them and joins equal ones. Code puts what the model
+leaves out in the second rank, so that no finding is lost on the way to FINAL.md.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from cdo.formats.fields import Block, Id, Strings, Text, Tolerant, as_list, load
 from cdo.formats.markdown import fenced, unwrap
 from cdo.formats.voice import placeholders
 
-FIRST = 12  # findings that can be of the first rank: more cannot be explained in the length of a FINAL.md
-MAX_LIST = 65_536  # bytes of the list
+FIRST = 12  # most findings of the first rank: more cannot be explained in the length of a FINAL.md
+MAX_LIST = 65_536  # most bytes of the list
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ class FindingsData(Block):
 
     @property
     def others(self) -> tuple[str, ...]:
-        """The texts of those of the second rank."""
+        """The texts of the findings of the second rank."""
         return tuple(item.text for item in self.findings if item.rank == 2)
 
     @property
     def first(self) -> tuple[tuple[str, str], ...]:
-        """(id, text) of those of the first rank."""
+        """(id, text) of the findings of the first rank."""
         return tuple((item.id, item.text) for item in self.findings if item.rank == 1)
 
 
@@ -101,11 +101,11 @@ class FindingsFormat:
         ]
 
     def repair(self, text: str) -> tuple[str, tuple[str, ...]] | None:
-        """Nothing: without a list the answer is written from the record alone."""
+        """Return None: without a list the answer is written from the record alone."""
         return None
 
     def grammar(self) -> str:
-        """One to three findings in short lines."""
+        """Return a grammar of one or two findings in short lines."""
         item = '"  - id: F{0}\\n    rank: {1}\\n    text: " quoted "\\n    sources: []\\n"'
         return gbnf.grammar(
             {

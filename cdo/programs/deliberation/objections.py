@@ -1,7 +1,7 @@
-"""The ledger of objections of a run: who raised each, against what, how severe it is, and what became of it. Pure.
+"""Keeps the ledger of objections of a run: who raised each, against what, its severity and its status. Pure.
 
-An objection stays open until the synthesis answers it, its own voice withdraws it, or a referee rules on it. Leaving
-it out changes nothing, and neither does dropping the voice that raised it.
+An objection stays open until the synthesis answers it, its own voice withdraws it, or a referee rules on it. It also
+stays open if a synthesis leaves it out, or if the voice that raised it is dropped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Fate = Literal["open", "answered", "withdrawn", "ruled"]
 
 @dataclass(frozen=True)
 class Dissent:
-    """An objection as a voice raised it: `role` is the voice's name, `id` its own id for it, `turn` when."""
+    """An objection as a voice raised it in `turn`: `role` is the voice's name, `id` the voice's id for it."""
 
     id: str
     role: str
@@ -30,7 +30,7 @@ class Dissent:
 
 
 def dissents(voice: str, turn: int, objections: Sequence[Objection]) -> Iterator[Dissent]:
-    """The objections of a voice's reply as dissents of that voice."""
+    """Return the objections of a voice's reply as dissents of that voice."""
     return (Dissent(item.id, voice, item.text, item.severity, item.against, turn) for item in objections)
 
 
@@ -38,8 +38,8 @@ def dissents(voice: str, turn: int, objections: Sequence[Objection]) -> Iterator
 class Logged:
     """An objection on the ledger, under an `id` that is unique in the run (O1, O2 …).
 
-    `leading` tells whether it is aimed at the leading answer; `why` what answered it, `ended` in which turn;
-    `weighed` that a referee sat after it was raised.
+    `leading` is true if it is aimed at the leading answer. `why` is the answer to it, `ended` the turn that closed
+    it. `weighed` is true if a referee sat after it was raised.
     """
 
     id: str
@@ -63,26 +63,26 @@ class Objections:
 
     @property
     def open(self) -> tuple[Logged, ...]:
-        """Those that are still open, the most severe first."""
+        """The open objections, the most severe first."""
         return tuple(sorted((item for item in self.items if item.status == "open"), key=lambda item: -item.severity))
 
     def severe(self, least: int, *, weighed: bool = False) -> tuple[Logged, ...]:
-        """The open ones against the leading answer of severity `least` or more.
+        """Return the open objections of severity `least` or more against the leading answer.
 
-        Those that a referee has weighed are included only with `weighed`.
+        Objections that a referee has weighed are included only with `weighed`.
         """
         return tuple(
             item for item in self.open if item.leading and item.severity >= least and (weighed or not item.weighed)
         )
 
     def of(self, voice: str) -> tuple[Logged, ...]:
-        """The open ones of one voice."""
+        """Return the open objections of one voice."""
         return tuple(item for item in self.open if item.role == voice)
 
     def raised(self, turn: int, dissents: Sequence[Dissent]) -> Objections:
-        """The ledger with the objections of a turn; one that its voice raises again in the same words is reopened.
+        """Return the ledger with the objections of a turn; an objection raised again in the same words is reopened.
 
-        What a referee has weighed stays weighed, unless the voice now calls it more severe.
+        An objection that a referee has weighed stays weighed, unless the voice now calls it more severe.
         """
         items = list(self.items)
         for dissent in dissents:
@@ -101,10 +101,9 @@ class Objections:
     def after(
         self, turn: int, rulings: Sequence[Ruling], withdrawn: Sequence[tuple[str, str]], *, refereed: bool
     ) -> Objections:
-        """The ledger after a synthesis: what it answered, what voices withdrew, what a referee weighed.
+        """Return the ledger after a synthesis: with its answers, the voices' withdrawals, and what a referee weighed.
 
-        An answer counts only with a reason, a ruling only where a referee sat, a withdrawal only from the voice
-        itself.
+        An answer counts only with a reason, a ruling only if a referee sat, a withdrawal only from the voice itself.
         """
         by_id = {ruling.id: ruling for ruling in rulings}
         items = []

@@ -1,4 +1,4 @@
-"""The deliberation loop as a pure program (seed 004 section 4, SPEC 5).
+"""Runs the deliberation loop, as a pure program (seed 004 section 4, SPEC 5).
 
 compose → voices → synthesis → directive → adapt, until the record converges; then FINAL.md. The program sees
 only validated data blocks: every text reaches the models through the artifacts that a call `reads`.
@@ -25,10 +25,10 @@ DONE = StopReason("stopped", "you said that it is done")
 
 @dataclass(frozen=True)
 class Needs:
-    """What the turn before calls for beside the directive's roles.
+    """What the next turn needs in addition to the directive's roles.
 
-    `argued` is how the other side is argued next, if it is: "steelman" or "refuter". `referee` is the conflict that
-    a referee has to weigh, "" for none.
+    `argued` is the role that argues the other side: "steelman", "refuter", or "" for none. `referee` is the conflict
+    that a referee has to weigh, "" for none.
     """
 
     argued: str = ""
@@ -36,7 +36,7 @@ class Needs:
 
     @property
     def roles(self) -> list[str]:
-        """The roles that sit for it, the most needed first."""
+        """The roles that these needs require, the most needed first."""
         other = {"steelman": ["steelman", "checker"], "refuter": ["refuter"]}.get(self.argued, [])
         return [*(["referee"] if self.referee else []), *other]
 
@@ -56,10 +56,10 @@ def deliberate(plan: Plan) -> Program[Outcome]:
 
 
 def adapt(course: RunState) -> Program[tuple[StopReason | None, Needs]]:
-    """What follows from a turn: whether the loop ends, and what the next turn needs.
+    """Return why the loop ends after a turn (None if it goes on), and what the next turn needs.
 
-    High agreement that nobody has argued against, and a conflict that no referee has weighed, defer the end. A
-    conflict also pauses the run for the human; one who forked it after this turn has decided that it goes on.
+    High agreement without an argued other side, and a conflict that no referee has weighed, defer the end. A conflict
+    also pauses the run for the human. If a person forked the run after this turn, it goes on in any case.
     """
     record, criteria, turn = course.record, course.plan.criteria, len(course.record.turns)
     alarms = check_alerts(course)
@@ -84,12 +84,13 @@ def adapt(course: RunState) -> Program[tuple[StopReason | None, Needs]]:
 
 
 def compose(course: RunState, needs: Needs) -> list[Voice]:
-    """Seat the next turn: the plan's roles for the first, then what the last directive asks for.
+    """Return the voices of the next turn: the plan's roles for the first, then the roles of the last directive.
 
-    Not adaptive: the first turn's width stays. Adaptive: the directive's width, kept within the band. Where the
-    directive names fewer roles, the plan's fill the seats, those just dropped last; where it names more, the first
-    ones sit. The roles of `needs` take those free seats, then further ones, if need be one beyond the band. They
-    never take the seat of a role that the directive charged, nor that of a voice whose objection is the conflict.
+    If not adaptive, the first turn's width stays. If adaptive, it is the directive's width, kept within the band. If
+    the directive names fewer roles, the plan's roles fill the seats, roles just dropped last. If it names more, the
+    first ones sit. The roles of `needs` take those free seats, then additional ones, at most one beyond the band.
+    They never take the seat of a role with a charge from the directive, nor of a voice whose objection is the
+    conflict.
     """
     plan, directive = course.plan, course.directive
     if directive is None:
@@ -117,9 +118,9 @@ def compose(course: RunState, needs: Needs) -> list[Voice]:
 def _shared(
     course: RunState, width: int, wanted: int, fixed: Sequence[str], extra: list[str]
 ) -> tuple[int, list[str]]:
-    """How many of the seats go to the roles that the directive wants, and which extra roles sit beside them.
+    """Return how many seats go to the directive's roles, and which extra roles sit beside them.
 
-    Where nothing is left to settle and only the other side has to be argued, nobody else needs to sit.
+    If nothing is left to settle and only the other side has to be argued, no other role needs a seat.
     """
     if not extra:
         return width, extra
@@ -136,5 +137,5 @@ def _shared(
 
 
 def _spare(roles: Sequence[str], dropped: Sequence[str]) -> list[str]:
-    """The roles that may fill seats; one that the directive dropped comes last: it was dropped for a reason."""
+    """Return the roles that may fill seats; roles that the directive dropped come last."""
     return [*(role for role in roles if role not in dropped), *(role for role in roles if role in dropped)]

@@ -1,8 +1,8 @@
-"""Persistent teammates: who is there, in which state, and what was said to whom. Pure (seed 004, "team mode").
+"""Keeps the roster of persistent teammates, their states and their messages. Pure (seed 004, "team mode").
 
-A teammate is a voice that lives on between turns: it is woken with its own memory, hears the lead (the directive or
-the human) between turns only, and never another mate. The roster is a fold of what the program decided, so that a
-resume restores it exactly; the files under `team/` are projections of it.
+A teammate is a voice that lasts from turn to turn and is woken with its own memory. It gets messages only between
+turns, and only from the lead (the directive or the human), never from another teammate. The roster is a fold of what
+the program decided, so that a resume restores it exactly. The files under `team/` are projections of it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from cdo.formats.voice import Note
 
 State = Literal["spawned", "working", "idle", "woken", "stopped", "failed"]
 INBOX, FOLDER = "team/inbox", "team"
-ALL = "all"  # whom a message to every mate is for
+ALL = "all"  # the recipient of a message to every teammate
 MEMORIES = 3  # earlier turns that a teammate is reminded of, one line each
-SENDINGS = 2  # how often a message is put before a mate that does not acknowledge it
+SENDINGS = 2  # most briefs that contain a message which is not acknowledged
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,13 @@ class Mate:
     memory: tuple[Memory, ...] = ()
 
     def to(self, turn: int, *states: State) -> Mate:
-        """The mate after it went through `states` in `turn`."""
+        """Return the mate after it went through `states` in `turn`."""
         return replace(self, state=states[-1], history=(*self.history, *((turn, state) for state in states)))
 
 
 @dataclass(frozen=True)
 class TeamMessage:
-    """One message on its way: `sent` are the turns in whose brief it stood, `acknowledged` the one that answered."""
+    """One message. `sent` are the turns whose briefs contained it, `acknowledged` the turn that acknowledged it."""
 
     id: str
     to: str
@@ -79,12 +79,12 @@ class TeamMessage:
 
     @property
     def waiting(self) -> bool:
-        """Whether it still has to be put before its mate."""
+        """True if it still has to be put into a brief of its mate."""
         return self.acknowledged is None and len(self.sent) < SENDINGS
 
     @property
     def state(self) -> str:
-        """What became of it, in a word."""
+        """The state of the message, in a word."""
         if self.acknowledged is not None:
             return "acknowledged"
         return "queued" if not self.sent else "delivered" if self.waiting else "unanswered"
@@ -100,9 +100,9 @@ class Team:
     def told(
         self, turn: int, sender: Literal["lead", "human"], notes: Sequence[Note], joining: Sequence[str] = ()
     ) -> Team:
-        """The team with messages written after turn `turn - 1`.
+        """Return the team with messages written after turn `turn - 1`.
 
-        They may be for mates and for those `joining` in this turn; messages to others are left out.
+        They may be for mates and for voices `joining` in this turn; messages to others are left out.
         """
         names = self.names(joining)
         each = [Note(to=name, text=note.text) for note in notes if note.to == ALL for name in names]
@@ -112,15 +112,15 @@ class Team:
         return replace(self, messages=(*self.messages, *fresh))
 
     def names(self, joining: Sequence[str] = ()) -> tuple[str, ...]:
-        """Whom a message can be for: the mates, and those `joining` in this turn."""
+        """Return the possible recipients of a message: the mates, and the voices `joining` in this turn."""
         return tuple(dict.fromkeys((*self.mates, *joining)))
 
     def strangers(self, notes: Sequence[Note], joining: Sequence[str] = ()) -> tuple[str, ...]:
-        """Whom messages were written to that they cannot be for."""
+        """Return the recipients of messages that are not possible recipients."""
         return tuple(dict.fromkeys(note.to for note in notes if note.to not in (*self.names(joining), ALL)))
 
     def unknown(self, joining: Sequence[str], note: Note) -> str:
-        """Why a letter cannot be delivered; "" if it is for a mate or for one of those `joining` in this turn."""
+        """Return why a letter cannot be delivered; "" if it is for a mate or for a voice `joining` in this turn."""
         if not self.strangers([note], joining):
             return ""
         return (
@@ -128,13 +128,13 @@ class Team:
         )
 
     def called(self) -> tuple[str, ...]:
-        """Whom a message waits for: it wakes a mate. One that was to join may not have."""
+        """Return the names for which a message waits. A name may be no mate if its voice did not join after all."""
         return tuple(dict.fromkeys(message.to for message in self.messages if message.waiting))
 
     def begin(self, turn: int, voices: Mapping[str, str], *, retire: bool) -> Team:
-        """The team when turn `turn` begins with `voices` (name → role): spawned, woken or left alone.
+        """Return the team at the start of turn `turn`, with `voices` (name → role) spawned or woken.
 
-        `retire` stops mates that are not needed (adaptive); else they stay idle.
+        With `retire` (adaptive), mates that are not needed are stopped; otherwise they stay as they are.
         """
         mates = dict(self.mates)
         for name, role in voices.items():
@@ -148,7 +148,7 @@ class Team:
         return replace(self, mates=mates)
 
     def delivered(self, turn: int, names: Collection[str]) -> Team:
-        """The team after waiting messages to `names` were put into their briefs of `turn`."""
+        """Return the team after waiting messages to `names` were put into their briefs of `turn`."""
         messages = tuple(
             replace(message, sent=(*message.sent, turn)) if message.waiting and message.to in names else message
             for message in self.messages
@@ -156,7 +156,7 @@ class Team:
         return replace(self, messages=messages)
 
     def end(self, turn: int, answers: Mapping[str, Memory | None], acknowledged: Mapping[str, Sequence[str]]) -> Team:
-        """The team after turn `turn`: who answered (None: who did not), and which messages they acknowledge."""
+        """Return the team after turn `turn`, given the answers by mate (None: none) and the acknowledged messages."""
         mates = dict(self.mates)
         for name, memory in answers.items():
             mate = mates[name].to(turn, "idle" if memory else "failed")
@@ -172,14 +172,14 @@ class Team:
         return Team(mates, messages)
 
     def stopped(self, turn: int) -> Team:
-        """The team when the run is over."""
+        """Return the team with every mate stopped, as the run is over."""
         mates = {
             name: mate if mate.state == "stopped" else mate.to(turn, "stopped") for name, mate in self.mates.items()
         }
         return replace(self, mates=mates)
 
     def brief(self, name: str, turn: int) -> dict[str, Any]:
-        """What a mate's brief of `turn` says beside the turn itself: its memory and its messages, as JSON."""
+        """Return the memory and the messages for a mate's brief of `turn`, as JSON."""
         mate = self.mates[name]
         return {
             "memory": [
@@ -194,12 +194,12 @@ class Team:
         }
 
     def last(self, name: str) -> str:
-        """The stem of the mate's newest artifact; "" when it has none."""
+        """Return the stem of the mate's newest artifact; "" if it has none."""
         memory = self.mates[name].memory if name in self.mates else ()
         return f"t{memory[-1].turn}-{name}" if memory else ""
 
     def files(self) -> dict[str, str]:
-        """The roster and each message, as files of the session."""
+        """Return the roster and each message, as files of the session."""
         roster = {
             "mates": [
                 {

@@ -1,7 +1,7 @@
-"""One turn, as every kind of deliberation takes it: seat, show the human, wake the team, hear, synthesise. Pure.
+"""Runs one turn of any deliberation: seat, show the human, wake the team, ask the voices, synthesise. Pure.
 
-A program composes who speaks and decides what follows; what happens between is the same for all of them and is
-told here once. Everything is a generator over the steps of `core.steps`: it yields them and receives their answers.
+A program chooses the voices and decides what follows. The steps between are the same for all programs and are here.
+Each is a generator that yields steps of `core.steps` and receives their answers.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from cdo.programs.deliberation.findings import Source
 from cdo.programs.deliberation.objections import dissents
 from cdo.programs.deliberation.team import Memory, Team
 
-CLAIMS = 24  # of a turn that a refuter and a checker are given
-ALIKE = 0.7  # share of words that two claims have in common when they say the same
+CLAIMS = 24  # most claims of a turn that a refuter and a checker are given
+ALIKE = 0.7  # share of common words from which two claims count as the same
 
 
 @dataclass(frozen=True)
 class TurnResult:
-    """What came of a turn: who answered, who did not, what the synthesis directs."""
+    """The result of a turn: the voices that answered, and the directive of the synthesis."""
 
     present: tuple[tuple[Voice, Reply], ...]
     directive: Directive
 
     @property
     def claims(self) -> tuple[str, ...]:
-        """The distinct claims of the turn: each voice's first one, then each one's second, …"""
+        """At most `CLAIMS` distinct claims of the turn: the first claim of each voice, then the second of each, …"""
         ranks = zip_longest(*(cast(AgentData, reply.data).claims for _, reply in self.present))
         found: list[str] = []
         for claim in filter(None, chain.from_iterable(ranks)):
@@ -49,22 +49,21 @@ class TurnResult:
 
 
 def _alike(a: str, b: str) -> bool:
-    """Whether two claims share most of their words."""
+    """True if two claims share most of their words."""
     first, second = ({word.strip(".,;:()'\"") for word in text.casefold().split()} for text in (a, b))
     return len(first & second) >= ALIKE * len(first | second)
 
 
 @dataclass
 class RunState:
-    """What a run knows while it goes on, beside what its program keeps for itself.
+    """The state of a run, apart from the state that its program keeps itself.
 
-    `plan` is the frozen one with what the human changed since; `said` are their messages to voices; `last` the roles
-    that sat in the last turn, `seats` the same by the names of their voices. `missing` are (turn, role, reason);
-    `added` what cdo had to complete; `flags` what a reader should know; `verified`, `existing` (nothing was quoted)
-    and `unverified` the citations that were checked so far. `sources` are all claims and objections so far, `spoke`
-    the calls of each voice in order; `argued` and `refereed` tell whether the other side was argued in any turn, and
-    whether a referee sat in the last one; `invented` are the charges of roles that the directive made up, while they
-    sit.
+    `plan` is the frozen plan with the human's changes since. `said` are the human's messages to voices. `last` are
+    the roles of the last turn, `seats` the same by voice. `missing` are (turn, voice, reason). `added` is what cdo
+    had to complete, `flags` what a reader should know. `verified`, `existing` (nothing was quoted) and `unverified`
+    are the citations checked so far. `sources` are all claims and objections so far, `spoke` the calls of each voice
+    in order. `argued` is true if the other side was argued in any turn, `refereed` if a referee sat in the last turn.
+    `invented` are the charges of sitting roles that the directive made up.
     """
 
     plan: Plan
@@ -95,7 +94,7 @@ class RunState:
 
     @property
     def directive(self) -> Directive | None:
-        """What the last synthesis directs."""
+        """The directive of the last synthesis; None before the first."""
         return self.record.turns[-1].directive if self.record.turns else None
 
     @property
@@ -105,7 +104,7 @@ class RunState:
 
     @property
     def confidence(self) -> tuple[float, str]:
-        """The last synthesis's confidence as facts on record bound it, and which facts lowered it ("" for none)."""
+        """The last synthesis's confidence, bounded by facts on record, and the facts that lowered it ("" if none)."""
         record = self.record
         return bounded(
             record.turns[-1].directive.confidence,
@@ -124,20 +123,20 @@ class RunState:
         return [role for name, role in self.seats.items() if name in severe and role not in SPECIAL_ROLES]
 
     def band(self) -> tuple[int, int]:
-        """Fewest and most voices that the next turn may have."""
+        """Return the fewest and the most voices that the next turn may have."""
         return self.plan.width if self.plan.adaptive else (self.plan.start, self.plan.start)
 
     def said_to(self, name: str) -> list[Note]:
-        """What the human's plan says to one voice."""
+        """Return the messages in the human's plan for one voice."""
         return [Note(to=name, text=item.text[:2000]) for item in self.said if item.to in (name, turn_plan.ALL)]
 
-    # -- before the voices speak --------------------------------------------------------------
+    # -- before the voices are asked ----------------------------------------------------------
 
     def prepare(self, voices: Sequence[Voice]) -> Program[list[Voice]]:
-        """The voices as they will speak: with skills, as the human wants them, and on the roster.
+        """Return the voices of the turn: with skills, with the human's changes, and on the roster.
 
-        Sets `stop` where the human says that it is done. What a fork changes with this turn holds before anything
-        else is decided; the seats it asks for win over those that messages call for.
+        Set `stop` if the human says that the run is done. The changes of a fork for this turn are applied first. The
+        seats that the fork asks for take precedence over seats for waiting messages.
         """
         self.focus, self.note, self.said, self.stop = self.directive.focus if self.directive else "", "", (), False
         chosen, change = list(voices), self.plan.change(self.turn)
@@ -154,7 +153,7 @@ class RunState:
             names = {voice.name: voice.role for voice in chosen if voice.role not in FRESH}
             self.team = self.team.begin(self.turn, names, retire=self.plan.adaptive)
             self._written("human", [note for name in names for note in self.said_to(name)])
-            if self.plan.hitl:  # what was left while the plan waited
+            if self.plan.hitl:  # letters left while the plan waited
                 yield from self._letters("letters")
             self.team = self.team.delivered(self.turn, names)
             yield Publish(self.team.files())
@@ -165,21 +164,21 @@ class RunState:
         return chosen
 
     def _change(self, change: Change) -> None:
-        """Take over what a fork changes beside the seats; the turn is held, so the cap is no lower."""
+        """Apply the changes of a fork other than seats. The turn will be held, so the cap is at least its number."""
         (low, cap), models = change.turns or self.plan.turns, change.models or self.plan.models
         vendors = {**self.plan.vendors, **change.vendors}
         turns = (low, max(cap, self.turn))
-        mixed = self.plan.mixed and not change.models  # whoever names models has chosen them
+        mixed = self.plan.mixed and not change.models  # a person who names models has chosen them
         self.plan = self.plan.model_copy(
             update={"models": models, "vendors": vendors, "turns": turns, "mixed": mixed}
         )
         self.focus, self.note = change.focus or self.focus, change.note
 
     def _changed(self, voices: Sequence[Voice], change: Change) -> list[Voice]:
-        """The voices without those that a fork leaves out, and with the roles that it asks for.
+        """Return the voices without the names that a fork leaves out, and with the roles that it asks for.
 
-        One that sits keeps its seat; another takes a further one where an adaptive band has room, or the band is of
-        one width; else that of the last voice that nobody asked for.
+        A requested role that already sits keeps its seat; any other gets an additional seat. Only if an adaptive band
+        is full does it take the seat of the last voice that was not requested.
         """
         plan, asked = self.plan, dict(change.roles)
         chosen = [voice for voice in voices if not {voice.name, voice.role} & set(change.without)]
@@ -202,14 +201,15 @@ class RunState:
         return chosen
 
     def _resize(self, width: int) -> None:
-        """Move the band: as many voices as a person asked for may sit from now on."""
+        """Widen the band to include the number of voices that a person asked for, from now on."""
         low, high = self.plan.width
         self.plan = self.plan.model_copy(update={"start": width, "width": (min(low, width), max(high, width))})
 
     def _mail(self, voices: list[Voice]) -> Program[list[Voice]]:
-        """Take in what lead and human wrote to teammates; whoever a message waits for gets a seat.
+        """Collect what lead and human wrote to teammates, and seat each teammate with a waiting message.
 
-        It takes none from another of these, nor from a role that argues the other side or weighs a conflict.
+        If the band is full, another voice loses its seat, but never a voice with a waiting message nor a special role
+        (one that argues the other side or weighs a conflict).
         """
         self._written("lead", self.directive.messages if self.directive else ())
         yield from self._letters("inbox", [voice.name for voice in voices if voice.role not in FRESH])
@@ -228,9 +228,10 @@ class RunState:
         return voices
 
     def _letters(self, name: str, joining: Sequence[str] = ()) -> Program[None]:
-        """Take in the letters that a person left; `name` tells this collection of the turn from others.
+        """Collect the letters that a person left; `name` distinguishes this collection from others of the turn.
 
-        A letter may be for one of the roster or of those `joining` in this turn; others are put into quarantine.
+        A letter must be for a teammate on the roster or a voice `joining` in this turn; other letters are
+        quarantined.
         """
         refuse = partial(self.team.unknown, joining)
         found = yield Collect(f"t{self.turn}-{name}", team.INBOX, team.NoteFormat(), refuse=refuse)
@@ -260,7 +261,7 @@ class RunState:
         return [replace(voice, skills=given.get(voice.name, ())) for voice in voices]
 
     def _reviewed(self, voices: Sequence[Voice]) -> Program[list[Voice]]:
-        """Put the turn before the human, and take over what comes back."""
+        """Show the plan of the turn to the human, and apply the edited plan."""
         plan, turn = self.plan, self.turn
         proposed = Proposal(
             turn=turn,
@@ -304,7 +305,7 @@ class RunState:
         ]
 
     def _turns(self, wanted: tuple[int, int]) -> tuple[int, int]:
-        """The turns that a person wants, as far as the mode can do with them."""
+        """Return the turns that a person asked for, adjusted to what the mode needs."""
         plan = self.plan
         low, cap = (max(number, plan.least) for number in wanted)
         if plan.mode and plan.least == plan.turns[1]:
@@ -323,10 +324,10 @@ class RunState:
         before: TurnResult | None = None,
         referee: str = "",
     ) -> Program[TurnResult]:
-        """Ask the voices, then the synthesiser; the record has one more turn afterwards.
+        """Ask the voices, then the synthesiser; add the turn to the record and return its result.
 
-        `before` is the turn before, from which refuter and checker get its claims. `referee` names a voice that
-        weighs a conflict beside a part of its own.
+        `before` is the turn before, whose claims the refuter and the checker get. `referee` names a voice that weighs
+        a conflict in addition to its own part.
         """
         shape, turn = shape or TurnTemplate(), self.turn
         batch = calls.of_voices(self, voices, shape, before.claims if before else ())
@@ -368,7 +369,7 @@ class RunState:
         return heard
 
     def _remember(self, present: Sequence[tuple[Voice, Reply]], referee: str) -> None:
-        """Keep each voice's calls, claims and objections, and whether the other side was argued."""
+        """Store each voice's calls, claims and objections, and whether the other side was argued."""
         roles = {voice.role for voice, _ in present}
         self.refereed = "referee" in roles or referee in {voice.name for voice, _ in present}
         self.argued = self.argued or bool(roles & {"steelman", "refuter"})
@@ -379,7 +380,7 @@ class RunState:
             self.sources += [Source(f"{reply.call}/{item.id}", item.text) for item in found]
 
     def _count(self, replies: Sequence[Reply]) -> None:
-        """Remember which citations held; one that held anywhere holds."""
+        """Store which citations were confirmed; a citation that was confirmed once stays confirmed."""
         for finding in chain.from_iterable(reply.findings for reply in replies):
             if finding.holds:
                 (self.verified if finding.verified else self.existing).add(finding.citation)
@@ -389,7 +390,7 @@ class RunState:
         self.existing -= self.verified
 
     def _answered(self, pairs: Sequence[tuple[Voice, Reply]]) -> None:
-        """The roster after the voices spoke."""
+        """Update the roster with the voices' answers."""
         answers: dict[str, Memory | None] = {}
         for voice, reply in pairs:
             data = cast(AgentData, reply.data)
@@ -404,10 +405,10 @@ class RunState:
 
 
 def _answering(call: Call, reply: Reply) -> str:
-    """The model that answered a call: the first one of the call, unless another one of it is on record."""
+    """Return the model that answered a call: the call's first model, unless another of its models is on record."""
     return reply.model if reply.model in call.models else call.models[0]
 
 
 def seated(wanted: Sequence[str], spare: Sequence[str], count: int, charges: Mapping[str, str]) -> list[Voice]:
-    """`count` voices: the wanted roles first, then spare ones."""
+    """Return `count` voices: the wanted roles first, then spare ones."""
     return [Voice(name, role, seat, charges.get(role, "")) for name, role, seat in seats(wanted, spare, count)]

@@ -1,1 +1,1 @@
-"""The parliament: motions, amendments, votes counted by code, and the minutes. Pure."""
+"""Runs a parliament: motions, amendments, votes counted by code, and the minutes. Pure."""

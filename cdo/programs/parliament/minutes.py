@@ -1,7 +1,7 @@
-"""How the seats of a parliament reply, and how FINAL.md reports what they decided. Pure.
+"""Checks the replies of a parliament's seats, and the minutes in FINAL.md. Pure.
 
-A seat brings what its stage takes and votes once on every item of a ballot. The final answer states each recorded
-vote as it was counted, every motion that carried, and why seats voted against it.
+A seat's reply has only keys that its stage allows, and one vote on every item of a ballot. FINAL.md states each
+recorded vote as it was counted, every motion that carried, and why seats voted against it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cdo.programs.parliament.motions import House, Item, Motion, SpeechData, Sta
 
 NO_MAJORITY = "No majority"
 _NAMES = {"Votes": ("votes", "recordedvotes", "vote")}
-# What a seat may bring in which stage.
+# The keys that a seat's reply may have, by stage.
 BRINGS: dict[Stage, tuple[str, ...]] = {
     "opening": ("motions",),
     "debate": ("motions", "seconds", "amendments", "accepts"),
@@ -40,8 +40,10 @@ BRINGS: dict[Stage, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class SpeechFormat:
-    """A seat's reply in one stage: `house` is what was on the table before, `ballot` what is voted on, `most` how
-    many motions and how many amendments a seat may move in a turn."""
+    """A seat's reply in one stage. `house` is the state before the turn, `ballot` are the items to vote on.
+
+    `most` limits the motions, and also the amendments, that a seat may move in a turn.
+    """
 
     stage: Stage
     house: House
@@ -59,7 +61,7 @@ class SpeechFormat:
         return data
 
     def _misplaced(self, data: SpeechData) -> list[str]:
-        """What does not belong into this stage, or is missing or too much in it."""
+        """Return what does not belong in this stage, what is missing, and what is too much."""
         allowed = BRINGS[self.stage]
         every = ("motions", "seconds", "amendments", "accepts", "ballot")
         found = [
@@ -77,7 +79,7 @@ class SpeechFormat:
         return found
 
     def _unknown(self, data: SpeechData) -> list[str]:
-        """Ids that are not on the table."""
+        """Return a problem for each id that is no motion or no open amendment."""
         motions = [item.id for item in self.house.motions]
         pending = [item.id for item in self.house.pending()]
         named = [*data.seconds, *(item.motion for item in data.amendments)]
@@ -88,7 +90,7 @@ class SpeechFormat:
         ]
 
     def _votes(self, data: SpeechData) -> list[str]:
-        """Items of the ballot without exactly one vote, and votes on what is not on it."""
+        """Return a problem for items of the ballot without exactly one vote, and for votes on other items."""
         if self.stage != "vote":
             return []
         voted, items = [vote.item for vote in data.ballot], [item.id for item in self.ballot]
@@ -100,11 +102,11 @@ class SpeechFormat:
         return found
 
     def repair(self, text: str) -> tuple[str, tuple[str, ...]] | None:
-        """Nothing: a vote that cannot be read is no vote, and its seat was absent."""
+        """Return None: a vote that cannot be read is no vote, and its seat was absent."""
         return None
 
     def grammar(self) -> str:
-        """A short speech with what the stage asks for."""
+        """Return a grammar of a short reply with what the stage asks for."""
         more = ""
         if self.stage == "opening":
             more = '"stance: " quoted "\\nmotions:\\n  - text: " quoted "\\n" '
@@ -129,7 +131,7 @@ class MinutesFormat:
 
     @property
     def against(self) -> tuple[tuple[str, Motion, str], ...]:
-        """Whoever voted against a motion that carried: (seat, motion, reason)."""
+        """The votes against motions that carried, as (seat, motion, reason)."""
         return tuple(
             (seat, motion, reason)
             for motion in self.house.carried
@@ -155,7 +157,7 @@ class MinutesFormat:
         return [tally for tally in self.house.tallies if not speaks_of(place, _bare(tally.words))]
 
     def _decision(self, body: str) -> list[str]:
-        """What Decision must say and does not."""
+        """Return a problem for each thing that the section Decision must say and does not."""
         decision = final_section(body, "Decision") or ""
         carried = self.house.carried
         if not carried and NO_MAJORITY.lower() not in " ".join(decision.lower().split()):
@@ -207,7 +209,7 @@ class MinutesFormat:
         return body, tuple(added)
 
     def grammar(self) -> str:
-        """The five sections with what the votes decided and who was against it spelled out ahead, then the votes."""
+        """Return a grammar of the five sections, with decisions and dissent as fixed text, then the votes."""
         rules = rules_of(self.inner.grammar())
         carried = [f"Carried: {motion.id}: {plain(as_list_item(motion.text))}\n\n" for motion in self.house.carried]
         decided = gbnf.literal("".join(carried) or f"{NO_MAJORITY}.\n\n")
@@ -230,12 +232,12 @@ class MinutesFormat:
 
 
 def _bare(text: str) -> str:
-    """Text as counts are compared: without emphasis and with one blank between words."""
+    """Return text in the form used to compare counts: without emphasis, with one blank between words."""
     return " ".join(text.replace("*", "").replace("`", "").split())
 
 
 def _recorded(tally: Tally) -> str:
-    """A recorded vote as a line: the count, and which seat voted how."""
+    """Return a recorded vote as a line: the count, and how each seat voted."""
     sides = [
         f"{vote}: {', '.join(seat for seat, _ in tally.named(vote))}"
         for vote in ("yes", "no", "abstain", "absent")
@@ -245,7 +247,7 @@ def _recorded(tally: Tally) -> str:
 
 
 def voting_record(house: House) -> str:
-    """What was put to the vote, in its own words, and how each seat voted and why: a section that code writes."""
+    """Return the section that code writes: each item of a vote in its own words, and each seat's vote and reason."""
     if not house.tallies:
         return ""
     lines = ["## Record of votes", ""]

@@ -1,7 +1,7 @@
-"""Motions, amendments and recorded votes of a parliament. Pure.
+"""Keeps the motions, amendments and recorded votes of a parliament. Pure.
 
-Ids are given by code when a turn is over. A motion goes to the vote when a seat other than its mover seconds it; its
-text changes by its mover's acceptance of an amendment, or by a vote, and by nothing else. Tallies are counted here.
+Code gives ids when a turn is over. A motion goes to the vote when a seat other than its mover seconds it. Its text
+changes only if its mover accepts an amendment, or by a vote. Votes are counted here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Fate = Literal["moved", "carried", "rejected", "accepted", "lapsed"]
 
 
 def _id(value: Any) -> Any:
-    """An id as the house writes it: a seat that says m1 means M1."""
+    """Return an id in upper case: m1 means M1."""
     return value.strip().upper() if isinstance(value, str) else value
 
 
@@ -39,7 +39,7 @@ class MotionWish(Tolerant):
 
 
 class AmendmentWish(Tolerant):
-    """How a motion shall read instead, in full."""
+    """The full text that is to replace the text of a motion."""
 
     motion: _Motion
     text: _Wording
@@ -55,7 +55,7 @@ class VoteWish(Tolerant):
 
 
 def _word(value: Any) -> Any:
-    if isinstance(value, bool):  # other readers of YAML take yes and no for these
+    if isinstance(value, bool):  # some YAML readers turn yes and no into booleans
         return "yes" if value else "no"
     return value.strip().lower() if isinstance(value, str) else value
 
@@ -88,7 +88,7 @@ class Motion:
 
     @property
     def stands(self) -> bool:
-        """Whether it may go to the vote."""
+        """True if the motion may go to the vote."""
         return self.fate == "moved" and bool(self.seconds)
 
 
@@ -106,7 +106,7 @@ class Amendment:
 
 @dataclass(frozen=True)
 class Item:
-    """One line of a ballot: a motion, or a motion as an amendment would have it read."""
+    """One line of a ballot: a motion, or a motion with the text of an amendment."""
 
     id: str
     motion: str
@@ -123,12 +123,12 @@ class Tally:
     majority: float
 
     def count(self, vote: Vote) -> int:
-        """How many seats voted so."""
+        """Return how many seats voted `vote`."""
         return sum(found == vote for _, _, found, _ in self.votes)
 
     @property
     def carried(self) -> bool:
-        """Whether more than the share `majority` of the votes cast are yes, with half of the seats present."""
+        """True if yes has more than the share `majority` of yes and no, and at least half the seats were present."""
         yes, no = self.count("yes"), self.count("no")
         present = len(self.votes) - self.count("absent")
         return yes > self.majority * (yes + no) and 2 * present >= len(self.votes)
@@ -155,7 +155,7 @@ class Tally:
         return f"{self.item.id} {'carried' if self.carried else 'not carried'}: {self.score}"
 
     def named(self, vote: Vote) -> tuple[tuple[str, str], ...]:
-        """The seats that voted so, with their reasons."""
+        """Return the seats that voted `vote`, with their reasons."""
         return tuple((seat, reason) for seat, _, found, reason in self.votes if found == vote)
 
 
@@ -164,18 +164,18 @@ Speeches = Sequence[tuple[str, SpeechData]]  # seat and what it said, in the ord
 
 @dataclass(frozen=True)
 class House:
-    """Everything on the table, and every vote on record."""
+    """The state of a parliament: every motion and amendment, and every recorded vote."""
 
     motions: tuple[Motion, ...] = ()
     amendments: tuple[Amendment, ...] = ()
     tallies: tuple[Tally, ...] = ()
 
     def motion(self, ident: str) -> Motion | None:
-        """The motion with this id, or None."""
+        """Return the motion with this id, or None."""
         return next((item for item in self.motions if item.id == ident), None)
 
     def pending(self, motion: str = "") -> tuple[Amendment, ...]:
-        """Amendments that nobody has decided on yet, of one motion or of all."""
+        """Return the undecided amendments, of one motion or of all."""
         return tuple(item for item in self.amendments if item.fate == "moved" and motion in ("", item.motion))
 
     @property
@@ -184,15 +184,15 @@ class House:
         return tuple(item for item in self.motions if item.fate == "carried")
 
     def decisive(self, motion: Motion) -> Tally:
-        """The vote by which a carried motion got its text."""
+        """Return the vote by which a carried motion got its text."""
         return next(tally for tally in reversed(self.tallies) if tally.item.text == motion.text and tally.carried)
 
     def debated(self, turn: int, speeches: Speeches) -> House:
-        """The house after a turn of speeches: what was moved, seconded and accepted.
+        """Return the house after a turn of speeches: with what was moved, seconded and accepted.
 
-        Motions and amendments of one turn do not know of each other; the same motion of two seats is one motion,
-        moved by the first and seconded by the other. A seat cannot second its own motion, and accepts amendments
-        to its own alone, one for each motion and turn.
+        Seats do not see the motions and amendments of the same turn. The same motion of two seats is one motion,
+        moved by the first and seconded by the other. A seat cannot second its own motion. It can accept amendments
+        only to its own motions, one for each motion and turn.
         """
         house = self
         for seat, said in speeches:
@@ -251,8 +251,10 @@ class House:
         )
 
     def ballot(self, size: int) -> tuple[Item, ...]:
-        """What goes to the vote, at most `size` items: motions by the number of seats behind them, each followed by
-        its pending amendments as the motion would then read."""
+        """Return the items of the next vote, at most `size`: motions with the most seconds first.
+
+        Each motion is followed by its undecided amendments, with the text that the motion would then have.
+        """
         found: list[Item] = []
         standing = [motion for motion in self.motions if motion.stands]
         for motion in sorted(standing, key=lambda motion: -len(motion.seconds)):
@@ -268,10 +270,10 @@ class House:
         seats: Sequence[tuple[str, str]],
         majority: float,
     ) -> House:
-        """The house after a vote of `seats` (name, vendor) on `ballot`; who said nothing on an item was absent.
+        """Return the house after a vote of `seats` (name, vendor) on `ballot`; a seat without a vote was absent.
 
-        Of the texts of one motion that carried, the one with most yes is adopted, the motion as it stood before its
-        amendments where they are level.
+        If several texts of one motion carry, the text with the most yes votes is adopted; in a tie, the one that is
+        first on the ballot, which has a motion before its amendments.
         """
         said = {seat: {vote.item: vote for vote in reversed(data.ballot)} for seat, data in reversed(speeches)}
         tallies = []
@@ -303,7 +305,7 @@ class House:
         return self._with(replace(motion, text=best.item.text, fate="carried", changes=changes))._decided(fates)
 
     def data(self) -> dict[str, Any]:
-        """Motions, pending amendments and votes as the data of a call; no vendor is named."""
+        """Return motions, pending amendments and votes as the data of a call; no vendor is named."""
         return {
             "motions": [
                 {

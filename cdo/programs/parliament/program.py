@@ -1,8 +1,8 @@
-"""The program `parliament`: seats of different models with stances on record, motions and recorded votes. Pure.
+"""Runs the mode `parliament`: seats of different models with recorded stances, motions and recorded votes. Pure.
 
-opening → debate → (answers to amendments) → vote; where nothing carries, another debate while turns are left. Every
-seat keeps its name, stance and model over the whole run, and code counts the votes. After a conflict, or agreement
-that is suspiciously high, one seat has a further charge for a turn: nobody joins a house that sits.
+opening → debate → (answers to amendments) → vote. If nothing carries, another debate follows while turns are left.
+Every seat keeps its name, stance and model over the whole run, and code counts the votes. After a conflict or
+suspiciously high agreement, one seat gets an additional charge for a turn: no voice can join after the first turn.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from cdo.programs.deliberation.turn import RunState, TurnResult
 from cdo.programs.parliament.minutes import MinutesFormat, SpeechFormat, voting_record
 from cdo.programs.parliament.motions import House, Item, SpeechData, Stage
 
-MODE = "modes/parliament"  # its body is worded into briefs and syntheses
+MODE = "modes/parliament"  # its body becomes part of the prompts for seats and syntheses
 FINAL = "engine/minutes-protocol"
 GO_ON = "go on with the debate"
-EVERYTHING = 10_000  # items, more than a house can have
-CHARGE = 2000  # characters of a charge
-UNKNOWN = "unknown maker"  # all models whose maker is not known count as of one vendor
+EVERYTHING = 10_000  # more items than a house can have
+CHARGE = 2000  # most characters of a charge
+UNKNOWN = "unknown maker"  # the vendor of all models whose maker is not known
 Duty = Literal["referee", "refuter"]
 
 
 class Stance(Schema):
-    """What a seat stands for: `name` is how it is put on record, `role` its method, `charge` its brief."""
+    """The stance of a seat: `name` is what the record calls it, `role` its method, `charge` its task."""
 
     name: Line
     role: RoleName
@@ -44,12 +44,12 @@ class Stance(Schema):
 
 
 class ParliamentMode(Schema):
-    """`modes/parliament.md`: how the house works; the body words it for seats and synthesisers.
+    """`modes/parliament.md`: the rules of the house; the body explains them to seats and synthesisers.
 
-    `least_turns` are needed for one vote; `stages` tells each stage's task; `majority` is the share of the votes cast
-    that must be exceeded; `motions` and `ballot` bound what a seat may move in a turn and what goes to one vote.
-    `ends` says in a line when it is over; the seat for the stance `challenger`, else the last one, takes on the
-    charge of `duties` after a conflict (referee) or flagged agreement (refuter).
+    `least_turns` is the number of turns needed for one vote. `stages` are the tasks of the stages. `majority` is the
+    share of the votes cast that must be exceeded. `motions` limits what a seat may move in a turn, `ballot` the items
+    of one vote. `ends` says in a line when the parliament is over. The seat with the stance `challenger`, else the
+    last seat, gets the charge in `duties` after a conflict (referee) or flagged agreement (refuter).
     """
 
     purpose: str
@@ -87,7 +87,7 @@ class ParliamentSeat:
 
 @dataclass
 class _HouseState:
-    """What the program keeps beside the course."""
+    """The state that the program keeps in addition to `RunState`."""
 
     mode: ParliamentMode
     seats: list[ParliamentSeat]
@@ -127,10 +127,10 @@ def parliament(plan: Plan, mode: ParliamentMode) -> Program[Outcome]:
 
 
 def seats(plan: Plan, mode: ParliamentMode) -> list[ParliamentSeat]:
-    """The seats: one for each model, those of different vendors first, then filled up to the plan's first width.
+    """Return the seats: one for each model, vendors alternating, filled up to the plan's first width.
 
-    Stances are assigned in turn. A domain's team, the first `start` of the plan's roles, takes the seats in order;
-    the method of any other seat is that of its stance.
+    There are never more seats than the plan's greatest width. Stances are assigned in turn. A domain's team (the
+    first `start` of the plan's roles) takes the seats in order; any other seat has the role of its stance.
     """
     by_vendor: dict[str, list[str]] = {}
     for model in plan.models:
@@ -161,13 +161,13 @@ def _vendor(plan: Plan, model: str) -> str:
 
 
 def outline(mode: ParliamentMode) -> tuple[tuple[str, int], ...]:
-    """The turns as the dashboard shows them: the opening, then what each later one may be; 0 stands for its seats."""
+    """Return the turns for the dashboard: the opening, then what each later turn may be; 0 voices means all seats."""
     *most, last = [stage for stage in mode.stages if stage != "opening"]
     return (("opening", 0), (f"{', '.join(most)} or {last} of the same seats, as motions stand", 0))
 
 
 def following(stage: Stage, house: House, turn: int, cap: int) -> Stage | None:
-    """The stage after `turn` of at most `cap`; None when the house has decided, or can no longer decide."""
+    """Return the stage after `turn` of at most `cap`; None if the house has decided, or can no longer decide."""
     left = cap - turn
     if stage == "vote":
         return "debate" if not house.carried and left >= 2 else None
@@ -184,7 +184,7 @@ def following(stage: Stage, house: House, turn: int, cap: int) -> Stage | None:
 
 
 def _reopened(course: RunState) -> Stage | None:
-    """How a house that has risen sits again where a fork wants another turn: a debate, with room for a vote."""
+    """Return a debate if a fork asks for another turn after the end, with the cap raised for a vote; else None."""
     if not course.plan.change(course.turn):
         return None
     low, cap = course.plan.turns
@@ -193,7 +193,7 @@ def _reopened(course: RunState) -> Stage | None:
 
 
 def ruling(house: House, cap: int, stopped: str = "") -> StopReason:
-    """How the house ends: with what carried, or without a majority; `stopped` tells why it ended early."""
+    """Return how the house ends: with what carried, or without a majority. `stopped` says why it ended early."""
     decided = "; ".join(house.decisive(motion).words for motion in house.carried)
     if not decided:
         votes = "; ".join(tally.words for tally in house.tallies)
@@ -211,7 +211,7 @@ def ruling(house: House, cap: int, stopped: str = "") -> StopReason:
 
 
 def _charged(hall: _HouseState, alarms: Alarms) -> tuple[list[Voice], str, list[Duty]]:
-    """The seats of the next turn, with the name and the duties of the one that has a further charge in it."""
+    """Return the voices of the next turn, and the name and duties of the voice with an additional charge."""
     voices = [seat.voice for seat in hall.seats]
     wanted: dict[Duty, bool] = {"referee": bool(alarms.conflict), "refuter": alarms.suspicious}
     duties: list[Duty] = [duty for duty in get_args(Duty) if wanted[duty]]
@@ -226,8 +226,11 @@ def _charged(hall: _HouseState, alarms: Alarms) -> tuple[list[Voice], str, list[
 
 
 def _seated(course: RunState, hall: _HouseState, voices: Sequence[Voice], proposed: Sequence[Voice]) -> list[Voice]:
-    """The voices of a turn as seats of the house, which were `proposed` to a person. Before the first turn they may
-    change who sits; later every seat keeps what it stands for, and nobody joins."""
+    """Return the voices of a turn as seats of the house; `proposed` are the voices before a person's changes.
+
+    Before the first turn a person may change who sits. Later every seat keeps its role, charge and model, and no
+    voice joins.
+    """
     turn, plan = course.turn, course.plan
     if turn == 1:
         stances = {seat.voice.name: seat.stance for seat in hall.seats}
@@ -249,7 +252,7 @@ def _seated(course: RunState, hall: _HouseState, voices: Sequence[Voice], propos
 
 
 def _family(seats: Sequence[ParliamentSeat]) -> list[str]:
-    """What a reader should know about a house whose seats may all think alike."""
+    """Return flags for the reader about a house whose models may all be of one vendor."""
     vendors = {seat.vendor for seat in seats}
     if len(vendors) > 1:
         return [f"the models of an {UNKNOWN} count as of one vendor"] if UNKNOWN in vendors else []
@@ -259,7 +262,7 @@ def _family(seats: Sequence[ParliamentSeat]) -> list[str]:
 
 
 def _shape(stage: Stage, hall: _HouseState, voices: Sequence[Voice]) -> TurnTemplate:
-    """How a turn is worded and checked."""
+    """Return the prompts and formats of a turn."""
     mode, house = hall.mode, hall.house
     told = {
         "stage": stage,
@@ -282,7 +285,7 @@ def _shape(stage: Stage, hall: _HouseState, voices: Sequence[Voice]) -> TurnTemp
 
 
 def _learn(course: RunState, hall: _HouseState, stage: Stage, heard: TurnResult) -> None:
-    """Take a turn into the house: what was put on record, moved and voted."""
+    """Add a turn to the house: the stances put on record, the motions and the votes."""
     turn = course.turn - 1
     order = [seat.voice.name for seat in hall.seats]
     said = {voice.name: cast(SpeechData, reply.data) for voice, reply in heard.present}
@@ -306,7 +309,7 @@ def _learn(course: RunState, hall: _HouseState, stage: Stage, heard: TurnResult)
 
 
 def _final(course: RunState, hall: _HouseState) -> FinalTemplate:
-    """How the minutes are worded and checked."""
+    """Return the prompt and the format of the minutes."""
     record, house = course.record, hall.house
     inner = final_form(record)
     form = MinutesFormat(inner, house)
