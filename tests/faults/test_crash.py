@@ -51,6 +51,7 @@ from tests.support.provider import Fault, Provider
 
 OPERATIONS = ("write", "fsync", "/^rename", "/^unlink", "/^mkdir")
 WORKERS = 3
+LATENCY = 0.15  # seconds from call to answer where a run is killed at some moment
 BEGUN = ("00-input.md", "00-context.md", "session.yaml")
 
 
@@ -212,13 +213,19 @@ def test_a_kill_at_every_file_operation(nine: Whole, points: list[tuple[bool, Po
 
 
 def killed_after(whole: Whole, path: Path, turns: int, share: float) -> int:
-    """Kill a run after a share of its time since birth, and finish it; returns how many calls were repeated."""
+    """Kill a run at a share of its course, and finish it; returns how many calls were repeated.
+
+    The course is counted in calls that have arrived, not in seconds: a slow machine takes longer to make each. The
+    rest of the share is a part of the time that the call takes, so that the kill comes at any moment of it.
+    """
     path.mkdir()
-    with Provider(script=sensitive, latency=0.08) as p:
+    with Provider(script=sensitive, latency=LATENCY) as p:
         place = Place(path, p.url)
         with place.running(*begin(turns)) as process:
             wait_for(place.session().exists)
-            time.sleep(share * (0.3 + 0.1 * (2 * turns + 1)))
+            calls, rest = divmod(share * (4 * turns + 1), 1)
+            wait_for(lambda: len(p.calls) >= calls or process.poll() is not None)
+            time.sleep(rest * LATENCY)
             kill_group(process.pid)
             finish(process)
             assert members(process.pid) == []

@@ -512,7 +512,7 @@ def test_whatever_is_written_anywhere_stays_text(shapes: set[tuple[str, str]], w
     questions = (Question("r1-plan", word, (word,), word, 1),)
     state = replace(rounds[-1], questions=questions, halt="rounds", why=word)
     models = [{**record, "model": word} for record in told.records]
-    models = [json.loads(json.dumps(record).encode("utf-8", "replace")) for record in models]
+    models = [json.loads(json.dumps(record, ensure_ascii=False).encode("utf-8", "replace")) for record in models]
     session = kept(replace(told, records=tuple(models)), f"{word}.md".replace("\ud800", "?"))
     page = parsed(mission_page.page(session, replace(told, state=state, rounds=rounds, question=asked), LIBRARY))
     assert page.shapes <= shapes | {("small", ""), ("br", "")}, page.shapes - shapes

@@ -70,6 +70,12 @@ def test_each_kind_passes_and_no_odd_value_crashes(record: dict[str, Any]) -> No
     assert refused > 5
 
 
+def test_half_a_surrogate_pair_is_neither_written_nor_read() -> None:
+    half = {**EXCHANGE, "model": "\ud800lone"}
+    assert "`model`" in problem(half)  # JSON can say it, UTF-8 cannot
+    assert group_records(group_file(1, [half])[1], "calls/0001.jsonl")[0]["model"] == "?lone"
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
