@@ -22,6 +22,7 @@ from cdo.planning.role_choice import SPECIAL_ROLES
 from cdo.planning.settings import Settings
 from cdo.planning.turn_plan import unknown
 from cdo.session import artifact as artifacts
+from cdo.session.given_files import recorded_files
 from cdo.session.reader import SessionReader, as_read, checked_in
 from cdo.session.records import group_files
 
@@ -207,7 +208,10 @@ def shared(archive: SessionReader, turn: int) -> Shared:
     """Return the shared part of a session up to `turn`; raise `SessionError` if the session is damaged."""
     names = [file for file in archive.files() if file in GIVEN or _SKILL.fullmatch(file) or _until(_FILE, file, turn)]
     files = {name: data for name in names if (data := archive.data(name)) is not None}
-    if GIVEN[0] not in files:
+    for name, text in recorded_files(archive.records()).items():
+        if name in GIVEN and not files.get(name, b"").strip():
+            files[name] = text.encode()
+    if not files.get(GIVEN[0], b"").strip():
         raise SessionError(f"{archive.place} has no {GIVEN[0]}: there is no question to go on with.", "Restore it.")
     records = _records(archive, files, turn)
     spent = sum(spent_by(records)[1].values(), TotalUsage())

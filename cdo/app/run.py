@@ -44,6 +44,7 @@ from cdo.runner.human_steps import Human
 from cdo.runner.prompts import fit
 from cdo.runner.runner import Runner
 from cdo.security.secrets import redactor
+from cdo.session.given_files import keep_or_restore
 from cdo.session.store import Session
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
     def say(text: str) -> None:
         observe(Event("note", "", {"text": text}))
 
+    for note in keep_or_restore(session):
+        say(note)
     found = seating.seats(shell.specs, settings, library, say)
     # The embedded model answers one at a time: more in flight would only let deadlines run.
     concurrency = 1 if any(seat.spec.route == "local" for seat in found.values()) else settings.concurrency

@@ -178,6 +178,7 @@ def resume_command(session: str | None, **options: Any) -> None:
     from cdo.app import seats
     from cdo.security import secrets
     from cdo.session import session_file
+    from cdo.session.given_files import keep_or_restore
     from cdo.session.store import Session
 
     library = library_here(trust_now=options["trust"])
@@ -198,6 +199,7 @@ def resume_command(session: str | None, **options: Any) -> None:
             _confirm(options["check"], kept.plan.check, opened.path)
         specs = seats.specs(names, library, adjusted, os.environ)
         plan = kept.plan.with_models(names, {spec.name: spec.vendor for spec in specs})
+        restored = keep_or_restore(opened)
         problem = opened.read("00-input.md") or ""
         shown = preview(plan, specs, problem, opened.read("00-context.md") or "", library, opened.name)
     except CdoError:
@@ -205,7 +207,8 @@ def resume_command(session: str | None, **options: Any) -> None:
         raise
     from cdo.cli.run_session import run_and_report
 
-    told = [f"{key} is lowered by {resolved.sources[key]}" for key in session_file.lowered(kept, resolved)]
+    lowered = session_file.lowered(kept, resolved)
+    told = [*restored, *(f"{key} is lowered by {resolved.sources[key]}" for key in lowered)]
     return run_and_report(opened, kept.plan, shown, adjusted, options, resumed=True, notes=told)
 
 

@@ -15,6 +15,13 @@ from cdo.session.reader import as_read
 from cdo.session.store import Session
 
 
+def unusable(session: Session, name: str, why: str) -> SessionError:
+    """Return the error for an artifact that a person emptied or broke; `why` continues a sentence about the file."""
+    return SessionError(
+        f"{session.path / name}.md {why}", "Fix it and resume, or remove it: cdo then restores what was recorded."
+    )
+
+
 @dataclass
 class Inputs:
     """The texts that calls of one session read, and their hashes.
@@ -29,7 +36,7 @@ class Inputs:
     skill: Callable[[str], str] | None = None
     unwritten: dict[str, Artifact] = field(default_factory=dict)
     _begun: dict[str, str] = field(default_factory=dict)
-    _gone: dict[str, str] = field(default_factory=dict)
+    _gone: dict[str, tuple[str, str]] = field(default_factory=dict)  # name -> what it is now, what it was
 
     async def prepared(self, calls: Sequence[Call], prepare: Callable[[Call], PendingCall]) -> list[PendingCall]:
         """Prepare calls with a consistent snapshot of their inputs, taken while no person is saving a file."""
@@ -41,9 +48,9 @@ class Inputs:
             works = [prepare(call) for call in calls]
             if self.session.edits.signatures(names) == before:
                 break
-        for name, text in self._gone.items():
+        for name, (what, text) in self._gone.items():
             self.session.write_again(f"{name}.md", text)
-            self.observe(Event("note", "", {"text": f"{name}.md was gone; it is written again as it was"}))
+            self.observe(Event("note", "", {"text": f"{name}.md was {what}; it is written again as it was"}))
         return works
 
     def read(self, name: str) -> tuple[str, str]:
@@ -58,19 +65,17 @@ class Inputs:
             artifact = self.session.edits.last_seen(name)
             if artifact is None:
                 return "", ""
-            self._gone[name] = artifact.as_found()
+            self._gone[name] = "gone", artifact.as_found()
         if not artifact.reply.strip():
-            raise SessionError(
-                f"{self.session.path / name}.md is empty.",
-                "Fix it and resume, or remove it: cdo then restores what was recorded.",
-            )
+            raise unusable(self.session, name, "is empty.")
         return as_read(artifact, self.checked)
 
     def given(self, name: str) -> str:
-        """Return the text of one of the run's initial files; a file deleted since is restored."""
+        """Return the text of one of the run's initial files; a file deleted or emptied since is restored."""
         text = self.session.read(f"{name}.md")
-        if text is None and (text := self._begun.get(name)) is not None:
-            self._gone[name] = text
+        if not (text or "").strip() and (begun := self._begun.get(name)):
+            self._gone[name] = ("gone" if text is None else "empty"), begun
+            text = begun
         self._begun[name] = text or ""
         return text or ""
 

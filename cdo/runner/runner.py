@@ -44,7 +44,7 @@ from cdo.runner.attempts import Attempts, Deadlines, ModelSeat
 from cdo.runner.budget import Budget, Limits
 from cdo.runner.evidence_checks import EvidenceChecks
 from cdo.runner.human_steps import Human, HumanSteps
-from cdo.runner.inputs import Inputs
+from cdo.runner.inputs import Inputs, unusable
 from cdo.runner.requests import PendingCall, Toolbox
 from cdo.runner.retry import RetryBudget
 from cdo.runner.staleness import settle
@@ -390,15 +390,15 @@ def _parsed(call: Call, text: str) -> Any:
 
 def _broken_edit(session: Session, call: Call) -> SessionError:
     """Return the error for a file that a person edited and broke; lines count from the top of the file."""
+    text = session.read(f"{call.artifact}.md") or ""
+    if not text.strip():
+        return unusable(session, call.artifact, "is empty.")
     try:
-        call.format.parse(session.read(f"{call.artifact}.md") or "")
+        call.format.parse(text)
         why = "it cannot be read."
     except InvalidReply as invalid:
         why = " ".join(invalid.problems)
-    return SessionError(
-        f"{session.path / call.artifact}.md was edited and is no longer valid: {why}",
-        "Fix it and resume, or remove it: cdo then restores what was recorded.",
-    )
+    return unusable(session, call.artifact, f"was edited and is no longer valid: {why}")
 
 
 def check_run(record: Mapping[str, Any]) -> CheckRun:

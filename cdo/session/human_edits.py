@@ -22,6 +22,7 @@ ARTIFACT = re.compile(r"([tr][0-9]+-[a-z0-9-]+|[A-Z][A-Z0-9]{1,15})\.md")  # of 
 QUIET = 0.5  # seconds without a change after which an edit counts as finished
 RESTLESS = 30.0  # seconds to wait for a file that keeps changing
 _EMPTY = 0.5  # seconds to wait for a file that is empty or gone when it is read
+EMPTIED = 2.0  # seconds after which an empty file counts as emptied, and not as about to be saved
 _GIVEN = re.compile(r"00-[a-z0-9-]+\.md")  # the initial files of a run
 _GONE = (0,)
 
@@ -123,20 +124,22 @@ class HumanEdits:
         return self.signatures(names)
 
     def _rests(self, name: str, seen: dict[str, tuple[Signature, float]]) -> bool:
-        """True if a file is unchanged since cdo wrote it, never existed, or has not changed for `QUIET` seconds."""
+        """True if a file is unchanged since cdo wrote it, never existed, or has not changed for a while."""
         status, known = status_of(name, self._fd), self._known.get(name.removesuffix(".md"))
         if known and known[1] is None:
             return True
-        now, held = time.monotonic(), signature(status) if status and status.st_size else ()
-        if not held and name not in self.written and known is None:
-            return status is None  # it never existed
-        if held and (held == self.written.get(name) or self._untouched(name)):
+        now, held = time.monotonic(), signature(status) if status else ()
+        if status is None and name not in self.written and known is None:
+            return True  # it never existed
+        filled = status is not None and status.st_size > 0
+        if filled and (held == self.written.get(name) or self._untouched(name)):
             return True
         if seen.setdefault(name, (held, now))[0] != held:
             seen[name] = held, now
         # The clock may have been set back, so a file also rests if this process saw no change for `QUIET` seconds.
-        old = status is not None and bool(held) and time.time_ns() - status.st_ctime_ns >= QUIET * 1e9
-        return old or now - seen[name][1] >= QUIET
+        quiet = QUIET if filled or status is None else EMPTIED
+        old = status is not None and time.time_ns() - status.st_ctime_ns >= quiet * 1e9
+        return old or now - seen[name][1] >= quiet
 
     def _untouched(self, name: str) -> bool:
         """True if a file is a complete artifact as cdo wrote it, by its checksum."""

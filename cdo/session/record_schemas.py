@@ -213,6 +213,11 @@ class _QuotedRecord(_RecordPart):
     words: tuple[str, ...]
 
 
+class _GivenRecord(_RecordPart):
+    kind: Literal["given"]
+    files: dict[_Name, str]
+
+
 class _TrailRecord(_RecordPart):
     kind: Literal["trail"]
     branch: _Name
@@ -235,8 +240,8 @@ class _BeadsRecord(_RecordPart):
 _RECORD: TypeAdapter[Any] = TypeAdapter(
     Annotated[
         _RecordedExchange | _TextRecord | _ToolsRecord | _FailedRecord | _MissingRecord | _AnswerRecord | _PlanRecord
-        | _CollectedRecord | _NestedRecord | _CheckRecord | _CheckedRecord | _QuotedRecord | _TrailRecord
-        | _FiledRecord | _BeadsRecord,
+        | _CollectedRecord | _NestedRecord | _CheckRecord | _CheckedRecord | _QuotedRecord | _GivenRecord
+        | _TrailRecord | _FiledRecord | _BeadsRecord,
         Field(discriminator="kind"),
     ]
 )  # fmt: skip

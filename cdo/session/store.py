@@ -194,17 +194,23 @@ class Session:
         return self.edits.artifact(name)
 
     def write_again(self, name: str, text: str) -> None:
-        """Write a file of the session's own folder that is gone, soon; where somebody makes one by then, it stays."""
+        """Write a file of the session's own folder that is gone or empty, soon; leave one that says something."""
 
         def job() -> None:
-            with contextlib.suppress(FileExistsError):
-                self.edits.written[name] = signature(write_file(self._fd, name, text.encode(), new=True))
+            with contextlib.suppress(FileExistsError, SessionError):
+                text_now = self.read(name)
+                new = text_now is None or bool(text_now.strip())
+                self.edits.written[name] = signature(write_file(self._fd, name, text.encode(), new=new))
 
         self._later(job)
 
+    def top_files(self) -> list[str]:
+        """The names of all files and folders directly in the session's folder."""
+        return os.listdir(self._fd)
+
     def artifact_names(self) -> list[str]:
         """The names of all artifacts (not 00-*): those of turns or rounds in order, then FINAL."""
-        names = (name for name in os.listdir(self._fd) if ARTIFACT.fullmatch(name) and name not in _PROJECTIONS)
+        names = (name for name in self.top_files() if ARTIFACT.fullmatch(name) and name not in _PROJECTIONS)
         return sorted((name[:-3] for name in names), key=_turn_order)
 
     # -- writing ------------------------------------------------------------------------------
@@ -216,10 +222,13 @@ class Session:
         self.records.append(clean)
         return clean
 
-    def note(self, record: Mapping[str, Any]) -> None:
-        """Record something for a later process, without waiting for the disk."""
+    def note(self, record: Mapping[str, Any], *, soon: bool = True) -> None:
+        """Record something for a later process, without waiting for the disk.
+
+        Without `soon`, it is written with the next record that is, or when the session is closed.
+        """
         clean: dict[str, Any] = self._clean(dict(record))
-        self._writer.record(clean)
+        self._writer.record(clean, soon=soon)
         self.records.append(clean)
 
     def shared_text(self, text: str) -> str:

@@ -29,6 +29,7 @@ class _Pending:
     """The pending writes: records to commit as a group, then files, then journal lines."""
 
     records: list[tuple[dict[str, Any], Future[None]]] = field(default_factory=list)
+    due: bool = False  # whether the records are to be written now
     jobs: deque[Callable[[], None]] = field(default_factory=deque)
     journal: list[str] = field(default_factory=list)
 
@@ -58,13 +59,14 @@ class Writer:
     def record(self, record: dict[str, Any], *, soon: bool = True) -> Future[None]:
         """Queue a record to be committed; the future completes when it is durable.
 
-        Without `soon`, it is written together with the next item handed over.
+        Without `soon`, it is written together with the next record that is, or at a `flush` or `close`.
         """
         future: Future[None] = Future()
         with self._wake:
             self._check()
             self._pending.records.append((record, future))
             if soon:
+                self._pending.due = True
                 self._wake.notify()
         return future
 
@@ -84,6 +86,8 @@ class Writer:
     def flush(self) -> None:
         """Wait until every queued record and file is on disk; raise `SessionError` if a write failed."""
         done: Future[None] = Future()
+        with self._wake:
+            self._pending.due = bool(self._pending.records)
         self.later(lambda: done.set_result(None))
         while not done.done() and self._failure is None:
             with contextlib.suppress(TimeoutError):
@@ -94,6 +98,7 @@ class Writer:
         """Write everything pending, and end the thread; raise nothing."""
         with self._wake:
             self._closing = True
+            self._pending.due = bool(self._pending.records)
             self._wake.notify()
         if self._thread.is_alive():
             self._thread.join()
@@ -111,10 +116,11 @@ class Writer:
         while True:
             with self._wake:
                 self._wake.wait_for(
-                    lambda: self._closing or self._pending.records or self._pending.jobs or self._pending.journal
+                    lambda: self._closing or self._pending.due or self._pending.jobs or self._pending.journal
                 )
-                pending = self._pending
-                records, pending.records = pending.records, []
+                pending, records = self._pending, []
+                if pending.due:
+                    records, pending.records, pending.due = pending.records, [], False
                 job = None if records or not pending.jobs else pending.jobs.popleft()
                 lines: list[str] = []
                 if not records and job is None:

@@ -235,6 +235,18 @@ def test_the_question_that_is_gone_is_written_again(tmp_path: Path) -> None:
         assert file.read_text() == text
 
 
+def test_the_question_that_is_emptied_is_written_again(tmp_path: Path) -> None:
+    with bench(tmp_path) as b:
+        file = b.path / "00-input.md"
+        text = file.read_text()
+        b.run(between(b, lambda: file.write_text("")))
+        assert text.strip() in prompt(b)
+        (note,) = b.told("note")
+        assert note.data["text"] == "00-input.md was empty; it is written again as it was"
+        b.session.flush()
+        assert file.read_text() == text
+
+
 @pytest.mark.parametrize("left", ["", "\n", "  \n\n"])
 def test_an_emptied_voice_is_never_read_as_one(tmp_path: Path, left: str) -> None:
     with bench(tmp_path) as b:

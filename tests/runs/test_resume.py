@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cdo.planning.settings import Resolved
-from cdo.session import session_file
+from cdo.session import human_edits, session_file
 from tests.support.answers import Answer, RequestInfo, agent_text, final_text, synthesis_text
 from tests.support.harness import (
     KEY,
@@ -149,6 +149,39 @@ def test_all_artifacts_are_restored_from_the_records_alone(
     done.resume().ok()
     assert p.calls == []
     same(done.session(), whole[0].session())
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+def test_what_was_given_is_restored_from_the_records_alone(done: Place, p: Provider, emptied: bool) -> None:
+    files = [done.session() / name for name in ("00-input.md", "00-context.md")]
+    before = [file.read_bytes() for file in files]
+    for file in files:
+        file.write_text("") if emptied else file.unlink()
+    again = done.resume("--yes").ok()
+    assert p.calls == []
+    assert [file.read_bytes() for file in files] == before
+    assert f"00-input.md was {'empty' if emptied else 'gone'}; it is written again as it was recorded" in again.err
+
+
+def test_a_fork_of_a_session_whose_question_is_gone_asks_the_question(done: Place, p: Provider) -> None:
+    question = (done.session() / "00-input.md").read_bytes()
+    (done.session() / "00-input.md").unlink()
+    done.cdo("fork", "a", "--turn", "1", "--no-run", "--session", "b").ok()
+    assert (done.session("b") / "00-input.md").read_bytes() == question
+    assert p.calls == []
+
+
+def test_an_empty_file_ends_the_run_at_once(done: Place, p: Provider) -> None:
+    file = done.session() / "t1-critic.md"
+    file.write_text("")
+    time.sleep(human_edits.EMPTIED)  # as somebody does who resumes later
+    told = done.resume("--yes")
+    assert told.code == 8 and "t1-critic.md is empty" in told.err and told.seconds < human_edits.RESTLESS
+    (done.session() / "00-input.md").write_text("\n")
+    shutil.rmtree(done.session() / "calls")
+    told = done.resume("--yes")
+    assert told.code == 8 and "no record holds the question" in told.err
+    assert p.calls == []
 
 
 def test_without_the_records_the_artifacts_are_enough(done: Place, p: Provider) -> None:

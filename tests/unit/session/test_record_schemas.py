@@ -41,6 +41,7 @@ EVERY: list[dict[str, Any]] = [
     {"kind": "checked", "sha": "0", "findings": [{"citation": "a:1", "verified": True, "why": "w"}]},
     {"kind": "quoted", "sha": "0", "words": ["w"]},
     {"kind": "trail", "branch": "cdo/a"},
+    {"kind": "given", "files": {"00-input.md": "0"}},
     {"kind": "filed", "name": "0001.md", "date": "2026-01-01"},
     {"kind": "bd", "op": "task", "turn": 1, "id": "x-1"},
 ]  # fmt: skip
