@@ -70,7 +70,8 @@ class Finish(enum.StrEnum):
 class Usage:
     """Tokens of one exchange as counted by the provider, or estimated when `measured` is false.
 
-    `cost` is in US dollars; None means that the price is not known, which is never the same as zero.
+    `cost` is in US dollars; None means that the price is not known, which is never the same as zero. `unreported` is
+    "input" or "output" as long as the provider left out that count and it was not estimated yet.
     """
 
     input_tokens: int = 0
@@ -78,6 +79,7 @@ class Usage:
     cached_tokens: int = 0
     cost: float | None = None
     measured: bool = True
+    unreported: str = ""
 
 
 @dataclass(frozen=True)

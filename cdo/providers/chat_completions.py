@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdo.core.exchange import BackendError, Fault, Finish, Message, OnText, Request, Response, ToolCall, Usage
 from cdo.providers.headers import retry_after
+from cdo.providers.reported_usage import reported
 
 if TYPE_CHECKING:
     import aiohttp
@@ -322,19 +323,9 @@ def _whole(parts: Iterable[str]) -> str:
 
 def _usage(data: Mapping[str, Any]) -> Usage | None:
     """Return the provider's token counts; None if there are none (some providers report zeros)."""
-
-    sent, got = amount(data.get("prompt_tokens")), amount(data.get("completion_tokens"))
-    if not sent and not got:
-        return None
     details = data.get("prompt_tokens_details")
-    cached = amount(details.get("cached_tokens")) if isinstance(details, dict) else None
-    return Usage(int(sent or 0), int(got or 0), int(cached or 0), amount(data.get("cost")))
-
-
-def amount(value: Any) -> float | None:
-    """Return a number from 0 to below 1e15 as a float; None for anything else (providers send null, text, NaN)."""
-    known = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e15
-    return float(value) if known else None
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    return reported(data.get("prompt_tokens"), data.get("completion_tokens"), cached, data.get("cost"))
 
 
 async def _stream(http: aiohttp.ClientResponse, reply: _StreamedReply, on_text: OnText) -> None:

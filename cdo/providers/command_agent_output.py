@@ -11,6 +11,7 @@ from typing import Any
 
 from cdo.core.exchange import BackendError, Fault, Finish, Request, Response, Thread, Usage
 from cdo.providers.command_agent import THREAD_ID, Cause, CommandAgent, Counts, Ends, Pick, Scalar, plain, resumes
+from cdo.providers.reported_usage import MOST_DOLLARS, amount, count, reported
 
 LOST = "lost conversation"  # start of the message if the agent does not have the conversation to continue
 NOT_STARTED = (126, 127)  # exit codes of shells and `env` for a program that cannot be run
@@ -141,17 +142,16 @@ def _account(
     """Return the usage of the exchange, and the conversation to continue later if the request asks for one."""
     before = resumes(agent, request)
     counts, usage = agent.read.usage, None
-    if counts and next(_numbers(records, counts, counts.input), None) is not None:
-        sent, made, cached = (
-            int(sum(_numbers(records, counts, key))) for key in (counts.input, counts.output, counts.cached)
-        )
-        costs = list(_numbers(records, counts, counts.cost))
+    if counts:
+        sent, made, cached = (_total(records, counts, key) for key in (counts.input, counts.output, counts.cached))
+        stated = map(_dollars, _picked(records, counts.when, counts.cost))
+        costs = [dollars for dollars in stated if dollars is not None]
         cost: float | None = sum(costs) if costs else None
         if counts.running and before:
-            sent, made = max(0, sent - before.input_tokens), max(0, made - before.output_tokens)
-            cached = max(0, cached - before.cached_tokens)
+            sent, made = _since(sent, before.input_tokens), _since(made, before.output_tokens)
+            cached = _since(cached, before.cached_tokens)
             cost = None  # the total of a conversation: the cost of this exchange is not known
-        usage = Usage(sent, made, cached, cost)
+        usage = reported(sent, made, cached, cost)
     ids = [name for name in _strings(records, agent.read.thread) if THREAD_ID.fullmatch(name)]
     if not agent.resume or not (request.keep or before) or not (ids or before):
         return usage, None
@@ -164,10 +164,19 @@ def _account(
     )
 
 
-def _numbers(records: Sequence[dict[str, Any]], counts: Counts, paths: Sequence[str]) -> Iterator[float]:
-    for value in _picked(records, counts.when, paths):
-        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15:
-            yield value
+def _total(records: Sequence[dict[str, Any]], counts: Counts, paths: Sequence[str]) -> int | None:
+    """Return the sum of the token counts at `paths`; None if there is none."""
+    found = [known for value in _picked(records, counts.when, paths) if (known := count(value)) is not None]
+    return sum(found) if found else None
+
+
+def _since(total: int | None, before: int) -> int | None:
+    """Return what was added to the running total of a conversation; None if the total is not known."""
+    return None if total is None else max(0, total - before)
+
+
+def _dollars(value: Any) -> float | None:
+    return amount(value, MOST_DOLLARS)
 
 
 # -- what went wrong -------------------------------------------------------------------------------

@@ -25,10 +25,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cdo.core.errors import ConfigError
-from cdo.core.exchange import BackendError, Fault, Finish, OnText, Request, Response, ToolCall, Usage
+from cdo.core.exchange import BackendError, Fault, Finish, OnText, Request, Response, ToolCall
 from cdo.providers import chat_completions
 from cdo.providers.chat_completions import classify
 from cdo.providers.headers import retry_after
+from cdo.providers.reported_usage import reported
 
 _module: Future[Any] | None = None
 # litellm reports these as server errors: answers that it cannot read, that broke off, or that never began.
@@ -293,11 +294,8 @@ def _response(answer: Any, wire: _Wire) -> Response:
     """Return the complete answer; raise `BackendError` if the provider itself did not state its end."""
     usage = getattr(answer, "usage", None)
     details = getattr(usage, "prompt_tokens_details", None)
-    counted = None
-    if usage and (usage.prompt_tokens or usage.completion_tokens):
-        cached = int(getattr(details, "cached_tokens", 0) or 0)
-        cost = chat_completions.amount(getattr(usage, "cost", None))
-        counted = Usage(int(usage.prompt_tokens), int(usage.completion_tokens), cached, cost)
+    sent, written, cost = (getattr(usage, key, None) for key in ("prompt_tokens", "completion_tokens", "cost"))
+    counted = reported(sent, written, getattr(details, "cached_tokens", None), cost)
     if not getattr(answer, "choices", None):
         raise BackendError(Fault.EMPTY, "the provider sent no choice", usage=counted)
     choice = answer.choices[0]

@@ -267,11 +267,21 @@ def fault_of(response: Response, *, offered: bool) -> BackendError | None:
 
 
 def usage_of(response: Response | None, error: BackendError | None, input_tokens: int) -> Usage | None:
-    """Return the usage of an exchange: as reported, else estimated if the provider most likely did the work."""
+    """Return the usage of an exchange: as reported, else estimated if the provider most likely did the work.
+
+    A count that the provider left out is estimated too, and so is a count of zero for an answer that has text. Then
+    the usage is not `measured`.
+    """
     reported = (response.usage if response else None) or (error.usage if error else None)
-    if reported:
-        return reported
-    if error and error.fault not in CHARGED:
+    if not reported and error and error.fault not in CHARGED:
         return None
-    text = response.text + response.reasoning if response else error.text if error else ""
-    return Usage(input_tokens, estimate_tokens(text), measured=False)
+    wishes = "".join(wish.name + wish.arguments for wish in response.tool_calls) if response else ""
+    text = response.text + response.reasoning + wishes if response else error.text if error else ""
+    written = estimate_tokens(text)
+    if not reported:
+        return Usage(input_tokens, written, measured=False)
+    if reported.unreported == "input":
+        reported = replace(reported, input_tokens=max(input_tokens, reported.cached_tokens), measured=False)
+    if reported.unreported == "output" or (written and not reported.output_tokens):
+        reported = replace(reported, output_tokens=written, measured=False)
+    return replace(reported, unreported="")

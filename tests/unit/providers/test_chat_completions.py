@@ -145,18 +145,26 @@ def test_usage_is_what_the_provider_counted(p: Provider, usage: Any, expected: U
     assert answered(ask(p, stream=stream)).usage == expected
 
 
+WITHOUT = Usage(3, unreported="output")
+
+
 @pytest.mark.parametrize(
     ("reported", "expected"),
     [
         ('{"prompt_tokens": 3, "completion_tokens": 4}', Usage(3, 4)),
-        ('{"prompt_tokens": 3, "completion_tokens": null, "cost": "0.1"}', Usage(3, 0)),
+        ('{"prompt_tokens": 3, "completion_tokens": null, "cost": "0.1"}', WITHOUT),
         ('{"prompt_tokens": 3, "completion_tokens": 4, "cost": 0}', Usage(3, 4, 0, 0.0)),
         ('{"prompt_tokens": 3, "completion_tokens": 4, "cost": NaN}', Usage(3, 4)),
-        ('{"prompt_tokens": 3, "completion_tokens": Infinity, "cost": Infinity}', Usage(3, 0)),
+        ('{"prompt_tokens": 3, "completion_tokens": Infinity, "cost": Infinity}', WITHOUT),
+        ('{"prompt_tokens": 3, "completion_tokens": 4.5}', WITHOUT),
+        ('{"prompt_tokens": 3, "completion_tokens": -4}', WITHOUT),
+        ('{"prompt_tokens": 3, "completion_tokens": 5000000000}', WITHOUT),
+        ('{"prompt_tokens": 3.0, "completion_tokens": 0}', Usage(3, 0)),
+        ('{"prompt_tokens": 0, "completion_tokens": 4}', Usage(0, 4, unreported="input")),
         ('{"prompt_tokens": 3, "completion_tokens": 4, "cost": -1}', Usage(3, 4)),
         ('{"prompt_tokens": -3, "completion_tokens": true}', None),
-        ('{"prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": 1e400}}', Usage(3, 0)),
-        ('{"prompt_tokens": 3, "prompt_tokens_details": []}', Usage(3, 0)),
+        ('{"prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": 1e400}}', WITHOUT),
+        ('{"prompt_tokens": 3, "prompt_tokens_details": []}', WITHOUT),
         ("[]", None),
         ("null", None),
     ],

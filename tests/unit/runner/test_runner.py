@@ -37,6 +37,7 @@ from cdo.runner import retry
 from cdo.runner.attempts import Deadlines, ModelSeat
 from cdo.runner.budget import Budget, Limits
 from cdo.runner.human_steps import Human
+from cdo.runner.requests import usage_of
 from cdo.runner.retry import CircuitBreaker, RetryBudget
 from cdo.runner.runner import Runner
 from cdo.session.records import read_session
@@ -777,7 +778,7 @@ def test_usage_that_is_not_reported_is_estimated_and_never_zero(tmp_path: Path) 
     script: dict[str, list[Said]] = {
         "t1-architect": [Response(GOOD)],
         "t1-critic": [fault(Kind.TRUNCATED, text="x" * 400), GOOD],
-        "t1-pragmatist": [fault(Kind.NETWORK), GOOD],
+        "t1-pragmatist": [fault(Kind.NETWORK), Response(GOOD, usage=Usage(7, unreported="output", cost=0.1))],
     }
     with bench(tmp_path, script) as b:
         b.run(once(*VOICES, quorum=3))
@@ -788,6 +789,23 @@ def test_usage_that_is_not_reported_is_estimated_and_never_zero(tmp_path: Path) 
             assert usage["input_tokens"] > 500 and usage["output_tokens"] > 50
         assert found["t1-pragmatist", 1] is None, "nothing reached the provider"
         assert found["t1-critic", 2] and found["t1-critic", 2]["measured"]
+        half = found["t1-pragmatist", 2]
+        assert half and half["input_tokens"] == 7 and half["output_tokens"] > 50 and not half["measured"]
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        (Response("x" * 400, usage=Usage(9, 3)), (9, 3, True)),
+        (Response("x" * 400, usage=Usage(9, 0)), (9, 100, False)),  # zero tokens for a page
+        (Response("", usage=Usage(9, 0)), (9, 0, True)),
+        (Response("x", usage=Usage(0, 3, 50, unreported="input")), (50, 3, False)),
+        (Response("", tool_calls=(ToolCall("c", "look", "{}" * 100),), usage=Usage(9, 0)), (9, 51, False)),
+    ],
+)
+def test_a_count_that_was_left_out_is_estimated(response: Response, expected: tuple[int, int, bool]) -> None:
+    usage = usage_of(response, None, 40)
+    assert usage and (usage.input_tokens, usage.output_tokens, usage.measured) == expected and not usage.unreported
 
 
 def test_calls_in_flight_are_finished_and_recorded_when_the_budget_ends(tmp_path: Path) -> None:
