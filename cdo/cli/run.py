@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, cycle, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from cdo.planning.plan import CheckCommand
     from cdo.planning.settings import Resolved
     from cdo.terminal.plan_preview import Preview
+
+MAX_PROBLEM = 2**20  # bytes
 
 EPILOG = """\b
 Examples:
@@ -254,9 +256,10 @@ def _problem(source: str, value: str) -> str:
     """Return the problem's text, from stdin, a file or the arguments; raise `UsageError`."""
     try:
         if source == "stdin":
-            text = sys.stdin.buffer.read().decode("utf-8-sig")
+            text = _bounded(sys.stdin.buffer)
         elif source == "file":
-            text = Path(value).read_text(encoding="utf-8-sig")
+            with Path(value).open("rb") as file:
+                text = _bounded(file)
         else:
             text = value
             text.encode()  # fails if an argument contains bytes that are not UTF-8
@@ -267,6 +270,17 @@ def _problem(source: str, value: str) -> str:
     if not text.strip():
         raise UsageError("There is no problem to deliberate.", 'Give one: cdo think "Should we …?"')
     return text.strip()
+
+
+def _bounded(file: BinaryIO) -> str:
+    """Return the text of a file or pipe, which may never end; raise `UsageError` if it is too long for a problem."""
+    data = file.read(MAX_PROBLEM + 1)
+    if len(data) > MAX_PROBLEM:
+        raise UsageError(
+            f"The problem is longer than {MAX_PROBLEM:,} bytes.",
+            "State the question in a few pages, and give long material with -c FILE.",
+        )
+    return data.decode("utf-8-sig")
 
 
 def _check(command: str | None) -> CheckCommand | None:

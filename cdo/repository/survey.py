@@ -184,7 +184,7 @@ def _folder_why(tree: Tree, folder: str, name: str) -> str:
 
 def _file_why(tree: Tree, path: str) -> str | None:
     """Return why a file is skipped, "" if it is not; None if it is missing from the work tree."""
-    name = path.rstrip("/").rpartition("/")[2]
+    folder, _, name = path.rstrip("/").rpartition("/")
     try:
         state = os.lstat(f"{tree.root}/{path.rstrip('/')}")
     except FileNotFoundError:
@@ -197,7 +197,7 @@ def _file_why(tree: Tree, path: str) -> str | None:
         return NESTED
     if not stat.S_ISREG(state.st_mode):
         return "not a regular file"
-    why = forbidden(name, folder=False) or derived(name, folder=False)
+    why = forbidden(name, folder=False, above=folder.rpartition("/")[2]) or derived(name, folder=False)
     return why or ("over 1 MB" if state.st_size > MAX_BYTES else "")
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cdo.repository.gitignore import Rules, rules_above
 from cdo.security.safe_open import DirectoryCache, present
-from cdo.security.secrets import SECRET_FOLDERS, called, secret_in, secret_name
+from cdo.security.secrets import SECRET_FOLDERS, called, likely_secret_name, secret_in, secret_name
 
 MAX_BYTES = 1_000_000  # a larger file is treated as data and skipped, unless a person named it
 
@@ -96,11 +96,15 @@ class NotShowable(Exception):
 # -- by name --------------------------------------------------------------------------------------
 
 
-def forbidden(name: str, *, folder: bool) -> str:
-    """Return why an entry called `name` is never shown to a model; "" if its name does not forbid it."""
+def forbidden(name: str, *, folder: bool, above: str = "") -> str:
+    """Return why an entry called `name` is not shown to a model; "" if its name does not forbid it.
+
+    `above` is the name of the folder that holds it.
+    """
     if called(name, _VCS) and (folder or name == ".git"):
         return VERSION_CONTROL
-    return SECRET_NAME if (called(name, SECRET_FOLDERS) if folder else secret_name(name)) else ""
+    secret = called(name, SECRET_FOLDERS) if folder else secret_name(name) or likely_secret_name(name, above)
+    return SECRET_NAME if secret else ""
 
 
 def derived(name: str, *, folder: bool) -> str:
@@ -172,7 +176,7 @@ def _look(entry: os.DirEntry[str], path: str, above: str, rules: Rules, at: int)
         return Skipped(path, LINK)
     folder = entry.is_dir(follow_symlinks=False)
     path += "/" * folder
-    why = forbidden(entry.name, folder=folder)
+    why = forbidden(entry.name, folder=folder, above=above.rpartition("/")[2])
     if why != VERSION_CONTROL and rules.ignored(f"{above}/{entry.name}", folder=folder):
         why = IGNORED
     if why:
@@ -323,7 +327,8 @@ class Tree:
                 todo, done = [*self._behind(here, name, links), *todo], []
                 continue
             folder = stat.S_ISDIR(mode)
-            why = forbidden(name, folder=folder) or IGNORED * rules.ignored(here, folder=folder)
+            above = done[-1] if done else ""
+            why = forbidden(name, folder=folder, above=above) or IGNORED * rules.ignored(here, folder=folder)
             if why or (folder and is_session(name, at)):
                 raise NotShowable(why or SESSION, "It is not shown to models.")
             if not folder and not stat.S_ISREG(mode):

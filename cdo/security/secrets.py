@@ -12,12 +12,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 # Names, as globs that ignore case.
-SECRET_FOLDERS = ".ssh .gnupg"
+SECRET_FOLDERS = ".ssh .gnupg .kube .aws .azure .gcloud .password-store"
 _SECRET_NAMES = (
     ".env* *.env *.pem *.key *.p12 *.pfx *.jks *.keystore *.kdbx *.ppk id_rsa* id_dsa* id_ecdsa* id_ed25519* "
     ".netrc _netrc .npmrc .pypirc .pgpass .my.cnf .htpasswd .git-credentials .dockercfg .boto .s3cfg "
     ".vault-token *.tfstate *.tfstate.backup service-account*.json client_secret*.json"
 )
+# Files that often hold secrets, though not always: they are shown only if a person names them.
+_LIKELY_NAMES = (
+    "*.tfvars *.tfvars.json service_account*.json *.ovpn kubeconfig* .terraformrc *.tfrc.json wp-config.php "
+    "passwords passwords.txt passwords.csv passwords.json passwords.y*ml passwords.ini passwords.xml passwords.xls* "
+    ".bash_history .zsh_history .sh_history .psql_history .mysql_history .python_history .node_repl_history"
+)
+_LIKELY_IN_FOLDER = {".docker": "config.json"}
 # Data files only: credentials.py is source code, credentials.json contains credentials.
 _CREDENTIALS = (
     r"(?i)(.*[-_.])?(credentials?|secrets?)(\.(json|ya?ml|toml|ini|conf|xml|csv|txt|properties|db|enc|gpg))?"
@@ -57,6 +64,12 @@ def _compiled(globs: str) -> re.Pattern[str]:
 
 def secret_name(name: str) -> bool:
     return called(name, _SECRET_NAMES) or re.fullmatch(_CREDENTIALS, name) is not None
+
+
+def likely_secret_name(name: str, folder: str = "") -> bool:
+    """True if a file of this name, in a folder of that name, often holds secrets."""
+    within = _LIKELY_IN_FOLDER.get(folder.lower(), "")
+    return called(name, _LIKELY_NAMES) or bool(within and called(name, within))
 
 
 def secret_in(text: str) -> str:
@@ -163,7 +176,8 @@ def spellings(value: str) -> frozenset[str]:
 
     found = {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], value.replace("'", "''")}
     odd = "surrogateescape"  # for bytes in a variable that are not UTF-8
-    found |= {quote(value, errors=odd), quote(value, safe="", errors=odd), quote_plus(value, errors=odd)}
+    quoted = {quote(value, errors=odd), quote(value, safe="", errors=odd), quote_plus(value, errors=odd)}
+    found |= quoted | {re.sub("%[0-9A-F]{2}", lambda code: code[0].lower(), form) for form in quoted}
     escaped = html.escape(value, quote=False)
     for double in ('"', "&quot;", "&#34;"):
         found |= {escaped.replace('"', double).replace("'", one) for one in ("'", "&#x27;", "&#39;", "&apos;")}

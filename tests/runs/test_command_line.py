@@ -235,6 +235,8 @@ def test_the_problem_comes_from_a_pipe_a_file_or_a_dash(cdo: Desk, provider: Pro
         (("deep",), " \n\t\n", "no problem"),
         (("deep",), b"\xff\xfe", "not UTF-8"),
         (("@latin.txt",), None, "not UTF-8"),
+        (("deep", "@/dev/zero"), None, "longer than 1,048,576 bytes"),
+        (("deep", "-"), "why? " * 300_000, "give long material with -c"),
     ]
     runs = [(*args, "--dry-run", "--json") for args, _, _ in (*given, *wrong)]
     seen = cdo.several(*runs, stdins=[stdin for _, stdin, _ in (*given, *wrong)])

@@ -44,7 +44,8 @@ def ways(value: str) -> set[str]:
     """A value in the spellings that are searched for as they are."""
     found = {value, value.replace("'", "''"), *(json.dumps(value, ensure_ascii=odd)[1:-1] for odd in (True, False))}
     found |= {html.escape(value), html.escape(value, quote=False), html.escape(value).replace("&#x27;", "&#39;")}
-    return found | {urllib.parse.quote(value), urllib.parse.quote(value, safe=""), urllib.parse.quote_plus(value)}
+    quoted = {urllib.parse.quote(value), urllib.parse.quote(value, safe=""), urllib.parse.quote_plus(value)}
+    return found | quoted | {re.sub("%[0-9A-F]{2}", lambda code: code[0].lower(), text) for text in quoted}
 
 
 def encoded(value: str) -> list[str]:

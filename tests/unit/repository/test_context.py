@@ -352,6 +352,10 @@ SECRET_FILES = (
     ".env .env.local prod.env .ENV a.pem server.key a.p12 id_rsa id_rsa.pub id_ed25519 .netrc .npmrc .pypirc "
     "credentials credentials.json aws-credentials.csv app.secrets.yaml .git-credentials terraform.tfstate"
 )
+LIKELY_SECRETS = (
+    ".kube/config .docker/config.json prod.tfvars a.auto.tfvars.json service_account.json service_account_key.json "
+    ".bash_history .zsh_history passwords.txt PASSWORDS.csv .aws/config kubeconfig.yaml"
+)
 GENERATED_FILES = (
     "package-lock.json yarn.lock uv.lock Cargo.lock pnpm-lock.yaml go.sum packages.lock.json "
     "app.min.js a.min.css a.js.map a_pb2.py"
@@ -391,6 +395,17 @@ def test_secrets_by_name(tmp_path: Path, name: str) -> None:
     assert name in refused(tmp_path, Path("d", name)).message
     (tmp_path / "notes.txt").symlink_to(f"d/{name}")
     assert "notes.txt" in refused(tmp_path, Path("notes.txt")).message
+
+
+def test_what_may_hold_secrets_is_shown_only_if_it_is_named(tmp_path: Path) -> None:
+    names = LIKELY_SECRETS.split()
+    shown = ["config.json", "passwords.py", "docker/config.json", "history.md"]
+    write(tmp_path, {f"d/{name}": "a = 1\n" for name in (*names, *shown)})
+    found = gather([Path("d")], tmp_path, PLENTY)
+    assert sorted(paths(found)) == sorted(f"d/{name}" for name in shown)
+    assert set(why(found).values()) == {visible_files.SECRET_NAME}
+    named = gather([Path("d", name) for name in names], tmp_path, PLENTY)
+    assert sorted(paths(named)) == sorted(f"d/{name}" for name in names) and not named.skipped
 
 
 @pytest.mark.parametrize("kind", SECRET_TEXTS)
