@@ -20,6 +20,7 @@ from markdown_it import MarkdownIt
 from cdo.core.errors import UsageError
 from cdo.repository import context, visible_files
 from cdo.repository.context import Context, estimate_tokens, gather
+from cdo.repository.gitignore import rules_above
 from cdo.repository.visible_files import Skipped
 from cdo.security import safe_open
 from cdo.security.secrets import secret_in
@@ -254,6 +255,7 @@ def test_a_repository_gives_exactly_what_git_lists(tmp_path: Path) -> None:
 
 
 GLOBS = ["*", "*/", "a", "b/", "/a", "a/*", "/a/b", "a/**", "**/b", "a/**/c", "*.py", "?", "[ab]", "**", "a b", "#a"]
+GLOBS += ["b.*", "*.d", "*.d/", "!a", "*c.md", "a*.d", "b", "c.md"]
 GLOBS += ["*a*", "*.*.*", "*?*d*", "a*b*c", "*[a-c]*.[pm]*", "**a**b*", "*\\.*d*", "x*.*y*", "[!b]*.*.d"]
 
 
@@ -294,6 +296,30 @@ def test_hostile_patterns_and_names_take_no_time(tmp_path: Path) -> None:
     with at_most(3):
         found = gather([tmp_path], tmp_path, PLENTY)
     assert paths(found) == [".gitignore", "a" * 250]
+
+
+@pytest.mark.wide
+def test_of_many_patterns_only_those_that_can_match_are_tried(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q", "--template=")
+    kinds = ("build{}/*.o{}", "name{}", "*.tmp{}", "part{}*", "/d{}/x{}.py", "!*.y{}")
+    lines = [kinds[number % 6].replace("{}", str(number)) for number in range(30_000)]
+    names = [
+        "a.py",
+        "name7",
+        "b.tmp8",
+        "part9-x",
+        "build6/o.o6",
+        "d10/x10.py",
+        "sub/name13",
+        "sub/c.y11",
+        "sub/part1-x",
+    ]
+    write(tmp_path, {".gitignore": "\n".join(["*.y11", *lines]), **dict.fromkeys(names, "x")})
+    assert sorted(paths(gather([tmp_path], tmp_path, PLENTY))) == listed(tmp_path)
+    (rules,) = rules_above(tmp_path / "sub", tmp_path).files
+    for name in names:
+        rules.verdict(f"{tmp_path}/{name}")
+    assert 5 <= len(rules._compiled) <= len(names)
 
 
 def test_rules_of_folders_above_hold_up_to_the_git_root(tmp_path: Path) -> None:
