@@ -108,7 +108,7 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
     tracker = _tracker(session, root or Path.cwd(), library, say) if plan.bd else None
     if tracker:
         observers.append(tracker)
-    trail = GitCommitObserver(session, say, Path.cwd(), redactor(os.environ)) if not settings.no_git else None
+    trail = None if settings.no_git else GitCommitObserver(session, say, Path.cwd(), library, redactor(os.environ))
     if trail:
         observers.append(trail)
     for note in session.notes:

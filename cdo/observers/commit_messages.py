@@ -1,6 +1,7 @@
 """The messages of the commits that keep a run: made for people who read `git log`, with trailers for machines.
 
-What models and people wrote enters them as single visible lines behind a label, so that none can pass for a trailer.
+The wording is `templates/commits.md`. What models and people wrote enters it as single visible lines, which it shows
+behind a label, so that none can pass for a trailer.
 """
 
 from __future__ import annotations
@@ -10,15 +11,18 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from cdo import __version__
+from cdo.content.library import Library
 from cdo.core.events import Event
 from cdo.core.formatting import money, one_line, pluralise
 from cdo.core.mission_names import came, round_of
-from cdo.core.usage import TotalUsage, totals
+from cdo.core.usage import totals
 from cdo.formats.sections import ADDED
 
+WORDING = "templates/commits"
 SUBJECT = 72  # characters
 LINE = 120  # of what somebody wrote, in one line of the message
 SYNTHESIS = "synthesis"
@@ -28,6 +32,10 @@ _CALL = re.compile(r"t([0-9]+)-([a-z0-9-]+)")
 # Emphasis around words; a single sign, or one inside of a word, is none.
 _EMPHASIS = re.compile(r"(?<![\w*])(\*{1,3}|_{1,3})(?=\S)([^*_]+)(?<=\S)\1(?![\w*])")
 _STOPPED = {"BudgetReached": "budget", "NeedsHuman": "paused", "Interrupted": "interrupted"}
+
+
+class _VisibleLine(str):
+    """A text that is one visible line without secrets, of the length that the message gives it."""
 
 
 @dataclass
@@ -40,7 +48,7 @@ class _ToldTurn:
 
 @dataclass(frozen=True)
 class PendingCommit:
-    """A commit to be made: its `text` as far as the run knows it; `replayed` of a turn from an earlier process.
+    """A commit to be made: `text` words it as far as the run knows it; `replayed` of a turn from an earlier process.
 
     `calls` are the names of the groups of records that there were by then. `about` are the trailers that tell whose
     commit it is, which may become known only later. `proof` is how the files begin that hold what was said in it.
@@ -48,7 +56,7 @@ class PendingCommit:
 
     event: str
     turn: int
-    text: str
+    text: Callable[[], str]
     replayed: bool = False
     calls: frozenset[str] = frozenset()
     about: Mapping[str, str] = field(default_factory=dict)
@@ -56,13 +64,13 @@ class PendingCommit:
 
     @property
     def message(self) -> str:
-        """The whole message."""
-        return self.text + _trailers(self.about)
+        """The whole message. Raises `ContentError` if the wording is broken."""
+        return self.text() + _trailers(self.about)
 
 
 @dataclass
 class CommitMessageBuilder:
-    """Puts what a run tells into messages. `redact` takes secrets out of what goes into them.
+    """Puts what a run tells into messages. `redact` takes secrets out of what goes into them, `library` words them.
 
     `about` are trailers of every commit; `audits` the session that this one audits, "" where it is no audit; `unit`
     is what its turns are called: a mission has rounds.
@@ -72,6 +80,7 @@ class CommitMessageBuilder:
     problem: str
     records: Sequence[Mapping[str, Any]]
     redact: Callable[[str], str]
+    library: Library
     turns: dict[int, _ToldTurn] = field(default_factory=dict)
     tensions: dict[str, tuple[str, str]] = field(default_factory=dict)
     focus: str = ""
@@ -119,45 +128,27 @@ class CommitMessageBuilder:
     def begin(self, forked: tuple[str, int] | None = None, turn: int = 0) -> str:
         """The message of the first commit, also of a fork (session, turn); `turn` is the last that its files hold."""
         last = {"Cdo-Turn": str(turn)} if turn else {}
-        subject = f"Begin: fork of {forked[0]} after turn {forked[1]}: " if forked else "Begin: "
-        subject = f"Begin: audit of {self.audits}" if self.audits else f"{subject}{self._subject(self.problem)}"
-        return self._told_now(subject, [], "begin", last)
+        source, after = forked or ("", 0)
+        values = {"title": self._subject(self.problem), "place": "", "source": source, "turn": after}
+        return self._told_now("begin", values, last)
 
     def again(self, place: str, last: Mapping[str, str]) -> str:
         """The message of the first commit on top of what `place`, a branch of a remote, keeps of this session.
 
         `last` are the trailers there.
         """
-        return self._told_now(f"Begin: go on from {place}: {self._subject(self.problem)}", [], "begin", last)
+        return self._told_now("begin", {"title": self._subject(self.problem), "place": place}, last)
 
     def edited(self, names: Sequence[str], removed: Sequence[str], last: Mapping[str, str]) -> str:
         """The message of a commit of what a person changed; `last` are the trailers of the one before."""
-        told = [*names, *(f"{name} (removed)" for name in removed)]
-        body = ["", "A person changed:", *(f"- {one_line(name)}" for name in told)]
-        return self._told_now(f"Edited: {', '.join(told)}", body, "edited", last)
+        told = [*((name, False) for name in names), *((name, True) for name in removed)]
+        return self._told_now("edited", {"files": [{"name": name, "removed": gone} for name, gone in told]}, last)
 
     def _turn(self, turn: int, held: _ToldTurn, directive: Mapping[str, Any], *, replayed: bool) -> PendingCommit:
         heard = {name: said for name, said in held.said.items() if name not in held.missing}
-        ledger, still_open = self._ledger(directive["tensions"])
+        tensions, still_open = self._ledger(directive["tensions"])
         confidence, agreement = directive["confidence"], directive.get("agreement")
-        subject = (
-            f"Turn {turn}: {pluralise(len(heard), 'voice')}, confidence {confidence:.2f}, "
-            f"{pluralise(still_open, 'open tension')}"
-        )
-        if self.audits:
-            subject = f"Order {turn}: {self._asked(f't{turn}-{SYNTHESIS}')}, confidence {confidence:.2f}"
-        voices = [
-            f"- {name}{'' if sure is None else f' ({sure:.2f})'}: {self._line(position)}"
-            for name, (position, sure) in heard.items()
-        ]
-        voices += [f"- {name}: missing ({self._line(reason)})" for name, reason in held.missing.items()]
-        body = [f"Focus: {self._line(self.focus)}"] if self.focus else []
-        body += ["\n".join(["", "Voices:", *voices])] if voices else []
-        body += ["\n".join(["", "Tensions:", *ledger])] if ledger else []
-        self.focus = str(directive.get("focus") or "")
-        body += [f"\nNext: {self._line(self.focus)}"] if self.focus else []
-        what = "This order" if self.audits else "This turn"
-        body += [f"\n{what}: {self._spent_on(f't{turn}-')}.", f"In all: {self._spent()}."]
+        focus, self.focus = self.focus, str(directive.get("focus") or "")
         self.last = {
             "Cdo-Turn": str(turn),
             "Cdo-Voices": str(len(heard)),
@@ -165,101 +156,103 @@ class CommitMessageBuilder:
             **({} if agreement is None else {"Cdo-Agreement": f"{agreement:.2f}"}),
             "Cdo-Open-Tensions": str(still_open),
         }
-        message = self._message(subject, body, "turn", "running")
+        values = {
+            "turn": turn,
+            "model": self._asked(f"t{turn}-{SYNTHESIS}"),
+            "confidence": confidence,
+            "still_open": still_open,
+            "focus": focus or None,
+            "voices": [
+                {"name": name, "position": position, "confidence": sure} for name, (position, sure) in heard.items()
+            ],
+            "missing": [{"name": name, "reason": reason} for name, reason in held.missing.items()],
+            "tensions": tensions,
+            "next_focus": self.focus or None,
+            "part": self._spent_on(f"t{turn}-"),
+        }
+        message = self._message("turn", values, "turn", "running")
         return PendingCommit("turn", turn, message, replayed, about=self.about, proof=f"t{turn}-{SYNTHESIS}.md")
 
     def _round(self, data: Mapping[str, Any], *, replayed: bool) -> PendingCommit:
         """The commit of a mission's round."""
         number = int(data["round"])
-        told = {
-            "Versions": [
-                f"{self._line(item['product'])}, version {item['number']} by {self._line(item['author'])}: "
-                + self._line(item["summary"])
-                for item in data["versions"]
-            ],
-            "Verdicts": [
-                f"{self._line(item['product'])}: {self._line(item['verdict'].replace('_', ' '))}"
-                for item in data["verdicts"]
-            ],
-            "Accepted": [self._line(product) for product in data["taken"]],
-            "Blocked": [
-                f"{self._line(item['product'])} by: {self._line('; '.join(item['by']), 300)}"
-                for item in data["blocked"]
-            ],
-        }
-        listed = {name: "\n".join(f"- {line}" for line in lines) for name, lines in told.items()}
-        body = [f"\n{name}:\n{lines}" for name, lines in listed.items() if lines]
-        body += [f"\nAccepted in all: {data['accepted']} of {data['live']}"]
-        body += [f"Halt: {self._line(data['halt'])}: {self._line(data['why'], 300)}"] if data["halt"] else []
-        body += [f"\nThis round: {self._spent_on(f'r{number}-')}.", f"In all: {self._spent()}."]
         self.last = {
             "Cdo-Turn": str(number),
             "Cdo-Accepted": str(data["accepted"]),
             "Cdo-Live": str(data["live"]),
             "Cdo-Blockers": str(data["blockers"]),
         }
-        message = self._message(f"Round {number}: {came(data)}", body, "turn", "running")
+        values = {
+            "round": number,
+            "came": came(data),
+            "versions": data["versions"],
+            "verdicts": data["verdicts"],
+            "taken": data["taken"],
+            "blocked": [{**item, "by": self._line("; ".join(item["by"]), 300)} for item in data["blocked"]],
+            "accepted": data["accepted"],
+            "live": data["live"],
+            "halt": data["halt"],
+            "why": self._line(data["why"], 300),
+            "part": self._spent_on(f"r{number}-"),
+        }
+        message = self._message("round", values, "turn", "running")
         return PendingCommit("turn", number, message, replayed, about=self.about, proof=f"r{number}-")
 
     def _asked(self, call: str) -> str:
-        """The model that answered a call."""
+        """The model that answered a call; "" if it is not on record."""
         names = [str(record["model"]) for record in self.records if record.get("call") == call and "model" in record]
-        return one_line(names[-1], 60) if names else "unknown model"
+        return one_line(names[-1], 60) if names else ""
 
-    def _ledger(self, wishes: Sequence[Mapping[str, Any]]) -> tuple[list[str], int]:
-        """What is open, and what this turn opened or settled, each in a line; and how many are open."""
+    def _ledger(self, wishes: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], int]:
+        """The tensions that are open, and those that this turn opened or settled; and how many are open."""
         before = dict(self.tensions)
         for wish in wishes:
             self.tensions[str(wish["id"])] = str(wish["status"]), str(wish["title"])
-        lines = []
+        told = []
         for name, (status, title) in self.tensions.items():
             old = before.get(name, ("", ""))[0]
-            if old == status != "open":
-                continue
-            words = {"open": "opened", "outside": "left to a fact from outside"}
-            stands = "open" if old == status else f"{words.get(status, status)} this turn"
-            lines.append(f"- {self._line(name)} {stands}: {self._line(title)}")
-        return lines, sum(status == "open" for status, _ in self.tensions.values())
+            if status == "open" or old != status:
+                told.append({"id": name, "title": title, "status": status, "changed": old != status})
+        return told, sum(status == "open" for status, _ in self.tensions.values())
 
     def _final(self, data: Mapping[str, Any]) -> PendingCommit:
-        decision = str(data.get("decision") or "")
-        first = next((line for line in decision.splitlines() if line.strip()), "no decision")
-        confidence = data.get("confidence")
-        sure = "" if confidence is None else f", confidence {confidence:.2f}"
-        ended = f"{data['status']} ({self._line(data['why'])}){sure}"
-        label = "Decision" if self.unit == "turn" else "Result"
-        body = [f"Verdict: {ended}"] if self.audits else [f"{label}: {self._line(decision, 600)}", f"Ended: {ended}"]
-        body += [f"Missing: {', '.join(data['missing_voices'])}"] if data.get("missing_voices") else []
-        body += [f"Missing: {self._line(name, 300)}" for name in data.get("unaccepted") or ()]
-        body += (
-            ["\n".join(["", "Flags:", *(f"- {self._line(flag)}" for flag in data["flags"])])] if data["flags"] else []
-        )
-        body += [f"\nIn all: {self._spent()}."]
+        decision, confidence = str(data.get("decision") or ""), data.get("confidence")
+        first = next((line for line in decision.splitlines() if line.strip()), None)
+        values = {
+            "title": None if first is None else self._subject(first),
+            "unit": self.unit,
+            "decision": self._line(decision, 600),
+            "status": data["status"],
+            "why": data["why"],
+            "confidence": confidence,
+            "missing": data.get("missing_voices") or [],
+            "unaccepted": [self._line(name, 300) for name in data.get("unaccepted") or ()],
+            "flags": data["flags"],
+        }
         if confidence is not None:
             self.last["Cdo-Confidence"] = f"{confidence:.2f}"
-        subject = f"FINAL: {self._subject(first)}"
-        if self.audits:
-            subject = f"Audit of {self.audits}: {self._line(data['why']).removeprefix('it ')}"
-        message = self._message(subject, body, "final", str(data["status"]))
+        message = self._message("final", values, "final", str(data["status"]))
         return PendingCommit("final", int(data["turns"]), message, about=self.about)
 
     def _stopped(self, data: Mapping[str, Any]) -> PendingCommit:
         status = _STOPPED.get(str(data["status"]), "failed")
-        body = [f"Why: {self._line(data['why'], 600)}", f"In all: {self._spent()}."]
         turn = int(self.last.get("Cdo-Turn", 0))
-        after = "" if self.audits else f" after {self.unit} {turn}"
-        subject = f"Stopped ({status}){after}: {self._line(data['why'])}"
-        return PendingCommit("stopped", turn, self._message(subject, body, "stopped", status), about=self.about)
+        why = {"why": self._line(data["why"], 600), "why_in_short": data["why"]}
+        message = self._message(
+            "stopped", {"status": status, "unit": self.unit, "turn": turn, **why}, "stopped", status
+        )
+        return PendingCommit("stopped", turn, message, about=self.about)
 
-    def _told_now(self, subject: str, body: Sequence[str], event: str, last: Mapping[str, str]) -> str:
+    def _told_now(self, event: str, values: Mapping[str, Any], last: Mapping[str, str]) -> str:
         """Build the message of a commit that is made immediately; its totals exclude this process."""
-        return self._message(subject, body, event, "running", last) + _trailers(self.about)
+        return self._message(event, values, event, "running", last)() + _trailers(self.about)
 
     def _message(
-        self, subject: str, body: Sequence[str], event: str, status: str, last: Mapping[str, str] | None = None
-    ) -> str:
-        """Subject, question, body, and the trailers, to which the commit's own are added.
+        self, block: str, values: Mapping[str, Any], event: str, status: str, last: Mapping[str, str] | None = None
+    ) -> Callable[[], str]:
+        """What makes a message of a block of the wording and of trailers, to which the commit's own are added.
 
+        The values are those of now. The wording is read when the message is made, by the thread that makes commits.
         With `last`, the trailers of a turn from an earlier process, it tells of the time before this one.
         """
         records = self.records if last is None else self._before
@@ -275,43 +268,52 @@ class CommitMessageBuilder:
             "Cdo-Cost": "unknown" if used.known_cost is None else f"{used.known_cost:.6f}",
             "Cdo-Version": __version__,
         }
-        question = f"Question: {self._line(self.problem, 600)}"
-        return "\n\n".join([one_line(subject, SUBJECT), "\n".join([question, *body]), _trailers(said)])
+        common = {"question": self._line(self.problem, 600), "audits": self.audits, "whole": self._spent()}
+        return partial(self._rendered, block, {**common, **values}, _trailers(said))
+
+    def _rendered(self, block: str, values: Mapping[str, Any], trailers: str) -> str:
+        """A block of the wording, its first line as the subject, and the trailers."""
+        subject, _, body = self._worded(block, values).partition("\n")
+        return "\n\n".join([one_line(subject, SUBJECT), body.strip("\n"), trailers])
+
+    def _worded(self, block: str, values: Mapping[str, Any]) -> _VisibleLine:
+        """Render a block of the wording. Every text that it is given is a visible line without secrets."""
+        lines = {key: self._lines(value) for key, value in values.items()}
+        return _VisibleLine(self.library.render(WORDING, {**lines, "counted": pluralise, "money": money}, block))
+
+    def _lines(self, value: Any) -> Any:
+        """Return a value with each text in it as one line; render what is itself a block of the wording."""
+        if isinstance(value, partial):
+            return value()
+        if isinstance(value, Mapping):
+            return {key: self._lines(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._lines(item) for item in value]
+        return self._line(value) if isinstance(value, str) and not isinstance(value, _VisibleLine) else value
 
     def _subject(self, text: object) -> str:
         """What somebody wrote, for a subject: without the signs of Markdown, which git shows as they are."""
         return _EMPHASIS.sub(r"\2", self._line(str(text).replace(ADDED, "").lstrip("#>- ")))
 
-    def _line(self, text: object, limit: int = LINE) -> str:
+    def _line(self, text: object, limit: int = LINE) -> _VisibleLine:
         """What somebody wrote, as one line without secrets that can be taken for nothing else."""
-        return one_line(self.redact(str(text)), limit)
+        return _VisibleLine(one_line(self.redact(str(text)), limit))
 
-    def _spent_on(self, calls: str) -> str:
+    def _spent_on(self, calls: str) -> partial[_VisibleLine]:
         """What the calls that begin so took, nested ones too; those that a fork took over, from whom."""
         known = [
             record
             for record in self.records
             if str(record.get("name" if record.get("kind") == "nested" else "call", "")).startswith(calls)
         ]
-        taken = dict.fromkeys(str(record["from"]) for record in known if record.get("from"))
-        over = [f"taken over from {one_line(', '.join(taken), LINE)}"] if taken else []
-        used = totals(known)
-        return "; ".join([_words(used), *over] if used.calls or not over else over)
+        sources = dict.fromkeys(str(record["from"]) for record in known if record.get("from"))
+        return partial(self._worded, "part", {"used": totals(known), "sources": ", ".join(sources)})
 
-    def _spent(self) -> str:
+    def _spent(self) -> partial[_VisibleLine]:
         """What all calls took; those of a fork's past apart."""
         past = totals([{**record, "from": ""} for record in self.records if record.get("from")])
-        before = "" if not past.calls else f", and {_price(past)} before the fork"
-        return _words(totals(self.records)) + before
-
-
-def _words(used: TotalUsage) -> str:
-    at = "at " if used.known_cost is None else ""
-    return f"{pluralise(used.calls, 'call')}, {pluralise(used.tokens, 'token')}, {at}{_price(used)}"
-
-
-def _price(used: TotalUsage) -> str:
-    return "an unknown price" if used.known_cost is None else money(used.known_cost)
+        before = partial(self._worded, "price", {"used": past}) if past.calls else ""
+        return partial(self._worded, "whole", {"used": totals(self.records), "before": before})
 
 
 def _trailers(said: Mapping[str, str]) -> str:

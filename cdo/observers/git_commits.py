@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from cdo.content.library import Library
 from cdo.core.errors import CdoError, SessionError
 from cdo.core.events import Event
 from cdo.core.formatting import one_line, pluralise
@@ -45,18 +46,25 @@ class GitCommitObserver:
 
     An instance is the observer of one process. Events queue commits, which a thread makes in order; `close` makes the
     commit of the run's end. `say` gets what a person should know, from the calling thread. `folder` is where the run
-    was started, for a session that is kept outside of any repository. `redact` removes secrets from messages. A file
-    that it would change stays off the branch, and so does a file with text that looks like a key. The files of a
-    mission's round are written when the run goes on, so the commit of a round waits for that.
+    was started, for a session that is kept outside of any repository. `library` words the messages. `redact` removes
+    secrets from them. A file that it would change stays off the branch, and so does a file with text that looks like
+    a key. The files of a mission's round are written when the run goes on, so the commit of a round waits for that.
     """
 
     def __init__(
-        self, session: Session, say: Callable[[str], None], folder: Path, redact: Callable[[str], str] = str
+        self,
+        session: Session,
+        say: Callable[[str], None],
+        folder: Path,
+        library: Library,
+        redact: Callable[[str], str] = str,
     ) -> None:
         problem = session.read("00-input.md") or ""
         self._session = session
         self._say = say
-        self._told = CommitMessageBuilder(session.name, problem, session.records, lambda text: masked(redact(text)))
+        self._told = CommitMessageBuilder(
+            session.name, problem, session.records, lambda text: masked(redact(text)), library
+        )
         self._keeper = BranchWriter(session, self._told, folder, redact)
         self._jobs: queue.SimpleQueue[PendingCommit | None] = queue.SimpleQueue()
         self._waiting: deque[PendingCommit] = deque()
@@ -68,7 +76,7 @@ class GitCommitObserver:
         self._round: PendingCommit | None = None
         self._patience = AT_STOP
         self._thread = threading.Thread(target=self._work, name="cdo-trail", daemon=True)
-        self._jobs.put(PendingCommit("begin", 0, ""))
+        self._jobs.put(PendingCommit("begin", 0, str))
         self._thread.start()
 
     def __call__(self, event: Event) -> None:

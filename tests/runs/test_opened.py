@@ -14,6 +14,7 @@ TABLE = {
     "dispatch/skill-injection", "dispatch/team-mode", "dispatch/multi-model", "modes/debug", "modes/parliament",
     "domains/dev", "domains/arch", "domains/generic", "engine/convergence", "engine/synthesis-protocol",
     "engine/final-protocol", "templates/agent-brief", "templates/combos", "templates/turn-plan", "dispatch/tools",
+    "templates/commits",
 }  # fmt: skip
 DEEP = ALWAYS | {"dispatch/skill-injection", "dispatch/team-mode"}
 TAGGED = "---\nname: payments\ndescription: Money that moves.\nmetadata:\n  tags: money\n---\n\nCount it twice.\n"

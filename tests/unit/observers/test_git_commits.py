@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdo import __version__
+from cdo.content.library import PACKAGED, Library
 from cdo.core.events import Event
 from cdo.formats.strict_yaml import dump
 from cdo.observers.commit_messages import CommitMessageBuilder
@@ -31,6 +32,7 @@ from tests.support.harness import kill_group, lacking, members, sampled, wait_fo
 from tests.support.provider import Provider
 from tests.support.repositories import KINDS, git, hostile, repository, state, subjects, turns
 
+LIBRARY = Library((("packaged", PACKAGED),))
 RUN = ("think", "--turns", "2", "--session", "a", "Should we split the service?")
 WHOLE = ["begin", "turn 1", "turn 2", "final"]
 
@@ -449,7 +451,7 @@ def redact(text: str) -> str:
 class Run:
     """An open session with its trail, told what happens by hand."""
 
-    def __init__(self, path: Path, forked: Forked | None = None, **frozen: str) -> None:
+    def __init__(self, path: Path, forked: Forked | None = None, library: Library = LIBRARY, **frozen: str) -> None:
         self.said: list[str] = []
         template = read_frozen((Path(frozen["like"]) / "session.yaml").read_text(), path)
         made = new_session_file(template.plan, template.settings, template.sources, forked)
@@ -457,7 +459,7 @@ class Run:
         texts: dict[str, str | bytes] = {"00-input.md": "Split?\n", "00-context.md": "None.\n"}
         self.session = Session.create(path, {**texts, "session.yaml": dump(made.model_dump(mode="json"))}, redact)
         self.created = made.created
-        self.trail = GitCommitObserver(self.session, self.said.append, path.parent, redact)
+        self.trail = GitCommitObserver(self.session, self.said.append, path.parent, library, redact)
 
     def turn(self, number: int, position: str = "Yes.", **files: str) -> None:
         """Hold a turn with one voice, and wait for its commit."""
@@ -511,9 +513,43 @@ def test_no_word_of_a_model_passes_for_a_trailer(work: Path, finished: Desk) -> 
         assert len(message.splitlines()[0]) <= 72
 
 
+WORDS = (PACKAGED / "templates/commits.md").read_text()
+
+
+@pytest.mark.wide
+def test_a_project_words_the_messages_only_where_it_is_trusted(cdo: Desk) -> None:
+    repository(cdo.path)
+    words = WORDS.replace("Begin: {{ title }}", "Start: {{ title }}")
+    cdo.write(".cdo/templates/commits.md", words)
+    for name, trust, subject in (("a", (), "Begin: Why?"), ("b", ("--trust",), "Start: Why?")):
+        cdo("quick", *trust, "--session", name, "Why?").ok()
+        assert subjects(cdo.path, f"cdo/{name}")[0] == subject
+
+
+def test_a_wording_of_a_persons_own_changes_no_trailer_and_a_broken_one_costs_the_branch_alone(
+    work: Path, finished: Desk, tmp_path: Path
+) -> None:
+    (tmp_path / "templates").mkdir()
+    library = Library((("user", tmp_path), ("packaged", PACKAGED)))
+    own = WORDS.replace("Question: {{ question }}", "{{ question }}\n\nCdo-Turn: 99\nCdo-Status: converged")
+    (tmp_path / "templates/commits.md").write_text(own)
+    run = run_in(work, finished, library=library)
+    run.turn(1)
+    assert run.close() == [] and turns(work) == ["begin", "turn 1"]
+    assert library.opened == ["templates/commits"]
+    assert "\n\nSplit?\n\nCdo-Turn: 99\n" in git(work, "log", "-1", "--format=%B", "cdo/a")
+
+    (tmp_path / "templates/commits.md").write_text(own.replace("{% block turn %}", "{% block other %}"))
+    broken = run_in(work, finished, "b", library=Library(library.roots))
+    broken.turn(1)
+    (note,) = broken.close()
+    assert "commits.md has no block called turn" in note and "--no-git leaves it out" in note
+    assert turns(work, "cdo/b") == ["begin"] and (broken.session.path / "t1-synthesis.md").exists()
+
+
 @given(st.text(), st.text(), st.text())
 def test_whatever_is_written_a_message_keeps_its_shape(problem: str, position: str, why: str) -> None:
-    told = CommitMessageBuilder("a", problem, [], str)
+    told = CommitMessageBuilder("a", problem, [], str, LIBRARY)
     told.take(Event("batch", "", {"calls": [["t1-critic", "agent"]]}))
     told.take(Event("reply", "t1-critic", {"position": position, "confidence": 0.5}))
     tension = {"id": "T1", "title": why, "status": "open"}
@@ -534,13 +570,13 @@ def test_whatever_is_written_a_message_keeps_its_shape(problem: str, position: s
 def test_an_unknown_price_is_never_zero(finished: Desk) -> None:
     usage = {"input_tokens": 5, "output_tokens": 5}
     records = [{"kind": "exchange", "call": "t1-critic", "usage": usage, "cost": None}]
-    found = branch_reader.trailers(CommitMessageBuilder("a", "Split?", records, str).begin())
+    found = branch_reader.trailers(CommitMessageBuilder("a", "Split?", records, str, LIBRARY).begin())
     assert found["Cdo-Cost"] == "unknown" and found["Cdo-Tokens"] == "10"
     assert "Cdo-Confidence" not in found
 
 
 def test_messages_tell_what_each_turn_brought(work: Path, finished: Desk) -> None:
-    told = CommitMessageBuilder("a", "Split?", [], str)
+    told = CommitMessageBuilder("a", "Split?", [], str, LIBRARY)
     told.take(Event("batch", "", {"calls": [["t1-critic", "agent"], ["t1-maker", "agent"], ["t1-audit", "audit"]]}))
     told.take(Event("reply", "t1-critic", {"position": "No.", "confidence": 0.25}))
     told.take(Event("missing", "t1-maker", {"reason": "timeout: none came"}))
@@ -554,9 +590,14 @@ def test_messages_tell_what_each_turn_brought(work: Path, finished: Desk) -> Non
         return job.message
 
     first = after(1, T1="open", T2="open", T3="open")
-    assert first.startswith("Turn 1: 1 voice, confidence 0.50, 3 open tensions\n\nQuestion: Split?\n")
-    assert "- critic (0.25): No.\n- maker: missing (timeout: none came)\n" in first and "hidden" not in first
-    assert "- T1 opened this turn: about T1" in first and "Next: look 1" in first
+    assert first.partition("\n\nCdo-")[0].splitlines() == [
+        "Turn 1: 1 voice, confidence 0.50, 3 open tensions", "",
+        "Question: Split?", "",
+        "Voices:", "- critic (0.25): No.", "- maker: missing (timeout: none came)", "",
+        "Tensions:", *(f"- {name} opened this turn: about {name}" for name in ("T1", "T2", "T3")), "",
+        "Next: look 1", "",
+        "This turn: 0 calls, 0 tokens, $0.", "In all: 0 calls, 0 tokens, $0.",
+    ]  # fmt: skip
     second = after(2, T1="resolved", T2="open")
     assert (
         "\nFocus: look 1\n" in second
@@ -664,7 +705,7 @@ def test_a_git_that_goes_away_in_the_middle_costs_the_branch_alone(
     assert turns(work) == ["begin", "turn 1"]
     monkeypatch.undo()
     session = Session.open(run.session.path)
-    trail = GitCommitObserver(session, run.said.append, work)
+    trail = GitCommitObserver(session, run.said.append, work, LIBRARY)
     trail(Event("stopped", "", {"status": "Interrupted", "why": "x"}))
     trail._patience = 20.0
     trail.close()
@@ -823,7 +864,7 @@ def replayed(work: Path, path: Path) -> list[str]:
     """What is said of git where a later process finds the first turn recorded."""
     told: list[str] = []
     session = Session.open(path)
-    trail = GitCommitObserver(session, told.append, work)
+    trail = GitCommitObserver(session, told.append, work, LIBRARY)
     directive = {"confidence": 0.6, "agreement": 0.5, "focus": "", "exit_ready": False, "tensions": []}
     trail(Event("reply", "t1-synthesis", {"directive": directive, "how": "recorded"}))
     trail._patience = 20.0

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cdo.content.library import PACKAGED, Library
 from cdo.core.errors import SessionError, UsageError
 from cdo.core.events import Event
 from cdo.history import history
@@ -23,6 +24,7 @@ from tests.conftest import A, Desk, explained
 from tests.support.provider import Provider
 from tests.support.repositories import git, repository, subjects
 
+LIBRARY = Library((("packaged", PACKAGED),))
 WHEN = (1_700_000_000, "+0000")
 
 
@@ -213,12 +215,12 @@ def test_trailers_are_only_the_last_paragraph_and_only_if_all_of_it_is_cdos() ->
 )
 def test_a_subject_has_no_signs_of_markdown(said: str, shown: str) -> None:
     data = {"decision": said, "status": "converged", "why": "x", "flags": [], "turns": 1, "confidence": 0.5}
-    job = CommitMessageBuilder("a", "Q?", [], str).take(Event("done", "", data))
+    job = CommitMessageBuilder("a", "Q?", [], str, LIBRARY).take(Event("done", "", data))
     assert job and job.message.splitlines()[0] == f"FINAL: {shown}"
 
 
 def test_what_a_session_is_stands_in_every_message() -> None:
-    told = CommitMessageBuilder("a", "Q?", [], str)
+    told = CommitMessageBuilder("a", "Q?", [], str, LIBRARY)
     job = told.take(Event("stopped", "", {"status": "BudgetReached", "why": "x"}))
     told.identify("full", "parliament", "2026-01-01", "b@2")
     assert job
