@@ -526,6 +526,7 @@ def test_a_project_words_the_messages_only_where_it_is_trusted(cdo: Desk) -> Non
         assert subjects(cdo.path, f"cdo/{name}")[0] == subject
 
 
+@pytest.mark.wide
 def test_a_wording_of_a_persons_own_changes_no_trailer_and_a_broken_one_costs_the_branch_alone(
     work: Path, finished: Desk, tmp_path: Path
 ) -> None:
