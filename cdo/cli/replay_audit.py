@@ -192,15 +192,14 @@ def audit(session: str | None, **options: Any) -> None:
 
 
 def _newest(out: str | None) -> str | None:
-    """Return the newest finished session that is neither an audit nor a mission, or None."""
-    from cdo.planning.plan import AUDIT
+    """Return the newest finished session that can be audited, or None."""
     from cdo.session import records, session_file
 
     for path in records.sessions(out_folder(out)):
         if (path / "FINAL.md").exists():
             text = (path / "session.yaml").read_text("utf-8", "replace")
             plan = session_file.read_frozen(text, path).plan
-            if plan.mode != AUDIT and not plan.crew:
+            if not plan.mode and not plan.crew:  # a mode, an audit and a mission end by rules of their own
                 return str(path)
     return None
 

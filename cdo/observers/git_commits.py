@@ -35,9 +35,6 @@ AT_STOP = 2.0  # the same when the run was interrupted
 _GOES_ON = ("call", "pause", "review", "done", "stopped")  # before these events, all published files are written
 
 
-# -- the branch ------------------------------------------------------------------------------------
-
-
 # -- beside the run --------------------------------------------------------------------------------
 
 

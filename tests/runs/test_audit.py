@@ -550,6 +550,8 @@ def test_what_cannot_be_audited_is_refused_in_words(run: Desk, p: Provider) -> N
 def test_without_a_name_it_is_the_newest_finished_run_that_is_no_audit(run: Desk, p: Provider) -> None:
     run("audit", "-m", MINI, "--orders", "1").ok()
     run("think", "--max-calls", "2", "--session", "half", QUESTION).failed(5)
+    voted = shutil.copytree(run.session(), run.session("voted")) / "session.yaml"  # no audit can be made of this one
+    voted.write_text(voted.read_text().replace("mode: null", "mode: parliament"))
     assert run("audit", "--orders", "1", "--dry-run", "--json").ok().json["source"] == "a"
     run("audit", "--out", "elsewhere").failed(8, "There is no session in elsewhere")
 

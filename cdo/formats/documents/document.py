@@ -6,9 +6,11 @@ it must have. The parser that the prompt names reads the content of a block.
 
 from __future__ import annotations
 
+import datetime
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -402,9 +404,12 @@ def stamped(text: str, date: str) -> str:
     """Return a decision record for filing: `date` (YYYY-MM-DD) in its front matter, beside MADR's keys only.
 
     `text` is the document, or the session's file of it; the keys that cdo adds to its files are left out. Raises
-    ValueError if `date` does not have this form.
+    ValueError if `date` is not such a day.
     """
-    if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", date):
+    known = ""
+    with suppress(ValueError):
+        known = datetime.date.fromisoformat(date).isoformat()
+    if known != date or not date:  # other forms of a day are read, too, and refused here
         raise ValueError(f"not a day: {date}")
     meta, body = front_matter(unwrap(text))
     if not _STATUS.fullmatch(str(meta.get("status"))):

@@ -506,7 +506,9 @@ def test_any_other_status_is_proposed(status: str) -> None:
     assert stamped(ADR.replace("proposed", status), "2026-11-21") == stamped(ADR, "2026-11-21")
 
 
-@pytest.mark.parametrize("date", ["", "today", "2026-11-21\nx: y", "21.11.2026", "2026-1-1"])
+@pytest.mark.parametrize(
+    "date", ["2026-99-99", "20261121", "2026-W47-6", "", "today", "2026-11-21\nx: y", "21.11.2026", "2026-1-1"]
+)
 def test_a_day_is_a_day(date: str) -> None:
     with pytest.raises(ValueError, match="not a day"):
         stamped(ADR, date)
