@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 
 from cdo.content.library import Library
-from cdo.core.errors import ConfigError
+from cdo.core.errors import ConfigError, NeedsHuman
 from cdo.core.exchange import Backend, Message
 from cdo.planning.settings import Settings
 from cdo.providers import models
@@ -17,6 +19,7 @@ from cdo.providers.models import ModelSpec
 from cdo.runner.attempts import ModelSeat
 from cdo.runner.budget import price_unknown
 from cdo.runner.retry import CircuitBreaker
+from cdo.security.trust import Trust
 
 
 def specs(names: Sequence[str], library: Library, settings: Settings, env: Mapping[str, str]) -> list[ModelSpec]:
@@ -32,6 +35,43 @@ def specs(names: Sequence[str], library: Library, settings: Settings, env: Mappi
 
         litellm_backend.preload()
     return found
+
+
+WEIGHTS = "weights"  # the kind of pin in `trusted.json`
+
+
+def allow_weights(found: Sequence[ModelSpec]) -> None:
+    """Record that the person named the files of these embedded models, as the files are now."""
+    if pins := list(_weights(found)):
+        with contextlib.suppress(ConfigError):  # without the record, `cdo resume` asks
+            Trust.load().pin(WEIGHTS, pins)
+
+
+def require_allowed_weights(found: Sequence[ModelSpec], session: str) -> None:
+    """Raise `NeedsHuman` if a session names a model file that the person has not named, or that has changed since.
+
+    llama.cpp parses such a file in native code. A session that somebody else made must not choose it.
+    """
+    for path, fingerprint in _weights(found):
+        if not Trust.load().holds(WEIGHTS, path, fingerprint):
+            raise NeedsHuman(
+                f"The session {session} runs the model file {path}, which you have not named on this machine.",
+                "If the file is yours, pass --trust. Otherwise inspect its session.yaml first, or name another model "
+                "with -m.",
+            )
+
+
+def _weights(found: Sequence[ModelSpec]) -> Iterator[tuple[Path, str]]:
+    """Yield the path and a fingerprint of each model file that is not the default one.
+
+    A model can have many gigabytes, so its bytes are not hashed: any change of the file sets `st_ctime_ns` anew.
+    """
+    for spec in found:
+        if spec.route == "local" and spec.model:
+            path = Path(os.path.realpath(Path(spec.model).expanduser()))
+            status = path.stat()
+            told = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+            yield path, sha256(repr(told).encode()).hexdigest()
 
 
 def seats(

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from cdo.content.library import Library
+    from cdo.planning.settings import Resolved
+    from cdo.providers.models import ModelSpec
     from cdo.session.reader import SessionReader
 
 OUT = click.option("--out", metavar="DIR", help="Folder of the sessions (default: tmp).")
@@ -60,6 +62,21 @@ def require_trusted_session(session: Path, root: str, adr_dir: str | None) -> No
                 f"The session {session} {what} {place}, outside its own folder and outside this repository.",
                 "If you created it that way, pass --trust. Otherwise inspect its session.yaml first.",
             )
+
+
+def require_allowed_weights(
+    specs: Sequence[ModelSpec], session: str, resolved: Resolved, options: Mapping[str, Any]
+) -> None:
+    """Raise `NeedsHuman` where a session names a model file that the person never named on this machine.
+
+    What the person's command line or settings name is allowed, from now on too, and so is all with --trust. Whoever
+    gives --yes is not asked.
+    """
+    from cdo.app import seats
+
+    seats.allow_weights([spec for spec in specs if options["trust"] or spec.name in resolved.values.model])
+    if not options.get("yes"):
+        seats.require_allowed_weights(specs, session)
 
 
 def session_folder(name: str | None, out: str | None) -> Path:

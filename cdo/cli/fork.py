@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdo.cli.common import OUT, SESSION, dumps, library_here, print_text, require_trusted_session, session_archive
+from cdo.cli.common import (
+    OUT,
+    SESSION,
+    dumps,
+    library_here,
+    print_text,
+    require_allowed_weights,
+    require_trusted_session,
+    session_archive,
+)  # fmt: skip
 from cdo.cli.options import CONSENT, LIMITS, NO_GIT, OUTPUT, STRICT, TRUST, from_session, preview, resolve
 from cdo.core.errors import CdoError, UsageError
 from cdo.core.formatting import one_line, visible
@@ -82,6 +91,7 @@ def fork(session: str | None, **options: Any) -> None:
         plan = forking.of_vendors(plan, {spec.name: spec.vendor for spec in specs})
     if isinstance(archive, SessionFolder) and not (options["trust"] or options["yes"]):
         require_trusted_session(archive.path, plan.root, adjusted.adr_dir)
+    require_allowed_weights(specs, str(archive.place), resolved, options)
     plan = plan.model_copy(update={"root": _root(archive, plan, resolved), "check": _check(archive, plan, resolved)})
     shared = forking.shared(archive, turn)
     if not options["yes"]:

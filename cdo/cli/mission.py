@@ -88,6 +88,7 @@ def cabal(words: tuple[str, ...], **options: Any) -> None:
     if options["dry_run"]:
         span = mission_plan.estimate(crew, specs, shown.given)
         return _dry_run(crew, request, span, notes, options["as_json"])
+    seating.allow_weights(specs)
     session = session_file.create(plan, request, context, resolved, options["session"])
     return run_and_report(session, plan, shown, resolved.values, options, resumed=False, notes=notes)
 

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdo.cli.common import JSON, OUT, SESSION, dumps, exit_now, library_here, out_folder, print_text, session_archive
+from cdo.cli.common import (
+    JSON,
+    OUT,
+    SESSION,
+    dumps,
+    exit_now,
+    library_here,
+    out_folder,
+    print_text,
+    require_allowed_weights,
+    session_archive,
+)  # fmt: skip
 from cdo.cli.options import LIMITS, NO_GIT, OUTPUT, TRUST, preview, resolve
 from cdo.core.errors import SessionError
 
@@ -169,6 +180,7 @@ def audit(session: str | None, **options: Any) -> None:
     )
     brief = auditing.begin(rehearsed, options["orders"] or max(ORDERS, len(names)))
     specs = seats.specs(names, library, resolved.values, os.environ)
+    require_allowed_weights(specs, str(archive.place), resolved, options)
     plan, files = auditing.plan(source, brief, specs), auditing.files(rehearsed, brief)
     remarks = auditing.remarks(brief, specs, source.vendors, rehearsed)
     if options["dry_run"]:

@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from cdo.cli.common import OUT, columns, complete_session, dumps, library_here, print_text, require_trusted_session
+from cdo.cli.common import (
+    OUT,
+    columns,
+    complete_session,
+    dumps,
+    library_here,
+    print_text,
+    require_allowed_weights,
+    require_trusted_session,
+)  # fmt: skip
 from cdo.cli.options import CONSENT, LIMITS, NO_GIT, OUTPUT, REVIEW, STRICT, TRUST, from_session, preview, resolve
 from cdo.core.errors import CdoError, UsageError
 from cdo.core.formatting import one_line
@@ -151,6 +160,7 @@ def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -
 
     if check:
         _allow(check)
+    seats.allow_weights(specs)
     session = session_file.create(plan_, problem, context, resolved, options["session"])
     told = (*notes, *plan_.remarks)
     return run_and_report(session, plan_, shown, resolved.values, options, resumed=False, notes=told)
@@ -200,6 +210,7 @@ def resume_command(session: str | None, **options: Any) -> None:
         if options["check"] is not None:
             _confirm(options["check"], kept.plan.check, opened.path)
         specs = seats.specs(names, library, adjusted, os.environ)
+        require_allowed_weights(specs, str(opened.path), resolved, options)
         plan = kept.plan.with_models(names, {spec.name: spec.vendor for spec in specs})
         restored = keep_or_restore(opened)
         problem = opened.read("00-input.md") or ""

@@ -20,6 +20,7 @@ from typing import Any
 import click
 import pexpect
 import pytest
+import yaml
 
 from tests.conftest import Desk, explained
 from tests.support.answers import Answer, RequestInfo, agent_text, final_text, synthesis_text
@@ -495,6 +496,28 @@ def test_a_session_that_reads_or_writes_elsewhere_goes_on_after_a_yes(cdo: Desk,
         explained(forked, 6, str(elsewhere), "outside this repository", "--trust")
     assert len(provider.calls) == asked
     cdo("resume", "a", "-q", "--max-calls", "9", "--trust").ok()
+
+
+def test_a_model_file_that_a_session_names_is_loaded_only_after_a_yes(cdo: Desk, provider: Provider) -> None:
+    """llama.cpp parses it in native code: whoever made the session must not choose it."""
+    cdo("quick", "-q", "--session", "a", "--max-calls", "1", "Why?").failed(5)
+    frozen = cdo.session() / "session.yaml"
+    name = yaml.safe_load(frozen.read_text())["plan"]["models"][0]
+    hostile = cdo.write("tmp/cdo-a/evil.gguf", "not a model")
+    frozen.write_text(frozen.read_text().replace(name, "local:tmp/cdo-a/evil.gguf"))
+    for words in (["resume", "a", "--max-calls", "9"], ["fork", "a", "--turn", "0"]):
+        for flags in ([], ["--no-input"]):
+            explained(cdo(*words, *flags), 6, str(hostile), "not named", "--trust")
+    calls = len(provider.calls)
+    cdo("resume", "a", "--max-calls", "9", "--yes").failed(4)  # it is looked at, and is no model
+    explained(cdo("resume", "a", "--max-calls", "9"), 6, "not named")  # --yes is for one command
+    cdo("resume", "a", "--max-calls", "9", "--trust").failed(4)
+    cdo("resume", "a", "--max-calls", "9").failed(4)
+    hostile.write_text("another file")
+    explained(cdo("resume", "a", "--max-calls", "9"), 6, "not named")
+    cdo("quick", "-q", "-m", f"local:{hostile}", "--session", "b", "Why?").failed(4)  # one's own, named here
+    cdo("resume", "b").failed(4)
+    assert len(provider.calls) == calls
 
 
 def test_models_that_fail_exit_7(cdo: Desk, provider: Provider) -> None:
