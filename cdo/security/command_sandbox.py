@@ -1,8 +1,10 @@
 """Chooses the sandbox for the person's command (`--check`): bubblewrap, namespaces, Landlock, or none.
 
-Each sandbox shows the command the same files. Writable: the copy of the work tree, an empty home and an empty /tmp.
-Read-only: the system's folders, the folders of the programs on PATH, known toolchains below the home, and the work
-tree's installed dependencies. Everything else (other folders of the home, /run with its sockets) is absent.
+Each sandbox of a command shows it the same files. Writable: the copy of the work tree, an empty home and an empty
+/tmp. Read-only: the system's folders, the folders of the programs on PATH, known toolchains below the home, and the
+work tree's installed dependencies. Everything else (other folders of the home, /run with its sockets) is absent.
+
+`limited` confines a program of cdo's own with Landlock.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ _VARIABLES = (
 
 Mounts = list[tuple[str, str, str]]
 FILES, NETWORK, TCP, PROCESSES = "other files", "the network", "TCP connections", "other processes"
+SYSTEM = tuple(folder for folder in _SYSTEM if folder != "/etc")  # programs and libraries, no configuration
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,29 @@ def started(sandbox: Confinement, place: Place, mounts: Mounts, command: str, en
     write = [str(place.copy), str(place.home), str(place.temporary)]
     spec = {"kind": "landlock", "read": read, "write": write, "folder": folder, "argv": shell}
     return Started(_confined(spec), place.base, seen)
+
+
+def limited(
+    argv: Sequence[str], read: Sequence[str], write: Sequence[str], *, required: bool = False
+) -> tuple[str, ...]:
+    """Build the command that runs `argv` with Landlock: other files are refused, and TCP connections it begins.
+
+    It can accept TCP connections. Where Landlock is missing it runs unprotected, unless that is `required`.
+    """
+    if sys.platform != "linux" and not required:
+        return tuple(argv)
+    spec = {"kind": "landlock", "read": read, "write": write, "folder": ".", "argv": argv}
+    return _confined({**spec, "listen": True, "anyway": not required})
+
+
+def limits_here(argv: Sequence[str], read: Sequence[str], write: Sequence[str]) -> Confinement:
+    """Return what `limited` achieves on this machine, tested with the harmless command `argv`."""
+    command = limited(argv, read, write, required=True)
+    if sys.platform != "linux" or not _works(
+        Started(command, Path("/"), environment(os.environ, Path("/"), Path("/")))
+    ):
+        return NOTHING
+    return LANDLOCK if _landlock() >= 4 else LANDLOCK_FILES
 
 
 def environment(env: Mapping[str, str], home: Path, temporary: Path) -> dict[str, str]:

@@ -2,8 +2,9 @@
 
 With `"kind": "namespaces"` the command sees its own file system, made of `mounts`, no network and no other processes.
 With `"kind": "landlock"` the kernel refuses access to all files except `read` (read and execute) and `write` (all
-access), and refuses TCP if it can. Neither needs root. If the kernel does not allow the setup, the process ends with
-code 125 and a line on stderr, before the command starts.
+access), and refuses TCP if it can; with `"listen": true` it refuses only connections that the command begins. Neither
+needs root. If the kernel does not allow the setup, the process ends with code 125 and a line on stderr, before the
+command starts; with `"anyway": true` the command starts unprotected.
 
 This file imports nothing from cdo, so that it can be run by its path alone.
 """
@@ -39,6 +40,7 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 _SYS_LANDLOCK_CREATE, _SYS_LANDLOCK_ADD, _SYS_LANDLOCK_RESTRICT = 444, 445, 446
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
 _TRUNCATE, _IOCTL = 1 << 14, 1 << 15
+_BIND, _CONNECT = 1, 2
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -49,7 +51,8 @@ def main(spec: dict[str, Any]) -> NoReturn:
     try:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if spec["kind"] == "landlock":
-            landlock(spec["read"], spec["write"])
+            with contextlib.suppress(*(OSError, AttributeError) if spec.get("anyway") else ()):
+                landlock(spec["read"], spec["write"], listen=bool(spec.get("listen")))
             _execute(spec)
         namespaces(spec)
     except (OSError, AttributeError) as error:
@@ -194,11 +197,16 @@ def _devices(place: str) -> None:
 # -- Landlock --------------------------------------------------------------------------------------
 
 
-def landlock(read: Sequence[str], write: Sequence[str]) -> None:
-    """Make the kernel refuse this process all files except these, and TCP connections if it supports that."""
+def landlock(read: Sequence[str], write: Sequence[str], *, listen: bool = False) -> None:
+    """Make the kernel refuse this process all files except these, and TCP connections if it supports that.
+
+    With `listen` the process can still accept connections.
+    """
     version = _syscall(_SYS_LANDLOCK_CREATE, None, 0, 1)
     files = (1 << 13) - 1 | (1 << 13) * (version >= 2) | _TRUNCATE * (version >= 3) | _IOCTL * (version >= 5)
-    handled = struct.pack("QQQ", files, 3 * (version >= 4), 3 * (version >= 6))
+    handled = struct.pack(
+        "QQQ", files, (_CONNECT if listen else _BIND | _CONNECT) * (version >= 4), 3 * (version >= 6)
+    )
     size = 8 if version < 4 else 16 if version < 6 else 24
     rules = _syscall(_SYS_LANDLOCK_CREATE, handled, size, 0)
     for paths, access in ((read, _EXECUTE | _READ_FILE | _READ_DIR), (write, files)):

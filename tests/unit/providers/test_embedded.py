@@ -9,6 +9,7 @@ import hashlib
 import importlib.util
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -26,12 +27,14 @@ import pytest
 from cdo.core.errors import ConfigError, Interrupted, NoModel
 from cdo.core.exchange import BackendError, Fault, Finish, Message, Request, Response
 from cdo.providers import embedded as local
+from cdo.providers import embedded_sandbox
 from cdo.providers.embedded import LocalBackend, LocalServer
 from cdo.runner import retry
 from cdo.runner.attempts import Deadlines
+from cdo.security import command_sandbox
 from tests.support.answers import agent_text
 from tests.support.embedded import stand_in as embedded
-from tests.support.harness import needs_module, wait_for
+from tests.support.harness import lacking, needs_module, wait_for
 from tests.unit.runner.test_runner import VOICES, bench, once
 
 ROOT = Path(__file__).parents[3]
@@ -308,6 +311,76 @@ def test_a_line_that_is_torn_or_no_address_is_a_fault(tmp_path: Path, line: byte
     with pytest.raises(BackendError, match="gave no address") as caught:
         LocalServer(tmp_path / "any.gguf")._address(line)
     assert caught.value.fault is Fault.CRASHED
+
+
+LOOKS = """
+import os, socket
+from pathlib import Path
+
+class CommonParams:
+    def __init__(self):
+        tries = {
+            "model": lambda: Path(%(model)r).read_bytes(),
+            "secret": lambda: os.environ["MY_TOKEN"],
+            "read": lambda: Path(%(canary)r).read_bytes(),
+            "list": lambda: os.listdir(%(folder)r),
+            "write": lambda: Path(%(canary)r).write_text("dead"),
+            "create": lambda: Path(%(folder)r, "planted").touch(),
+            "beside": lambda: Path(%(model)r + "2").touch(),
+            "remove": lambda: os.unlink(%(canary)r),
+            "connect": lambda: socket.create_connection(("127.0.0.1", %(port)d), 5),
+            "listen": lambda: socket.create_server(("127.0.0.1", 0)),
+        }
+        done = []
+        for name, act in tries.items():
+            try:
+                act()
+                done.append(name)
+            except (OSError, KeyError):
+                pass
+        raise ValueError("did: " + " ".join(done))
+"""
+
+
+def did(place: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a process that parses a hostile model file achieves, started as any other."""
+    folders = [place / name for name in ("fake", "canaries", "models")]
+    for folder in folders:
+        folder.mkdir()
+    canary, model = folders[1] / "canary", folders[2] / "evil.gguf"
+    canary.write_text("alive")
+    model.write_bytes(GGUF)
+    monkeypatch.setenv("MY_TOKEN", "t0ken-of-the-person")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        told = {"model": str(model), "canary": str(canary), "folder": str(canary.parent)}
+        fake_xllamacpp(folders[0], monkeypatch, LOOKS % (told | {"port": server.getsockname()[1]}))
+        with pytest.raises(ConfigError, match=r"\(did: ") as caught:
+            asyncio.run(LocalServer(model).start())
+    return caught.value.message.partition("(did: ")[2].partition(")")[0].split()
+
+
+def test_the_process_that_parses_a_model_reaches_no_other_file_and_no_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not (rights := embedded_sandbox.rights()).startswith("its process reads only"):
+        lacking("landlock", rights)
+    assert did(tmp_path, monkeypatch) == ["model", *["connect"] * ("connects nowhere" not in rights), "listen"]
+    assert (tmp_path / "canaries/canary").read_text() == "alive"
+
+
+def test_without_landlock_the_process_runs_with_the_rights_of_the_person(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel's answer is one that a system without Landlock gives: the sandbox's own program asks for it."""
+    child = tmp_path / "sandbox_child.py"
+    child.write_text(
+        command_sandbox._CHILD.read_text().replace(
+            "_LANDLOCK_RESTRICT = 444, 445, 446", "_LANDLOCK_RESTRICT = 999, 999, 999"
+        )
+    )
+    monkeypatch.setattr(command_sandbox, "_CHILD", child)
+    assert "your rights" in embedded_sandbox.rights()
+    assert "read" in did(tmp_path, monkeypatch) and not (tmp_path / "canaries/canary").exists()
 
 
 # -- a child that serves, and then does not --------------------------------------------------------
