@@ -20,6 +20,7 @@ from cdo.core.errors import SessionError
 
 FOLDERS = re.compile(r"[a-z][a-z0-9-]*(/[a-z0-9][a-z0-9-]*){0,9}")  # of cdo's own files in a session
 _JUST_NOW = 20_000_000  # nanoseconds since a change after which a save may still be under way
+_NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)  # of a file system that cannot sync this kind of file
 _synced: set[tuple[int, int]] = set()  # folders (device, inode) whose names this process knows to be durable
 
 
@@ -36,7 +37,7 @@ def write_file(directory: int, name: str, data: bytes, *, new: bool = False, mod
         view = memoryview(data)
         while view:
             view = view[os.write(fd, view) :]
-        os.fsync(fd)
+        sync(fd)
         if new:
             _take_name(temporary, name, directory)
         else:
@@ -48,8 +49,20 @@ def write_file(directory: int, name: str, data: bytes, *, new: bool = False, mod
         raise
     finally:
         os.close(fd)
-    os.fsync(directory)
+    sync(directory)
     return result
+
+
+def sync(fd: int) -> None:
+    """Make an open file or directory durable, if its file system can do that.
+
+    Some network and FUSE file systems refuse `fsync`, most of them for directories. Nothing more can be done there.
+    """
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
 
 
 def _take_name(temporary: str, name: str, directory: int) -> None:
@@ -154,7 +167,7 @@ def open_or_make(name: str, parent: int) -> int:
     status = os.fstat(fd)
     if (folder := (status.st_dev, status.st_ino)) not in _synced or made:
         try:
-            os.fsync(parent)
+            sync(parent)
         except BaseException:
             os.close(fd)
             raise

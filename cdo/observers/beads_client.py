@@ -1,6 +1,6 @@
 """Runs beads (`bd`) and parses its answers.
 
-A command gets no terminal, few environment variables and a timeout; when the wait for it ends early, its process
+A command gets no terminal, few environment variables and a timeout; when it ends, or the wait for it, its process
 group is killed. Its output is untrusted: the JSON of issues is searched for in it, even between warnings.
 """
 
@@ -82,7 +82,7 @@ class Bd:
         return BeadsError(f"`bd {command}` failed: {why}", "See what `bd doctor` says.")
 
     async def _run(self, program: str, *argv: str) -> tuple[int, str, str]:
-        """Return exit code, stdout and stderr. If the wait ends early, kill the command's process group."""
+        """Return exit code, stdout and stderr. Kill what is left of the command's process group."""
         env = {key: value for key, value in os.environ.items() if _PASSED.fullmatch(key)}
         env.pop("BD_ACTOR", None)  # the older name of BEADS_ACTOR
         env["PATH"] = os.pathsep.join(git.places(self._root))  # bd finds git by it
@@ -104,10 +104,10 @@ class Bd:
                     f"`bd {argv[0]}` did not end within {self.seconds:g} s", "See what `bd doctor` says."
                 ) from None
             finally:
-                if process.returncode is None:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.killpg(process.pid, signal.SIGKILL)
-                    await process.wait()
+                # Also after a normal end: bd may have left a child running. macOS refuses a group of zombies.
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
             return code, out.text(), err.text()
 
 

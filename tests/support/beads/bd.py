@@ -254,5 +254,7 @@ def answer(args: Args, state: State, faults: State) -> None:
     if fault == "then-orphan" and os.fork() == 0:  # a server that lives on with what it inherited
         os.setsid()
         os.execv("/bin/sleep", ["sleep", "5"])
+    if fault == "then-child":
+        os.spawnv(os.P_NOWAIT, "/bin/sleep", ["sleep", "600"])
     text = json.dumps(wrapped(data, is_list, str(faults.get("shape", ""))), indent=2)
     print(f"warning: schema [old]\n{text}\n\nTip: {{see bd doctor}}" if fault == "then-chat" else text)

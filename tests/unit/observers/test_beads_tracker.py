@@ -426,6 +426,13 @@ def test_a_bd_that_does_not_end_is_ended(repository: Repository, fault: str) -> 
     wait_for(lambda: not processes(repository.path))
 
 
+def test_a_child_that_bd_leaves_running_is_ended(repository: Repository) -> None:
+    repository.fault(create="then-child")
+    repository.follow()
+    assert repository.said == []
+    wait_for(lambda: not processes(repository.path))  # it sleeps for ten minutes
+
+
 @pytest.mark.parametrize("command", ["dep", "update", "close", "list"])
 def test_a_failure_anywhere_is_a_warning(repository: Repository, command: str) -> None:
     repository.fault(**{command: "error-in-words"})

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import shutil
+import signal
+import sys
 import time
 from pathlib import Path
 
@@ -159,6 +162,31 @@ def test_a_git_that_hangs_is_ended_with_all_it_started(repo: Repository, tmp_pat
     assert time.monotonic() - began < 60  # it hangs for five minutes
     for process in (tmp_path / "pid").read_text().split():
         wait_for(functools.partial(ended, process), timeout=20)  # one that is killed may still be on its way out
+
+
+def test_nobody_waits_for_what_git_leaves_running(repo: Repository, tmp_path: Path) -> None:
+    """A wrapper whose child holds the pipes open, in its group and in another one."""
+    tip = repo.commit(REF, "", "One\n", WHEN, {"a": b"x" * 300_000})
+    program = tmp_path / "git"
+    real = shutil.which("git")
+    program.write_text(
+        f"#!/bin/sh\nsleep 300 &\necho $! >> {tmp_path}/pid\n"
+        f"{sys.executable} -c 'import os, time; os.setsid(); time.sleep(300)' &\necho $! >> {tmp_path}/other\n"
+        f'{real} "$@"\n'
+    )
+    program.chmod(0o755)
+    wrapped = Repository(repo.directory, str(program))
+    began = time.monotonic()
+    try:
+        (entry,) = wrapped.tree(tip)
+        assert wrapped.blobs([entry]) == [b"x" * 300_000]
+        assert time.monotonic() - began < 120  # the children sleep for five minutes
+        for process in (tmp_path / "pid").read_text().split():
+            wait_for(functools.partial(ended, process), timeout=20)
+    finally:
+        for process in (tmp_path / "other").read_text().split():
+            with contextlib.suppress(ProcessLookupError):  # it may have ended before it left the group
+                os.kill(int(process), signal.SIGKILL)
 
 
 def ended(process: str) -> bool:
