@@ -110,16 +110,19 @@ def _complete(path: Path) -> bool:
 
 @contextlib.contextmanager
 def _only_one(place: Path, say: Callable[[str], None], stop: threading.Event) -> Iterator[None]:
-    """Hold the lock on pulling into `place`; the kernel frees it when its holder dies."""
-    with (place / ".pull.lock").open("w") as lock:
+    """Hold the lock on pulling into `place`; it is free when its holder dies."""
+    with closing(open_directory(place)) as lock:
         told = False
-        while not locks.take(lock.fileno()):
+        while not locks.take(lock):
             if not told:
                 say("Another process is fetching the embedded model; waiting for it.")
             told = True
             if stop.wait(0.2):
                 raise Interrupted("Fetching the embedded model was stopped.")
-        yield
+        try:
+            yield
+        finally:
+            locks.release(lock)
 
 
 def _download(place: Path, stop: threading.Event) -> Path:

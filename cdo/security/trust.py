@@ -78,8 +78,11 @@ class Trust:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             with closing(open_directory(self.file.parent)) as folder:
                 locks.take(folder, math.inf)  # two processes do not lose each other's pins
-                pins = {**_read(self.file), **fresh}
-                write_file(folder, self.file.name, _text(pins), mode=0o600)
+                try:
+                    pins = {**_read(self.file), **fresh}
+                    write_file(folder, self.file.name, _text(pins), mode=0o600)
+                finally:
+                    locks.release(folder)
         except OSError as error:
             raise ConfigError(
                 f"{self.file} cannot be written: {error.strerror}.",

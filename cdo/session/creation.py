@@ -69,6 +69,7 @@ def create_session_dir(
         sync(out)
     except OSError as error:
         if fd >= 0:
+            locks.release(fd)
             os.close(fd)
         if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
             raise Taken(f"There is a session {path} already.", f"`cdo resume {path.name}` goes on with it.") from None

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from cdo.core.errors import SessionError
+from cdo.core.formatting import one_line
 from cdo.files import locks
 from cdo.files.atomic_files import (
     FOLDERS,
@@ -79,7 +80,7 @@ class Session:
         try:
             group = session._load_records() if any(map(group_number, files)) else 0
         except SessionError:
-            os.close(fd)
+            _left(fd)
             raise
         session._writer.start(group)
         return session
@@ -108,15 +109,17 @@ class Session:
                 raise SessionError(
                     f"{path} is in use by another cdo process.", "Wait for it to end, or stop it, then resume."
                 )
+            if whose := locks.broken(fd):
+                session.notes.append(f"the lock of a process that has ended was removed: {one_line(whose, 200)}")
             session._sweep()
             session.edits.opened()
             group = session._load_records()
             session._mend_journal()
         except OSError as error:
-            os.close(fd)
+            _left(fd)
             raise explain(error, subject(path, error)) from None
         except BaseException:
-            os.close(fd)
+            _left(fd)
             raise
         session._writer.start(group)
         return session
@@ -374,7 +377,7 @@ class Session:
         if self._fd < 0:
             return
         self._writer.close()
-        os.close(self._fd)
+        _left(self._fd)
         self._fd = -1
 
     def _later(self, job: Callable[[], None]) -> None:
@@ -415,3 +418,9 @@ def _is_json(line: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def _left(fd: int) -> None:
+    """Give up the lock of a session's folder, and close it."""
+    locks.release(fd)
+    os.close(fd)

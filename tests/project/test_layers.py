@@ -43,7 +43,7 @@ ACTING = {
 HEAVY = ("litellm", "rich", "git", "watchfiles", "aiohttp", "xllamacpp")
 # What writes files: sessions; and outside of them what is trusted, installed skills, the index of past runs, what
 # git leaves when it fails, a replay's own copy, the embedded model, an agent's home, a check's copy of a work tree.
-SESSION = ("files.atomic_files", "session.creation", "session.writer", "session.store")
+SESSION = ("files.atomic_files", "files.locks", "session.creation", "session.writer", "session.store")
 WRITERS = (
     *SESSION, "security.trust", "cli.skills", "history.run_index", "repository.git", "app.replay",
     "providers.embedded", "providers.command_agent_process", "security.child_processes", "runner.check_command",

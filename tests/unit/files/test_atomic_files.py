@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cdo.session.store import Session, SessionError
+from cdo.core.errors import SessionError
+from cdo.session.store import Session
 
 
 @pytest.mark.parametrize("code", [errno.EINVAL, errno.EOPNOTSUPP, errno.EIO, errno.ENOSPC])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -11,7 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from cdo.core.errors import SessionError
+from cdo.files import locks
 from cdo.files.locks import take
+from cdo.session.records import locked
+from cdo.session.store import Session
 
 HOLD = """
 import os, sys, time
@@ -59,12 +66,106 @@ def test_whoever_waits_gets_the_lock_when_it_is_free(tmp_path: Path) -> None:
         os.close(fd)
 
 
-def test_a_file_system_without_locks_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(38, "Function not implemented")
+# -- where the file system has no locks ------------------------------------------------------------
 
+NO_LOCKS = """
+import fcntl, os, sys
+def refuse(*_):
+    raise OSError(int(sys.argv[1]), "no locks")
+fcntl.flock = refuse
+from cdo.files.locks import broken, release, take
+"""
+OWNER = f"""{NO_LOCKS}
+fd = os.open(sys.argv[2], os.O_RDONLY)
+print(take(fd, 600), flush=True)
+sys.stdin.readline()
+release(fd)
+"""
+
+
+def refuse(*_: object) -> None:
+    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+
+def next_owner(waiting: list[subprocess.Popen[str]]) -> subprocess.Popen[str]:
+    """The one process that gets the lock, taken out of the list."""
+    outputs = [process.stdout for process in waiting if process.stdout]
+    ready, _, _ = select.select(outputs, [], [], 300)
+    assert len(ready) == 1
+    owner = waiting.pop(outputs.index(ready[0]))
+    assert owner.stdout and owner.stdout.readline() == "True\n"
+    return owner
+
+
+@pytest.mark.wide
+def test_without_locks_of_the_kernel_one_process_owns_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of several that wait, one gets the lock, and when it is killed or lets go, one of the others does."""
     monkeypatch.setattr("fcntl.flock", refuse)
     fd = os.open(tmp_path, os.O_RDONLY)
-    with pytest.raises(OSError, match="not implemented"):
-        take(fd, 5)
+    waiting = [
+        subprocess.Popen(
+            [sys.executable, "-c", OWNER, str(code), str(tmp_path)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )
+        for code in (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK, errno.ENOLCK)
+    ]  # fmt: skip
+    for kill in (True, True, False, True, False, True):
+        owner = next_owner(waiting)
+        assert not take(fd) and not take(fd, shared=True)
+        assert json.loads((tmp_path / locks.FILE).read_text())["pid"] == owner.pid
+        if kill:
+            owner.kill()
+        owner.communicate(None if kill else "\n")
+    assert take(fd, shared=True) and take(fd, 30) and str(owner.pid) in locks.broken(fd)
+    locks.release(fd)
+    assert os.listdir(tmp_path) == []
     os.close(fd)
+
+
+def test_a_lock_file_is_broken_only_when_its_process_has_ended_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fcntl.flock", refuse)
+    fd, file = os.open(tmp_path, os.O_RDONLY), tmp_path / locks.FILE
+    parent, host = os.getppid(), locks._host()
+    mine = {"host": host, "pid": parent, "start": locks._start(parent)}
+    for change, free in (
+        ({}, False),
+        ({"start": "when another process had the number"}, True),
+        ({"pid": 2**22 + 1}, True),
+        ({"pid": 2**22 + 1, "host": "another"}, False),
+    ):
+        file.write_text(json.dumps({**mine, **change}))
+        assert take(fd) is free, change
+        assert str(mine["pid"] if "pid" not in change else change["pid"]) in locks.broken(fd) or not free
+        locks.release(fd)
+    file.write_text("")  # about to be written
+    assert not take(fd)
+    os.utime(file, (1, 1))  # its process was killed before
+    assert take(fd)
+    locks.release(fd)
+    assert not file.exists()
+    os.close(fd)
+
+
+def test_a_session_has_one_owner_without_locks_of_the_kernel_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fcntl.flock", refuse)
+    path = tmp_path / "cdo-a"
+    first = Session.create(path, {"session.yaml": "a: 1\n"})
+    with pytest.raises(SessionError, match="in use"):
+        Session.open(path)
+    assert locked(path)
+    first.close()
+    assert not locked(path) and not (path / locks.FILE).exists()
+    again = Session.open(path)
+    assert again.notes == []
+    lock = (path / locks.FILE).read_text()
+    again.close()
+    (path / locks.FILE).write_text(lock.replace(f'"pid": {os.getpid()}', '"pid": 4194999'))
+    last = Session.open(path)
+    assert "4194999" in last.notes[0]
+    last.close()

