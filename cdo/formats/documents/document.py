@@ -6,11 +6,10 @@ it must have. The parser that the prompt names reads the content of a block.
 
 from __future__ import annotations
 
-import datetime
 import re
 import unicodedata
+from calendar import monthrange
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -406,10 +405,9 @@ def stamped(text: str, date: str) -> str:
     `text` is the document, or the session's file of it; the keys that cdo adds to its files are left out. Raises
     ValueError if `date` is not such a day.
     """
-    known = ""
-    with suppress(ValueError):
-        known = datetime.date.fromisoformat(date).isoformat()
-    if known != date or not date:  # other forms of a day are read, too, and refused here
+    form = re.fullmatch(r"([0-9]{4})-([0-9]{2})-([0-9]{2})", date)
+    year, month, day = map(int, form.groups()) if form else (0, 0, 0)
+    if not (1 <= month <= 12 and 1 <= day <= monthrange(year, month)[1]):
         raise ValueError(f"not a day: {date}")
     meta, body = front_matter(unwrap(text))
     if not _STATUS.fullmatch(str(meta.get("status"))):
