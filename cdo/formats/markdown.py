@@ -235,7 +235,8 @@ def _code(text: str) -> Iterator[tuple[int, int]]:
         if token.map and token.type in ("fence", "inline"):
             start, stop = (starts[min(line, len(starts) - 1)] for line in token.map)
             if token.type == "fence":
-                yield start, stop
+                if "|" not in token.info:  # else its first line may be the head of a table
+                    yield start, stop
             elif "|" not in text[start:stop]:
                 yield from ((start + left, start + right) for left, right in _spans(text[start:stop]))
 

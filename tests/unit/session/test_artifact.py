@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cdo.core.errors import SessionError
@@ -415,6 +415,7 @@ PIECES = st.sampled_from(
 @pytest.mark.wide
 @settings(max_examples=600, deadline=None)
 @given(st.lists(PIECES, max_size=24).map("".join))
+@example("```<b>|\n---\n")
 def test_no_text_acts_in_a_viewer_and_every_text_comes_back(text: str) -> None:
     body = text.strip()
     artifact = Artifact({"position": text or "x"}, body, OWN)
