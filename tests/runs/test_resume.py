@@ -119,7 +119,6 @@ def test_a_finished_session_is_only_read(whole: tuple[Place, Done], done: Place,
     same(done.session(), whole[0].session())
 
 
-@pytest.mark.quick
 def test_the_same_calls_give_the_same_files(whole: tuple[Place, Done], p: Provider, tmp_path: Path) -> None:
     for number, (seed, zone, locale) in enumerate(
         [("0", "Asia/Kathmandu", "C"), ("1", "America/St_Johns", "C.UTF-8"), ("4242", "UTC", "POSIX")]

@@ -90,6 +90,7 @@ def test_a_session_reads_from_its_branch_as_from_its_folder(told: Desk) -> None:
     assert branch.artifact("t1-critic") == folder.artifact("t1-critic")
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", ["zz", "../a", "a..b", "", "*", "main", "a.lock", "-x", "refs/heads/cdo/a"])
 def test_what_is_no_branch_of_a_session_is_none(told: Desk, name: str) -> None:
     assert (open_branch(told.path, name) is None) or name == "refs/heads/cdo/a"
