@@ -23,6 +23,7 @@ from cdo.core.events import Event
 from cdo.core.formatting import visible
 from cdo.core.mission_names import round_of
 from cdo.core.result import Result
+from cdo.core.signals import deferred
 from cdo.core.steps import Ask, Pause
 from cdo.core.usage import totals
 from cdo.planning import turn_plan, turn_plan_commands
@@ -58,21 +59,24 @@ def run_and_report(
     plan = preview.plan
     view = make_view(sys.stderr, quiet=options["quiet"], verbose=options["verbose"], json=options["as_json"])
     try:
-        view(Event("run", session.name, {
-            "preset": plan.preset, "why": plan.why, "models": list(plan.models), "path": str(session.path),
-            "resumed": resumed,
-        }))  # fmt: skip
-        for note in notes:
-            view(Event("note", "", {"text": note}))
-        if plan.dashboard:
-            _show_plan(session, preview, view, begun=any(record["kind"] == "exchange" for record in session.records))
-        shell = _shell(view, preview, options, kept.instead(plan.models))
-        if kept.crew:
-            from cdo.app.nested_run import holder
+        with deferred():
+            view(Event("run", session.name, {
+                "preset": plan.preset, "why": plan.why, "models": list(plan.models), "path": str(session.path),
+                "resumed": resumed,
+            }))  # fmt: skip
+            for note in notes:
+                view(Event("note", "", {"text": note}))
+            if plan.dashboard:
+                _show_plan(
+                    session, preview, view, begun=any(record["kind"] == "exchange" for record in session.records)
+                )
+            shell = _shell(view, preview, options, kept.instead(plan.models))
+            if kept.crew:
+                from cdo.app.nested_run import holder
 
-            shell.nest = holder(session, kept, settings, preview.library, shell)
-            shell.reopened = bool(options.get("rounds"))
-        result = asyncio.run(run.run(session, kept, settings, preview.library, shell))
+                shell.nest = holder(session, kept, settings, preview.library, shell)
+                shell.reopened = bool(options.get("rounds"))
+            result = asyncio.run(run.run(session, kept, settings, preview.library, shell))
     except CdoError as error:
         if options["as_json"]:
             view.close()

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Iterator
 from contextvars import ContextVar
 from types import FrameType
@@ -23,6 +24,7 @@ def listen() -> None:
     """Make each stop signal raise KeyboardInterrupt from now on; an ignored signal (`nohup`) stays ignored.
 
     If Python cannot raise it (such as in a callback of the garbage collector), it is raised again a little later.
+    After the first one Python says nothing more of objects that the stop left half made or never awaited.
     """
     sys.unraisablehook = _swallowed
     signal.signal(signal.SIGALRM, _stop)
@@ -39,15 +41,46 @@ def stopped() -> bool:
 def _stop(_number: int, _frame: FrameType | None) -> None:
     global _told
     _told = True
+    warnings.simplefilter("ignore")
+    if "logging" in sys.modules:
+        sys.modules["logging"].disable()
     raise KeyboardInterrupt
 
 
 def _swallowed(ignored: Any) -> None:
-    """Handle an exception that Python cannot raise: repeat a stop signal later, report any other exception."""
+    """Handle an exception that Python cannot raise: repeat a stop signal later, report others unless one came."""
     if issubclass(ignored.exc_type, KeyboardInterrupt):
         signal.setitimer(signal.ITIMER_REAL, AGAIN)
-    else:
+    elif not _told:
         sys.__unraisablehook__(ignored)
+
+
+@contextlib.contextmanager
+def deferred() -> Iterator[None]:
+    """Make a stop signal wait until the block ends or `interruptible` begins; a second one ends the process at once.
+
+    Use it where other threads share locks: KeyboardInterrupt at any instruction could leave a lock taken forever.
+    Does nothing where `listen` was not called before.
+    """
+    hit: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        global _told
+        if hit and number != signal.SIGALRM:
+            os._exit(130)
+        hit.append(number)
+        _told = True
+
+    waiting = [number for number in (*STOPS, signal.SIGALRM) if signal.getsignal(number) is _stop]
+    for number in waiting:
+        signal.signal(number, note)
+    try:
+        yield
+    finally:
+        for number in waiting:
+            signal.signal(number, _stop)
+    if hit:
+        _stop(hit[0], None)
 
 
 @contextlib.contextmanager

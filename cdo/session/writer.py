@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from cdo.core.errors import SessionError
+from cdo.core.signals import deferred
 from cdo.files.atomic_files import closing, explain, open_or_make, write_file
 from cdo.session.records import group_files
 
@@ -54,7 +55,8 @@ class Writer:
     def start(self, group: int) -> None:
         """Start the thread; `group` is the number of the last existing group, 0 for none."""
         self._group = group
-        self._thread.start()
+        with deferred():
+            self._thread.start()
 
     def record(self, record: dict[str, Any], *, soon: bool = True) -> Future[None]:
         """Queue a record to be committed; the future completes when it is durable.
@@ -96,12 +98,13 @@ class Writer:
 
     def close(self) -> None:
         """Write everything pending, and end the thread; raise nothing."""
-        with self._wake:
-            self._closing = True
-            self._pending.due = bool(self._pending.records)
-            self._wake.notify()
-        if self._thread.is_alive():
-            self._thread.join()
+        with deferred():
+            with self._wake:
+                self._closing = True
+                self._pending.due = bool(self._pending.records)
+                self._wake.notify()
+            if self._thread.is_alive():
+                self._thread.join()
 
     # -- the thread ---------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -21,6 +22,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -44,6 +46,7 @@ from tests.support.harness import (
     needs_strace,
     same,
     sensitive,
+    spawned,
     tree,
     wait_for,
 )
@@ -53,6 +56,9 @@ OPERATIONS = ("write", "fsync", "/^rename", "/^unlink", "/^mkdir")
 WORKERS = 3
 LATENCY = 0.15  # seconds from call to answer where a run is killed at some moment
 BEGUN = ("00-input.md", "00-context.md", "session.yaml")
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -125,7 +131,7 @@ def recovers(place: Place, p: Provider, whole: Whole, turns: int, what: object) 
     return sum(repeated.values())
 
 
-def everywhere(jobs: Sequence[Callable[[], int]]) -> list[int]:
+def everywhere(jobs: Sequence[Callable[[], T]]) -> list[T]:
     """The results of all jobs, some at a time."""
     with ThreadPoolExecutor(WORKERS) as pool:
         return [future.result() for future in [pool.submit(job) for job in jobs]]
@@ -366,6 +372,73 @@ def test_signals_at_twenty_random_times(nine: Whole, tmp_path: Path) -> None:
     stopped = everywhere([functools.partial(signalled, nine, tmp_path / f"{n}-{s:.9f}", 2, n, s) for n, s in cases])
     print(f"{sum(stopped)} of {len(cases)} were still under way")
     assert sum(stopped) >= 12
+
+
+# Sends itself Ctrl-C at one of the steps from the birth of a session to its first call; prints how many there were.
+STEPS = """
+import os, signal, sys
+
+left, seen, begun = int(sys.argv.pop(1)), 0, False
+WHERE = "/threading.py", "/asyncio/", "/cdo/session/", "/cdo/app/run.py"
+
+
+def step(frame, event, arg):
+    global seen, begun
+    name = frame.f_code.co_name
+    begun = begun or event == "call" and name == "create_session"
+    if event == "call" and name == "interruptible":
+        sys.setprofile(None)
+        print(seen, file=sys.stderr)
+    elif begun and any(part in frame.f_code.co_filename for part in WHERE):
+        seen += 1
+        if seen == left:
+            sys.setprofile(None)
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+from cdo.__main__ import main
+
+sys.setprofile(step)
+main()
+"""
+
+
+def stopped_at_step(place: Place, number: int) -> Done:
+    command = [
+        sys.executable,
+        "-c",
+        STEPS,
+        str(number),
+        "quick",
+        QUESTION,
+        "--turns",
+        "1",
+        "--session",
+        f"n{number}",
+        "-q",
+    ]
+    began = time.monotonic()
+    return finish(spawned(command, place.path, place.environment(None)), began, timeout=60)
+
+
+def stopped_at_steps(path: Path, shares: int) -> None:
+    with Provider(script=sensitive) as p:
+        place = Place(path, p.url)
+        counted = stopped_at_step(place, 0).ok()
+        total, asked_before = int(counted.err.split()[0]), len(p.calls)
+        numbers = [max(1, total * share // shares) for share in range(shares)]
+        for done in everywhere([functools.partial(stopped_at_step, place, number) for number in numbers]):
+            assert done.code == 130 and done.err.startswith("cdo: Stopped.") and len(done.complaint) <= 2, done
+        assert len(p.calls) == asked_before
+
+
+def test_a_stop_at_steps_of_the_start_says_only_that(tmp_path: Path) -> None:
+    stopped_at_steps(tmp_path, 9)
+
+
+@pytest.mark.slow
+def test_a_stop_at_many_steps_of_the_start_says_only_that(tmp_path: Path) -> None:
+    stopped_at_steps(tmp_path, 90)
 
 
 HANGS = [Fault(hang="headers"), Fault(hang="middle"), Fault(status=503)]
