@@ -47,8 +47,8 @@ _SENTENCE_TAIL = 80  # characters within which most sentences end
 def literal(text: str) -> str:
     """Exactly `text`, which may hold line breaks and any characters but NUL and half surrogate pairs.
 
-    Keep it to ASCII for a small model: SmolLM2 has no token for some bytes of rare characters, and a reply
-    that is forced to write one ends in HTTP 500.
+    Keep it to ASCII for a small model: SmolLM2 has no token for some bytes of rare characters and for six
+    control characters (4, 6, 19, 20, 22 and 29), and a reply that is forced to write one ends in HTTP 500.
     """
     if not text or "\0" in text:
         raise ValueError(f"a literal needs characters other than NUL: {text!r}")

@@ -225,12 +225,16 @@ def ask() -> Iterator[Callable[[str, int], str]]:
     asyncio.run(server.close())
 
 
+# The model has no token for these control characters: llama.cpp reads a literal with one, but no reply can write it.
+WRITABLE = st.text(
+    st.characters(max_codepoint=126, exclude_characters="\0\4\6\x13\x14\x16\x1d"), min_size=1, max_size=40
+)
 PIECES = st.one_of(
     LENGTHS.map(lambda b: gbnf.line(*b)),
     LENGTHS.map(lambda b: gbnf.quoted(*b)),
     LENGTHS.map(lambda b: gbnf.text(*b)),
-    ASCII.map(gbnf.literal),
-    st.lists(ASCII, min_size=1, max_size=5).map(gbnf.choice),
+    WRITABLE.map(gbnf.literal),
+    st.lists(WRITABLE, min_size=1, max_size=5).map(gbnf.choice),
     st.integers(0, 20).map(lambda low: gbnf.integer(low, low + 12)),
     st.just(gbnf.number01()),
     st.just(gbnf.optional(gbnf.boolean())),
