@@ -25,7 +25,10 @@ A = ("--session", "a")  # the session that `Desk.session` means
 
 guard.install()
 os.environ["PATH"] = without_agents(os.environ["PATH"])
-settings.register_profile("cdo", deadline=None)  # how long an example takes says nothing on a busy machine
+# No deadline: how long an example takes says nothing on a busy machine. All machines try the same examples, so that a
+# failure is due to the change under test. `pytest --hypothesis-profile=explore` tries new ones.
+settings.register_profile("cdo", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None)
 settings.load_profile("cdo")
 # A shell's background job and nohup ignore signals, and every process that a test starts would inherit that.
 _USUAL: dict[signal.Signals, Any] = {
