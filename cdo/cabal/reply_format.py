@@ -17,6 +17,7 @@ from cdo.cabal.replies.schemas import REPLIES, ContextRequest, Said, StepReply
 from cdo.cabal.rules import reducer
 from cdo.cabal.rules.feedback import Judged
 from cdo.cabal.rules.product_tree import PRESETS
+from cdo.core.formatting import CONTROLS
 from cdo.core.steps import InvalidReply
 from cdo.formats.fields import too_long, validate
 from cdo.formats.markdown import fenced, unwrap
@@ -25,7 +26,7 @@ from cdo.formats.strict_yaml import shown
 MAX_DEPTH = 12  # levels of nested lists and objects
 MAX_PROBLEMS = 12  # most problems reported at once: a model does not fix more
 FINAL, REQUEST, HALT = "final_output", "request_context", "halt"
-_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_CONTROLS = re.compile(f"[{CONTROLS}]")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 _ADVICE = r"Answer with one JSON object; inside its texts write a quote as \" and a line break as \n."
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 
@@ -23,6 +24,34 @@ def _sign(match: re.Match[str]) -> str:
     if char.isprintable() or unicodedata.category(char) in _HARMLESS:
         return char
     return "␡" if code == 0x7F else chr(0x2400 + code) if code < 0x20 else f"<U+{code:04X}>"
+
+
+# What acts on a terminal that shows a file: control characters but newline, return and tab, and changes of direction.
+CONTROLS = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069"
+_CONTROL = re.compile(f"[{CONTROLS}]")
+
+
+def without_controls(text: str) -> str:
+    """Return `text` with a sign in place of every control character and every change of direction.
+
+    Every Markdown file that a session writes passes through here, so that `cat` shows a file as it is. Other
+    characters that `visible` replaces stay: languages and emoji need some that have no width.
+    """
+    return _CONTROL.sub(_mark, text)
+
+
+def json_line(value: object) -> str:
+    """Return `value` as JSON on one line, with escapes for control characters and changes of direction.
+
+    Records and the journal are written with it: a reader gets each text as it was, and `cat` of the file is safe.
+    """
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _mark(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return "␡" if code == 0x7F else chr(0x2400 + code) if code < 0x20 else f"[U+{code:04X}]"
 
 
 def one_line(text: object, limit: int = 600) -> str:

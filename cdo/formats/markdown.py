@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from frontmatter.default_handlers import YAMLHandler
 
+from cdo.core.formatting import one_line
 from cdo.formats import strict_yaml
 
 if TYPE_CHECKING:
@@ -169,9 +170,12 @@ def closed(text: str) -> str:
 
 # A link to a file in this folder or below may stay: it has no scheme, no host, and does not lead upwards.
 _AFAR = r"(?:\((?![\w-](?:[\w/#-]|\.(?!\.))*\))|:)"
-_TAG = re.compile(r"(\\*)<(?=[A-Za-z/!?])")
+_TAG = re.compile(r"<(?=[A-Za-z/!?])|&(?=(?:amp;)*lt;)")
+_REFERENCE = re.compile(r"&amp;(?=(?:amp;)*lt;)|&lt;")
 _LINK = re.compile(rf"\](\\*)(?={_AFAR})")
-_ACTS = re.compile(rf"(?<!\\)(?:\\\\)*(?:<[A-Za-z/!?]|\]{_AFAR})")
+_ACTS = re.compile(rf"<[A-Za-z/!?]|(?<!\\)(?:\\\\)*\]{_AFAR}")
+_ACTIVE = re.compile(r"[\\`*\[\]<>|&#~]")
+_NAMED = {"<": "&lt;", "&": "&amp;"}
 _PLAIN = re.compile(r"<(?=[A-Za-z/!?])|(?<=\])[(:]|`(?=``)|~(?=~~)|&(?=(?:amp;)*#(?:60|40|58|96|126);)")
 _SPELLED = re.compile(r"&amp;(?=(?:amp;)*#(?:60|40|58|96|126);)|&#(60|40|58|96|126);")
 
@@ -184,15 +188,24 @@ def has_active_markup(text: str) -> bool:
 def neutralise(text: str) -> str:
     """Escape images, remote links with a text of their own, and HTML, so that no Markdown viewer acts on them.
 
-    A backslash is put before each. Code stays as it is, so that a viewer shows what was written. A plain address
-    stays one: it hides nothing.
+    `<` becomes a character reference, because many viewers take a backslash before it for a part of an address. A
+    backslash is put behind the text of a link. Code stays as it is, so that a viewer shows what was written. A plain
+    address stays one: it hides nothing.
     """
-    return _changed(text, lambda prose: _LINK.sub(r"]\1\\", _TAG.sub(r"\1\1\\<", prose)))
+    return _changed(text, lambda prose: _LINK.sub(r"]\1\\", _TAG.sub(_referred, prose)))
 
 
 def restore(text: str) -> str:
     """Return the Markdown from which `neutralise` made `text`."""
-    return _changed(text, lambda prose: _LINK.sub(_fewer, _TAG.sub(_half, prose)))
+    return _changed(text, lambda prose: _LINK.sub(_fewer, _REFERENCE.sub(_named, prose)))
+
+
+def inert_line(text: object, limit: int = 600) -> str:
+    """Return `text` as one line, cut to `limit` characters, with Markdown and HTML escaped and controls visible.
+
+    `<` and `&` become character references: many viewers take a backslash before them for a part of an address.
+    """
+    return _ACTIVE.sub(lambda match: _NAMED.get(match[0], f"\\{match[0]}"), one_line(text, limit))
 
 
 def escape_keys(text: str) -> str:
@@ -205,9 +218,12 @@ def unescape_keys(text: str) -> str:
     return _SPELLED.sub(lambda match: chr(int(match[1])) if match[1] else "&", text)
 
 
-def _half(match: re.Match[str]) -> str:
-    count = len(match[1])
-    return "\\" * (count // 2) + "<" if count % 2 else match[0]
+def _referred(match: re.Match[str]) -> str:
+    return "&lt;" if match[0] == "<" else "&amp;"
+
+
+def _named(match: re.Match[str]) -> str:
+    return "<" if match[0] == "&lt;" else "&"
 
 
 def _fewer(match: re.Match[str]) -> str:
@@ -226,23 +242,52 @@ def _changed(text: str, change: Callable[[str], str]) -> str:
 def _code(text: str) -> Iterator[tuple[int, int]]:
     """Yield the (start, end) of what every Markdown reader takes for code: fences, and spans where no table can be.
 
-    A span over several lines does not count: HTML at the start of a line would end it.
+    A span over several lines does not count: HTML at the start of a line would end it. Nor does a fence that is never
+    closed, or closed by a longer mark: Python-Markdown knows neither. It knows no fence inside a list or a quotation
+    either; such a fence does count, so that code in lists stays legible.
     """
     if "`" not in text and "~~~" not in text:
         return
+    lines = text.split("\n")
+    closed = _closed_fences(lines)
     starts = [0, *(match.end() for match in re.finditer("\n", text)), len(text)]
     for token in _blocks().parse(text):
         if token.map and token.type in ("fence", "inline"):
+            first, after = token.map
             start, stop = (starts[min(line, len(starts) - 1)] for line in token.map)
             if token.type == "fence":
-                if "|" not in token.info:  # else its first line may be the head of a table
+                ends = lines[after - 1].strip(" \t>") == token.markup and after - first > 1
+                inner = token.level > 0 and ends and _SIMPLE.fullmatch(token.markup + token.info)
+                if inner or closed.get(first) == after:
                     yield start, stop
             elif "|" not in text[start:stop]:
                 yield from ((start + left, start + right) for left, right in _spans(text[start:stop]))
 
 
+_SIMPLE = re.compile(r"(`{3,}|~{3,}) *[\w#.+-]* *")
+
+
+def _closed_fences(lines: Sequence[str]) -> dict[int, int]:
+    """Return the fences that Python-Markdown knows: the line of the mark, and the line after the same mark alone."""
+    marks: dict[str, list[int]] = {}
+    for number, line in enumerate(lines):
+        if line.startswith(("```", "~~~")):
+            marks.setdefault(line.rstrip(" "), []).append(number)
+    found, after = {}, 0
+    for number, line in enumerate(lines):
+        if number >= after and (opened := _SIMPLE.fullmatch(line)):
+            ends = marks.get(opened[1], [])
+            if (at := bisect_right(ends, number)) < len(ends):
+                after = found[number] = ends[at] + 1
+    return found
+
+
 def _spans(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the one-line code spans of a paragraph: from a run of backticks to the next one of equal length."""
+    """Yield the one-line code spans of a paragraph: from a run of backticks to the next one of equal length.
+
+    None is yielded from a backtick on that follows what may be an address: many viewers make one link of both, and no
+    code begins there.
+    """
     runs: dict[int, list[int]] = {}
     for match in re.finditer("`+", text):
         runs.setdefault(len(match[0]), []).append(match.start())
@@ -254,6 +299,8 @@ def _spans(text: str) -> Iterator[tuple[int, int]]:
         same = runs.get(len(match[0]), [])
         at = bisect_right(same, match.start())
         if at < len(same):
+            if re.search("[:@.]", re.split("[ \\t\\n\\r\\f\\v]", text[end : match.start()])[-1]):
+                return
             end = same[at] + len(match[0])
             if "\n" not in text[match.start() : end]:
                 yield match.start(), end

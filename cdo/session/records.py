@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cdo.core.errors import SessionError, UsageError
+from cdo.core.formatting import json_line
 from cdo.files import locks
 from cdo.files.atomic_files import closing, explain, open_directory, read_file
 from cdo.session.record_schemas import problem
@@ -109,9 +110,7 @@ def group_number(file: str) -> int:
 
 def group_file(number: int, records: Sequence[Mapping[str, Any]]) -> tuple[str, bytes]:
     """Return the file name of the group `number` (from 1) in `calls/`, and its content."""
-    body = "".join(json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in records).encode(
-        "utf-8", "replace"
-    )
+    body = "".join(json_line(record) + "\n" for record in records).encode("utf-8", "replace")
     head = json.dumps({"kind": "group", "records": len(records), "sha256": sha256(body).hexdigest()})
     return f"{number:04d}.jsonl", head.encode() + b"\n" + body
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from cdo.core.errors import SessionError
-from cdo.core.formatting import one_line
+from cdo.core.formatting import json_line, one_line, without_controls
 from cdo.files import locks
 from cdo.files.atomic_files import (
     FOLDERS,
@@ -65,6 +65,7 @@ class Session:
         self.records: list[dict[str, Any]] = []
         self._fd = directory
         self._redact: Callable[[str], str] = lambda text: encodable(redact(text))
+        self._written: Callable[[str], str] = lambda text: without_controls(self._redact(text))
         self._texts: set[str] = set()
         self.edits = HumanEdits(path, directory, self.read)
         self._writer = Writer(path, directory)
@@ -247,7 +248,9 @@ class Session:
     def put(self, name: str, artifact: Artifact) -> Artifact:
         """Write an artifact soon (records go first); it can be read back at once."""
         clean = Artifact(
-            self._clean(dict(artifact.meta)), self._redact(artifact.body), self._clean(dict(artifact.own))
+            self._clean(dict(artifact.meta), self._written),
+            self._written(artifact.body),
+            self._clean(dict(artifact.own), self._written),
         )
         text = clean.text()
         known = artifacts.from_file(text, name)
@@ -257,7 +260,7 @@ class Session:
 
     def put_text(self, name: str, text: str) -> None:
         """Write any other file of the session soon; `name` may lie in a folder, which is made."""
-        data = self._redact(text).encode()
+        data = self._written(text).encode()
         folder, _, file = name.rpartition("/")
 
         def job() -> None:
@@ -268,7 +271,7 @@ class Session:
 
     def put_changed(self, name: str, text: str) -> None:
         """Write a file of the session soon, unless it holds this text already."""
-        if self.read(name) != self._redact(text):
+        if self.read(name) != self._written(text):
             self.put_text(name, text)
 
     def put_now(self, name: str, text: str) -> None:
@@ -366,7 +369,7 @@ class Session:
 
     def journal(self, line: Mapping[str, Any]) -> None:
         """Tell what happened; written soon, in order."""
-        self._writer.journal(json.dumps(self._clean(dict(line)), ensure_ascii=False, default=str))
+        self._writer.journal(json_line(self._clean(dict(line))))
 
     def flush(self) -> None:
         """Wait until everything handed over is on disk; raise what went wrong."""
@@ -384,14 +387,15 @@ class Session:
         """Have `job` write a file, soon and after what is recorded by then."""
         self._writer.later(job)
 
-    def _clean(self, value: Any) -> Any:
-        """The same JSON without secrets."""
+    def _clean(self, value: Any, change: Callable[[str], str] | None = None) -> Any:
+        """Return the same JSON with every text changed by `change`: without secrets, unless another is given."""
+        change = change or self._redact
         if isinstance(value, str):
-            return self._redact(value)
+            return change(value)
         if isinstance(value, dict):
-            return {self._clean(key): self._clean(item) for key, item in value.items()}
+            return {self._clean(key, change): self._clean(item, change) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
-            return [self._clean(item) for item in value]
+            return [self._clean(item, change) for item in value]
         return value
 
 

@@ -6,7 +6,6 @@ Markdown for the session (`markdown`), and as data (`json`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, groupby
@@ -14,6 +13,7 @@ from typing import Any, TypeAlias
 
 from cdo.content.schemas import Criteria
 from cdo.core.formatting import duration, money, one_line, pluralise, shorten_middle
+from cdo.formats.markdown import inert_line
 
 NARROW = 40  # a narrower terminal is treated as having this many columns
 Row: TypeAlias = tuple[str, ...]
@@ -298,21 +298,16 @@ def _wrapped(label: str, text: str, room: int, indent: int = 8) -> Iterator[str]
 def markdown(sketch: Sketch) -> str:
     """Return the dashboard as Markdown."""
     rows = [f"# Plan of turn {sketch.turn}", ""]
-    rows += [f"- {label.capitalize()}: {_plain(text)}" for label, text in _facts(sketch)]
+    rows += [f"- {label.capitalize()}: {inert_line(text)}" for label, text in _facts(sketch)]
     rows += ["", _bar(head.capitalize() for head in HEADS), _bar("---" for _ in HEADS)]
-    rows += [_bar((str(sketch.turn), *map(_plain, row[1:]))) for row in _cells(sketch)]
-    rows += [_bar((turns, _plain(what), "", "", "")) for turns, what in _later(sketch)]
-    rows += ["", *(f"- {label.capitalize()}: {_plain(text)}" for label, text in _terms(sketch))]
+    rows += [_bar((str(sketch.turn), *map(inert_line, row[1:]))) for row in _cells(sketch)]
+    rows += [_bar((turns, inert_line(what), "", "", "")) for turns, what in _later(sketch)]
+    rows += ["", *(f"- {label.capitalize()}: {inert_line(text)}" for label, text in _terms(sketch))]
     return "\n".join(rows) + "\n"
 
 
 def _bar(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-def _plain(text: str) -> str:
-    """Return `text` on one line, with Markdown, HTML and the borders of table cells escaped."""
-    return re.sub(r"([\\`*\[\]<>|&#~])", r"\\\1", one_line(text))
 
 
 def json(sketch: Sketch) -> dict[str, Any]:

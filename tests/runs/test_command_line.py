@@ -354,11 +354,12 @@ def test_what_models_write_never_acts_on_a_terminal(cdo: Desk, provider: Provide
         assert not ESCAPE.search(done.out + done.err), ascii(done.out + done.err)
     final, _, critic = seen[:3]
     for text in (run.out, final.out, critic.out):
-        assert "␛[31mred␛]0;title␇ <U+009B>2J <U+202E>gnp.exe" in text
+        assert "␛[31mred␛]0;title␇ [U+009B]2J [U+202E]gnp.exe" in text
     assert "Do ␛[31mred" in run.err
     (exchange,) = seen[5].json
     assert "\x1b[31mred\x1b]0;title\x07 \x9b2J \u202egnp.exe wrote t1-critic" in exchange["response"]["text"]
-    assert seen[8].json["decision"] == "Decide \x1b[31mred\x1b]0;title\x07 \x9b2J \u202egnp.exe"
+    shown = "Decide ␛[31mred␛]0;title␇ [U+009B]2J [U+202E]gnp.exe"  # as FINAL.md says it, at once and later
+    assert seen[8].json["decision"] == cdo("quick", "--session", "b", "--json", "Why?").ok().json["decision"] == shown
 
 
 def test_two_runs_that_begin_in_the_same_second_both_finish(cdo: Desk, provider: Provider) -> None:

@@ -17,6 +17,7 @@ from cdo.cabal.model.entities import Acceptance, Check, Collab, Criterion, Inspe
 from cdo.cabal.model.state import MissionState
 from cdo.core.formatting import one_line, visible
 from cdo.formats import strict_yaml
+from cdo.formats.markdown import inert_line
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -28,7 +29,6 @@ _NOTE = (
 _NOTED = re.compile("(?:---\n)?(" + re.escape(_NOTE).replace(r"\{sum\}", "([0-9a-f]{8})") + ")")
 MAX_BYTES, MAX_DEPTH = 4_000_000, 12  # limits for the YAML in one file
 PLACE = re.compile(r"(products/(p[1-9][0-9]*)-[a-z0-9-]+)/(product\.yaml|([vci])[1-9][0-9]*\.md)")
-_ACTIVE = re.compile(r"([\\`*\[\]<>|&#~])")
 _MARKER = re.compile(r"^([0-9]{0,9})([-+=.)])")
 _PLAIN_INTEGER = 10**18  # larger integers come back from YAML as text
 WRITTEN = 2048  # cached texts: the facts never change, and one command needs their files several times
@@ -36,7 +36,7 @@ WRITTEN = 2048  # cached texts: the facts never change, and one command needs th
 
 def inert(text: object, limit: int = 600) -> str:
     """Return `text` as one line, cut to `limit` characters, with Markdown and HTML escaped and controls visible."""
-    return _MARKER.sub(r"\1\\\2", _ACTIVE.sub(r"\\\1", one_line(text, limit)))
+    return _MARKER.sub(r"\1\\\2", inert_line(text, limit))
 
 
 def page(head: Mapping[str, Any], body: str, *, noted: bool = False) -> str:

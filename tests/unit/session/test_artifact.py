@@ -426,6 +426,14 @@ def test_no_text_acts_in_a_viewer_and_every_text_comes_back(text: str) -> None:
     assert (saved(artifact).reply, saved(artifact).edited) == (artifact.reply, False)
 
 
+@pytest.mark.parametrize("address", ["http://x.example", "(www.x.example", "a@b.example", "http://x\u2003y", "`a`x:"])
+def test_no_code_begins_at_a_backtick_that_belongs_to_an_address(address: str) -> None:
+    text = f"{address}`a <img src=x onerror=hit()>` and `<b>`"
+    assert "<" not in markdown.neutralise(text)
+    assert markdown.restore(markdown.neutralise(text)) == text
+    assert markdown.neutralise(f"{address} `a <b>`") == f"{address} `a <b>`"
+
+
 def test_code_and_plain_text_are_left_as_they_were_written() -> None:
     """A file that a person reads without a viewer is as legible as before, and code in it is still code."""
     body = (

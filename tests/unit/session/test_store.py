@@ -1312,3 +1312,25 @@ def test_a_pipe_planted_for_the_journal_while_a_session_is_open_stops_nothing(tm
     os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))  # whoever waits for a reader goes on
     thread.join()
     assert not stuck
+
+
+def test_no_control_character_of_a_reply_reaches_a_file(tmp_path: Path) -> None:
+    """`cat` of any file of a session shows text and does nothing else; a record keeps the reply as it was."""
+    acting = "\x1b]52;c;x\x07 \x9b2J \x7f \u202eevil\u202c \u2066x\u2069 \0"
+    kept = "tab\there, 👩\u200d🔬, \u200fעברית\u200e, می\u200cخواهم"
+    path = tmp_path / "cdo-a"
+    session = Session.create(path, FILES)
+    try:
+        recorded = asyncio.run(session.commit({**ANSWER, "answer": acting + kept}))
+        known = session.put("t1-critic", Artifact({"position": acting, "why": kept}, f"{acting}\n\n{kept}", {}))
+        session.put_text("00-plan.md", acting + kept)
+        session.journal({"event": "note", "text": acting + kept})
+        session.flush()
+        assert session.records[-1] == recorded and recorded["answer"] == acting + kept
+        assert known == session.artifact("t1-critic") and "␛]52;c;x␇ [U+009B]2J ␡ [U+202E]evil" in known.body
+    finally:
+        session.close()
+    for file in filter(Path.is_file, path.rglob("*")):
+        text = file.read_text("utf-8")
+        assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text), file
+    assert kept in (path / "t1-critic.md").read_text("utf-8")
