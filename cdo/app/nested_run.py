@@ -11,7 +11,7 @@ from pathlib import Path
 from cdo.app import run
 from cdo.content.library import Library
 from cdo.core.errors import BudgetReached, SessionError
-from cdo.core.events import Event
+from cdo.core.events import ContentOpened, Event, RunEnded, RunStopped
 from cdo.core.steps import Nest, Nested
 from cdo.core.usage import TotalUsage, totals
 from cdo.files.atomic_files import encodable
@@ -37,7 +37,7 @@ def holder(parent: Session, plan: Plan, settings: Settings, library: Library, sh
     """Return a function that runs deliberations for the session `parent`, with its models and settings."""
 
     def observe(event: Event) -> None:
-        if event.kind not in ("stopped", "done", "content"):  # only the mission itself reports these
+        if not isinstance(event, RunStopped | RunEnded | ContentOpened):  # only the mission itself reports these
             shell.observe(event)
 
     async def hold(nest: Nest, left: Limits) -> tuple[Nested | None, TotalUsage]:

@@ -21,7 +21,7 @@ from cdo.content import skill_files
 from cdo.content.library import Library
 from cdo.content.skill_ranking import SkillInjection, resolve
 from cdo.core.errors import CdoError, Interrupted, SessionError
-from cdo.core.events import Event, Observe
+from cdo.core.events import ContentOpened, Event, NoteTold, Observe, RunEnded, RunStopped, TextReceived
 from cdo.core.exchange import Backend
 from cdo.core.result import Result
 from cdo.core.signals import interruptible
@@ -77,7 +77,7 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
     observe = _journaled(session, observers)
 
     def say(text: str) -> None:
-        observe(Event("note", "", {"text": text}))
+        observe(NoteTold(text=text))
 
     for note in keep_or_restore(session):
         say(note)
@@ -120,20 +120,20 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
             result = finish(session, plan, outcome, runner)
             if isinstance(outcome, Outcome):
                 await _file(session, plan, outcome, settings, tracker, say)
-            observe(Event("done", "", result.json()))
+            observe(RunEnded(result=result))
             session.flush()
             return result
     except (CdoError, asyncio.CancelledError) as error:
         if isinstance(error, (Interrupted, asyncio.CancelledError)):
             until = time.monotonic() + AT_STOP
         if isinstance(error, CdoError):
-            observe(Event("stopped", "", {"status": type(error).__name__, "why": error.message}))
+            observe(RunStopped(status=type(error).__name__, why=error.message))
         raise
     finally:
         if tracker:
             with contextlib.suppress(Exception):
                 await tracker.close(min(TRACKER_PATIENCE, round((until - time.monotonic()) / 2, 1)))
-        observe(Event("content", "", {"opened": library.opened}))
+        observe(ContentOpened(opened=library.opened))
         if trail:
             trail.close(until)
         await _closed({id(seat.backend): seat.backend for seat in found.values()}.values(), until)
@@ -260,10 +260,10 @@ def _file_decision(
 
 def _journaled(session: Session, observers: Sequence[Observe]) -> Observe:
     def told(event: Event) -> None:
-        if event.kind != "progress":  # several a second, and gone when the call is done
+        if not isinstance(event, TextReceived):  # several a second, and gone when the call is done
             now = datetime.now(UTC).isoformat(timespec="milliseconds")
             session.journal(
-                {"at": now, "event": event.kind, **({"name": event.name} if event.name else {}), **event.data}
+                {"at": now, "event": event.kind, **({"name": event.name} if event.name else {}), **event.json()}
             )
         for observe in observers:
             observe(event)

@@ -446,7 +446,7 @@ class _MissionLoop:
             yield Project(state, files, untouched=untouched)
             return
         self.desk.rounds.append(state)
-        yield Project(state, files, f"r{state.round}", bulletin(self.desk.rounds), untouched)
+        yield Project(state, files, bulletin(self.desk.rounds), untouched)
 
 
 class _Published(Mapping[str, str]):

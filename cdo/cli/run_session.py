@@ -19,7 +19,7 @@ import click
 from cdo.app import run
 from cdo.cli.common import columns, dumps, exit_now
 from cdo.core.errors import BudgetReached, CdoError, Interrupted, NeedsHuman
-from cdo.core.events import Event
+from cdo.core.events import BatchBegan, Event, NoteTold, PlanShown, ReplyAccepted, RoundEnded, RunBegan, TreeChanged
 from cdo.core.formatting import visible
 from cdo.core.mission_names import round_of
 from cdo.core.result import Result
@@ -60,12 +60,18 @@ def run_and_report(
     view = make_view(sys.stderr, quiet=options["quiet"], verbose=options["verbose"], json=options["as_json"])
     try:
         with deferred():
-            view(Event("run", session.name, {
-                "preset": plan.preset, "why": plan.why, "models": list(plan.models), "path": str(session.path),
-                "resumed": resumed,
-            }))  # fmt: skip
+            view(
+                RunBegan(
+                    name=session.name,
+                    preset=plan.preset,
+                    why=plan.why,
+                    models=plan.models,
+                    path=str(session.path),
+                    resumed=resumed,
+                )
+            )
             for note in notes:
-                view(Event("note", "", {"text": note}))
+                view(NoteTold(text=note))
             if plan.dashboard:
                 _show_plan(
                     session, preview, view, begun=any(record["kind"] == "exchange" for record in session.records)
@@ -100,7 +106,7 @@ def _show_plan(session: Session, preview: Preview, view: RunView, *, begun: bool
     sketch = preview.first()
     session.put_text("00-plan.md", markdown(sketch))
     if not preview.plan.hitl:
-        view(Event("dashboard", "", {"lines": lines(sketch, columns(sys.stderr))}))
+        view(PlanShown(lines=lines(sketch, columns(sys.stderr))))
 
 
 def _broken_off(session: Session, error: CdoError, unit: str) -> Result:
@@ -136,8 +142,8 @@ def _shell(view: RunView, preview: Preview, options: Mapping[str, Any], instead:
     def observe(event: Event) -> None:
         past.note(event)
         view(event)
-        if event.kind == "round":
-            view(Event("tree", "", {"products": event.data["products"]}))
+        if isinstance(event, RoundEnded):
+            view(TreeChanged(products=event.products))
 
     async def answer(pause: Pause) -> str:
         return await _ask(view, pause.question, pause.options)
@@ -184,12 +190,13 @@ class Progress:
 
     def note(self, event: Event) -> None:
         """Note from an event how many voices a turn has, and the content of its synthesis."""
-        if event.kind == "batch":
-            for name, kind in event.data["calls"]:
+        if isinstance(event, BatchBegan):
+            for name, kind in event.calls:
                 if kind == "agent" and (found := re.match(r"t(\d+)-", name)):
-                    self._voices[int(found[1])] = len(event.data["calls"])
-        directive = event.data.get("directive")
-        if event.kind == "reply" and directive and (found := re.match(r"t(\d+)-", event.name)):
+                    self._voices[int(found[1])] = len(event.calls)
+        if not isinstance(event, ReplyAccepted):
+            return
+        if (directive := event.directive) and (found := re.match(r"t(\d+)-", event.name)):
             turn = int(found[1])
             for tension in directive["tensions"]:
                 self._open.pop(tension["id"], None)

@@ -14,6 +14,7 @@ from cdo.core.errors import SessionError, UsageError
 from cdo.core.mission_names import MODE
 
 if TYPE_CHECKING:
+    from cdo.core.events import ProductData
     from cdo.session.reader import SessionReader
 
 OVERVIEW = (
@@ -88,17 +89,18 @@ def _stands(archive: SessionReader, row: dict[str, Any]) -> dict[str, Any]:
     """Return the state of a mission: its products, and the team's open question to the person."""
     from cdo.cabal.files import status
     from cdo.cabal.reconstruction import retrace
+    from cdo.core.events import QuestionAsked
     from cdo.terminal.run_state import asking
 
     found: dict[str, Any] = {"products": status.products(archive)}
     if row["status"] in ("paused", "unfinished"):
         with contextlib.suppress(SessionError, ValueError, LookupError, TypeError):  # informational only
             if question := retrace(archive).question:
-                found["question"] = asking({"question": question.question, "options": question.options})
+                found["question"] = asking(QuestionAsked(question=question.question, options=question.options))
     return found
 
 
-def _product_row(item: dict[str, Any]) -> list[str]:
+def _product_row(item: ProductData) -> list[str]:
     from cdo.core.formatting import one_line
 
     name = "  " * item["depth"] + one_line(item["name"], 60)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from cdo.cli.common import OUT, SESSION, VERBOSE, dumps, out_folder, session_fol
 from cdo.core.errors import SessionError, UsageError
 
 if TYPE_CHECKING:
-    from cdo.core.events import Event
+    from cdo.core.events import Event, ProductData
     from cdo.history.journal_follower import Fresh, JournalUpdate
     from cdo.session.reader import SessionReader
     from cdo.terminal.views import LiveView, PlainView
@@ -111,14 +112,15 @@ class _Lines:
 
     def state(self, news: JournalUpdate) -> str:
         """Say in up to two sentences why the session is not running, and what to do."""
+        from cdo.core.events import RunStopped
         from cdo.core.formatting import one_line
         from cdo.history.journal_follower import SessionPhase
 
         resume = f"`cdo resume {self.name}` goes on with it."
         if news.phase is SessionPhase.GONE:
             return f"There is no session {self.folder}."
-        if news.phase is SessionPhase.STOPPED and news.last:
-            why = one_line(news.last.data["why"])
+        if news.phase is SessionPhase.STOPPED and isinstance(news.last, RunStopped):
+            why = one_line(news.last.why)
             return f"{why if why.endswith(('.', '?', '!', '…')) else f'{why}.'} {resume}"
         if self._finished(news):
             return f"Nobody runs it, and it has a FINAL.md: `cdo final {self.name}` prints it."
@@ -159,14 +161,14 @@ class _ProductTree:
         self._folder = folder
         self._seen: object = None
         self._after = 0.0
-        self._told: list[dict[str, object]] = []
+        self._told: list[ProductData] = []
 
     def news(self, *, last: bool = False) -> Event | None:
         """Return the tree as an event if it has changed, else None; `last` ignores the limit on repeated reads."""
         import time
 
         from cdo.cabal.files.status import products
-        from cdo.core.events import Event
+        from cdo.core.events import TreeChanged
         from cdo.session.reader import SessionFolder
 
         began = time.monotonic()
@@ -181,7 +183,7 @@ class _ProductTree:
         if found == self._told:
             return None
         self._told = found
-        return Event("tree", "", {"products": found})
+        return TreeChanged(products=found)
 
 
 class _Watcher(_Lines):
@@ -243,27 +245,27 @@ class _Watcher(_Lines):
 
     def _introduce(self) -> None:
         """Tell the view which session it shows; if the plan cannot be read, show the rest."""
-        from cdo.core.events import Event
+        from cdo.core.events import RunBegan
         from cdo.session.reader import SessionFolder
         from cdo.session.session_file import read_frozen
 
-        data: dict[str, object] = {"preset": "", "path": str(self.folder)}
+        told = RunBegan(name=self.name, preset="", path=str(self.folder))
         try:
             plan = read_frozen(SessionFolder(self.folder).text("session.yaml"), self.folder).plan
-            data |= {"preset": plan.preset, "why": plan.why, "models": list(plan.models)}
+            told = replace(told, preset=plan.preset, why=plan.why, models=plan.models)
             self._tree = _ProductTree(self.folder) if plan.crew else None
-            data["question"] = SessionFolder(self.folder).text("00-input.md")
+            told = replace(told, question=SessionFolder(self.folder).text("00-input.md") or "")
         except SessionError as error:
             self.note(error.message)
-        self.view.tell([(0.0, Event("run", self.name, data))])
+        self.view.tell([(0.0, told)])
 
     def note(self, text: str) -> None:
         """Show the note among the events."""
-        from cdo.core.events import Event
+        from cdo.core.events import NoteTold
 
         if self._closed:
             return super().note(text)
-        return self.view.tell([(self._now, Event("note", "", {"text": text}))])
+        return self.view.tell([(self._now, NoteTold(text=text))])
 
     def wait(self, text: str) -> None:
         """Show the text among the events, and mark the session as unattended in the view."""
@@ -281,12 +283,11 @@ class _Watcher(_Lines):
 
     def end(self, news: JournalUpdate) -> None:
         """Print the result as the run does."""
-        from cdo.history.journal_events import RunEnd
+        from cdo.core.events import RunEnded
         from cdo.terminal.views import summary
 
         self._grown(last=True)
         self.view.close()
-        if news.last:
-            ended = RunEnd.model_validate(dict(news.last.data))
+        if isinstance(news.last, RunEnded):
             click.echo()
-            click.echo(summary(ended.model_copy(update={"path": str(self.folder)})))
+            click.echo(summary(replace(news.last.result, path=str(self.folder))))

@@ -1,24 +1,337 @@
-"""What observers of a run are told. Pure."""
+"""What observers of a run are told: a type for each kind of event, shared by writers and readers. Pure.
+
+`json` gives what journal.jsonl keeps of an event; `cdo.history.journal_events` makes the event of it again.
+Texts in events come from models, providers and people, and are shown through `core.formatting` only.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, NotRequired, TypeAlias
+
+from typing_extensions import TypedDict
+
+from cdo.core.result import Result
 
 
-@dataclass(frozen=True)
-class Event:
-    """Something that happened: a line of the journal, and what live views show.
+class TensionData(TypedDict):
+    """A tension as a synthesis names it. `status` is open, resolved, accepted or outside."""
 
-    `kind` is one of run, dashboard, batch, call, progress, tool, exchange, retry, invalid, reply, missing, pause,
-    review, round, stale, note, stopped, done, content; `name` is the call, file or question it is about; `data` is
-    JSON.
+    id: str
+    title: str
+    status: str
+
+
+class RoleData(TypedDict):
+    """A role that a directive asks for."""
+
+    name: str
+
+
+class DirectiveData(TypedDict, total=False):
+    """The directive of a synthesis, as far as observers read it; it has all keys of `formats.voice.Directive`."""
+
+    tensions: list[TensionData]
+    confidence: float
+    agreement: float | None
+    exit_ready: bool
+    focus: str
+    width: int
+    roles: list[RoleData | str]
+
+
+class TokenData(TypedDict):
+    """The tokens of an exchange; `measured` is False where they are estimated."""
+
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: NotRequired[int]
+    measured: NotRequired[bool]
+
+
+class VersionData(TypedDict):
+    """A version that was written in a round: its product's name, its number, its author's id."""
+
+    product: str
+    number: int
+    author: str
+    summary: str
+
+
+class VerdictData(TypedDict):
+    """What an inspection of a round says of a product."""
+
+    product: str
+    verdict: str
+
+
+class BlockedData(TypedDict):
+    """A product that cannot be accepted, and the summaries of what blocks it."""
+
+    product: str
+    by: list[str]
+
+
+class ProductData(TypedDict):
+    """A product of a mission as live views and lists show it: a row of the tree, parents before children.
+
+    `version` is the number of its newest version, 0 for none; `verdict` that of its newest inspection; `blocked` the
+    summaries of its blocking collabs.
     """
 
+    id: str
+    name: str
     kind: str
+    depth: int
+    status: str
+    owner: str
+    version: int
+    version_id: str
+    verdict: str
+    blocked: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something that happened in a run. `name` is the call, file or question that it is about, "" for none."""
+
+    kind: ClassVar[str]
+
     name: str = ""
-    data: Mapping[str, Any] = field(default_factory=dict)
+
+    def json(self) -> dict[str, Any]:
+        """Return the event as JSON without kind and name. What is None is left out."""
+        values = ((item.name, getattr(self, item.name)) for item in fields(self) if item.name != "name")
+        return {key: value for key, value in values if value is not None}
 
 
 Observe: TypeAlias = Callable[[Event], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunBegan(Event):
+    """A process begins or resumes the session `name` in the folder `path`. `why` says who chose the preset."""
+
+    kind = "run"
+
+    preset: str
+    why: str = ""
+    models: Sequence[str] = ()
+    path: str = ""
+    question: str = ""
+    resumed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanShown(Event):
+    """The plan is shown before the first call, as lines of text."""
+
+    kind = "dashboard"
+
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchBegan(Event):
+    """A program asks for calls, each a (name, kind) such as ("t1-critic", "agent")."""
+
+    kind = "batch"
+
+    calls: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallSent(Event):
+    """A request of the call `name` goes to a model; `attempt` counts from 1."""
+
+    kind = "call"
+
+    model: str
+    attempt: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextReceived(Event):
+    """So many characters of the answer have arrived. Several a second; the journal does not keep them."""
+
+    kind = "progress"
+
+    characters: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolUsed(Event):
+    """A model looked at the repository with a tool. `arguments` is shortened."""
+
+    kind = "tool"
+
+    tool: str
+    arguments: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExchangeRecorded(Event):
+    """A request was answered or failed, and its record is on disk.
+
+    `usage` is None where nothing was charged; `cost` is in dollars, None where the price is unknown; `fault` names
+    the kind of fault.
+    """
+
+    kind = "exchange"
+
+    model: str = ""
+    attempt: int = 0
+    seconds: float = 0.0
+    usage: TokenData | None = None
+    cost: float | None = None
+    fault: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetryPlanned(Event):
+    """The request failed and is sent again after `wait` seconds."""
+
+    kind = "retry"
+
+    fault: str
+    message: str
+    wait: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplyRefused(Event):
+    """A reply does not have the form that was asked for; the model is told and asked again."""
+
+    kind = "invalid"
+
+    problems: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplyAccepted(Event):
+    """A call has a valid reply. `how` is "recorded" or "edited" where no model was asked now, else None."""
+
+    kind = "reply"
+
+    position: str | None = None
+    confidence: float | None = None
+    focus: str | None = None
+    exit_ready: bool | None = None
+    agreement: float | None = None
+    directive: DirectiveData | None = None
+    how: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplyMissing(Event):
+    """A call ends without a valid reply. `how` is "recorded" where that was decided by an earlier process."""
+
+    kind = "missing"
+
+    reason: str
+    how: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionAsked(Event):
+    """The run waits for a person's answer."""
+
+    kind = "pause"
+
+    question: str
+    options: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReviewBegan(Event):
+    """The run waits until a person has looked at the file `path`."""
+
+    kind = "review"
+
+    path: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundEnded(Event):
+    """A round of a mission has ended. `taken` are the products that were accepted in it.
+
+    `accepted` of `live` products are accepted; `halt` and `why` say why it is the last round; `how` is "recorded"
+    where all its calls came from the record.
+    """
+
+    kind = "round"
+
+    round: int
+    accepted: int
+    live: int
+    blockers: int
+    versions: Sequence[VersionData]
+    verdicts: Sequence[VerdictData]
+    blocked: Sequence[BlockedData]
+    halt: str
+    why: str
+    taken: Sequence[str] = ()
+    products: Sequence[ProductData] = ()
+    how: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeChanged(Event):
+    """The products of a mission, as its files tell. Only views are told; the journal has it with each round."""
+
+    kind = "tree"
+
+    products: Sequence[ProductData]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilesStale(Event):
+    """Files that an edit made stale were moved to the folder `place`; `kept` are stale ones that a person edited."""
+
+    kind = "stale"
+
+    superseded: Sequence[str]
+    kept: Sequence[str]
+    place: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoteTold(Event):
+    """A sentence for the person at the run."""
+
+    kind = "note"
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStopped(Event):
+    """The run ended without a result. `status` is the class name of the error, `why` its message."""
+
+    kind = "stopped"
+
+    why: str
+    status: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunEnded(Event):
+    """The run ended with FINAL.md."""
+
+    kind = "done"
+
+    result: Result
+
+    def json(self) -> dict[str, Any]:
+        """Return the result, as `--json` prints it."""
+        return self.result.json()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContentOpened(Event):
+    """The names of the content files that the run has read, in order."""
+
+    kind = "content"
+
+    opened: Sequence[str]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
+from cdo.core.events import RoundEnded
 from cdo.core.formatting import pluralise
 
 MODE = "cabal"  # the `mode` of a mission's plan
@@ -26,12 +25,12 @@ def round_of(name: str) -> int | None:
     return int(match[1]) if (match := _ROUND.match(name)) else None
 
 
-def came(data: Mapping[str, Any]) -> str:
-    """Return the result of a round in a few words, from the data of its event."""
-    made, stands = len(data["versions"]), f"{data['accepted']} of {data['live']} accepted"
+def came(ended: RoundEnded) -> str:
+    """Return the result of a round in a few words."""
+    made, stands = len(ended.versions), f"{ended.accepted} of {ended.live} accepted"
     parts = (
-        pluralise(made, "version") if data["round"] else f"{pluralise(data['live'], 'product')} planned",
-        stands if data["round"] else "",
-        pluralise(data["blockers"], "blocker") if data["blockers"] else "",
+        pluralise(made, "version") if ended.round else f"{pluralise(ended.live, 'product')} planned",
+        stands if ended.round else "",
+        pluralise(ended.blockers, "blocker") if ended.blockers else "",
     )
     return ", ".join(filter(None, parts))

@@ -12,6 +12,8 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from cdo.core.events import RoundEnded
+
 Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
 T = TypeVar("T")
 
@@ -245,16 +247,14 @@ class Project:
     """The state of a program as files for people. They are written when the run goes on live, so a replay writes few.
 
     `render` takes `state` and the state that was written last (None if none was). It returns two mappings of files:
-    those that are written again, and those that are written only if they are missing. `told` is the JSON that
-    observers get about the stage `name` ("r2") that ends with this state. `untouched` tells from a file's text
-    whether cdo wrote it that way: a file that a person edited is moved away before it is written again. With None, no
-    file is moved away.
+    those that are written again, and those that are written only if they are missing. `ended` is the round
+    that ends with this state, which observers are told of. `untouched` tells from a file's text whether cdo wrote it
+    that way: a file that a person edited is moved away before it is written again. With None, no file is moved away.
     """
 
     state: Any
     render: Callable[[Any, Any], tuple[Mapping[str, str], Mapping[str, str]]]
-    name: str = ""
-    told: Mapping[str, Any] = field(default_factory=dict)
+    ended: RoundEnded | None = None
     untouched: Callable[[str], bool] | None = None
 
 

@@ -3,182 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from datetime import datetime
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
+from cdo.core import events
 from cdo.core.events import Event
+from cdo.core.result import Result
 
-Count = Annotated[int, Field(ge=0, le=10**12)]
-Amount = Annotated[float, Field(ge=0, le=10**12, allow_inf_nan=False)]
+_MOST = 10**12  # the largest number that an event may have
+_READ: Mapping[str, type[Event]] = {
+    each.kind: each
+    for each in (
+        events.RunBegan, events.PlanShown, events.BatchBegan, events.CallSent, events.ToolUsed,
+        events.ExchangeRecorded, events.RetryPlanned, events.ReplyRefused, events.ReplyAccepted, events.ReplyMissing,
+        events.QuestionAsked, events.ReviewBegan, events.RoundEnded, events.FilesStale, events.NoteTold,
+        events.RunStopped, events.RunEnded,
+    )
+}  # fmt: skip
 
-
-class _EventFields(BaseModel):
-    """What a view reads of an event; whatever else it says is not looked at."""
-
-    model_config = ConfigDict(strict=True, frozen=True)
-
-
-class _Run(_EventFields):
-    preset: str
-    why: str = ""
-    models: list[str] = []
-    path: str = ""
-
-
-class _BatchEvent(_EventFields):
-    calls: list[Annotated[list[str], Field(min_length=2, max_length=2)]]
-
-
-class _CallEvent(_EventFields):
-    model: str
-    attempt: Count
-
-
-class _UsageFields(_EventFields):
-    input_tokens: Count
-    output_tokens: Count
-
-
-class _Exchange(_EventFields):
-    usage: _UsageFields | None = None
-    cost: Amount | None = None
-    fault: str | None = None
-
-
-class _Retry(_EventFields):
-    fault: str
-    message: str
-    wait: Amount
-
-
-class _Invalid(_EventFields):
-    problems: list[str]
-
-
-class _TensionFields(_EventFields):
-    id: str
-    title: str
-    status: str
-
-
-class _DirectiveEvent(_EventFields):
-    tensions: list[_TensionFields] = []
-
-
-class _ReplyEvent(_EventFields):
-    position: str | None = None
-    focus: str | None = None
-    confidence: Amount | None = None
-    how: str | None = None
-    directive: _DirectiveEvent | None = None
-
-
-class _ReplyMissing(_EventFields):
-    reason: str
-    how: str | None = None
-
-
-class _VersionFields(_EventFields):
-    product: str
-    number: Count
-    author: str
-    summary: str
-
-
-class _VerdictFields(_EventFields):
-    product: str
-    verdict: str
-
-
-class _Blocked(_EventFields):
-    product: str
-    by: list[str]
-
-
-class _Round(_EventFields):
-    round: Count
-    accepted: Count
-    live: Count
-    blockers: Count
-    versions: list[_VersionFields]
-    verdicts: list[_VerdictFields]
-    blocked: list[_Blocked]
-    halt: str
-    why: str
-
-
-class _Stale(_EventFields):
-    superseded: list[str]
-    kept: list[str]
-    place: str
-
-
-class _Dashboard(_EventFields):
-    lines: list[str]
-
-
-class _ToolEvent(_EventFields):
-    tool: str
-    arguments: str
-
-
-class _PauseEvent(_EventFields):
-    question: str
-    options: list[str]
-
-
-class _ReviewEvent(_EventFields):
-    path: str
-
-
-class _NoteEvent(_EventFields):
-    text: str
-
-
-class _Stopped(_EventFields):
-    why: str
-
-
-class RunEnd(_EventFields):
-    """How a run ended, as its `done` event tells: what `views.summary` puts into words."""
-
-    path: str
-    status: str
-    why: str
-    decision: str
-    confidence: Amount | None
-    turns: Count
-    calls: Count
-    tokens: Count
-    cost: Amount | None
-    missing_voices: list[str] = []
-    flags: list[str] = []
-    unit: str = "turn"
-    unaccepted: list[str] = []
-
-
-_SHAPES: Mapping[str, type[_EventFields]] = {
-    "run": _Run,
-    "batch": _BatchEvent,
-    "call": _CallEvent,
-    "exchange": _Exchange,
-    "retry": _Retry,
-    "invalid": _Invalid,
-    "reply": _ReplyEvent,
-    "missing": _ReplyMissing,
-    "stale": _Stale,
-    "dashboard": _Dashboard,
-    "tool": _ToolEvent,
-    "pause": _PauseEvent,
-    "review": _ReviewEvent,
-    "round": _Round,
-    "note": _NoteEvent,
-    "stopped": _Stopped,
-    "done": RunEnd,
-}
+_ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}  # made when they are first needed
 
 
 def parsed(line: bytes) -> dict[str, Any]:
@@ -204,14 +52,48 @@ def told(data: Mapping[str, Any]) -> tuple[float, Event] | None:
     kind = data.get("event")
     if not isinstance(kind, str):
         raise ValueError("it tells no event")
-    if kind not in _SHAPES:
+    if kind not in _READ:
         return None
     try:
         at = datetime.fromisoformat(data.get("at", 0)).timestamp()
-        name = data.get("name", "")
-        if not isinstance(name, str):
-            raise ValueError("its name is not a text")
-        _SHAPES[kind].model_validate(data)
-    except (TypeError, OverflowError, OSError, ValidationError) as error:
+        event = _event(_READ[kind], data)
+    except (TypeError, OverflowError, OSError, RecursionError, ValidationError) as error:
         raise ValueError(f"it is not a {kind} event") from error
-    return at, Event(kind, name, data)
+    if any(not (math.isfinite(number) and 0 <= number <= _MOST) for number in _numbers(event)):
+        raise ValueError(f"it has a number that no {kind} event has")
+    return at, event
+
+
+def _event(kind: type[Event], data: Mapping[str, Any]) -> Event:
+    """Return the event that a line's data is; raise `ValidationError` where it is none."""
+    if kind is events.RunEnded:
+        name: str = _adapter(str).validate_python(data.get("name", ""), strict=True)
+        return events.RunEnded(name=name, result=_adapter(Result).validate_json(_text(data), strict=True))
+    event: Event = _adapter(kind).validate_json(_text(data), strict=True)
+    return event
+
+
+def _text(data: Mapping[str, Any]) -> bytes:
+    """Return JSON in which each half of a surrogate pair without the other half is a question mark."""
+    return json.dumps(data, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    return _ADAPTERS[kind]
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    """Yield all numbers in an event."""
+    if isinstance(value, int | float):
+        yield value
+    elif is_dataclass(value):
+        for item in fields(value):
+            yield from _numbers(getattr(value, item.name))
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _numbers(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _numbers(item)

@@ -18,12 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cdo.core.events import Event
+from cdo.core.events import BatchBegan, Event, RunEnded, RunStopped
 from cdo.files.atomic_files import closing, explain, open_directory
-from cdo.history.journal_events import (
-    parsed,
-    told,
-)
+from cdo.history.journal_events import parsed, told
 from cdo.session.records import locked
 
 JOURNAL = "journal.jsonl"
@@ -32,9 +29,6 @@ PATIENCE = 2.0  # seconds of silence after which it is asked whether anybody run
 LONGEST = 2**20  # bytes of a line; a longer one is none of ours
 _IDLE = 0.5  # seconds from one look to the next, at most
 _MARK = 64  # bytes before the place read up to, by which a journal is known again
-
-# -- what a line may say ---------------------------------------------------------------------------
-
 
 # -- reading ---------------------------------------------------------------------------------------
 
@@ -183,14 +177,14 @@ class Follower:
             self._phase, self._heard = SessionPhase.RUNNING, -PATIENCE
         for fresh in self._journal.news():
             for _, event in fresh.events:
-                if event.kind in ("done", "stopped"):
+                if isinstance(event, RunEnded | RunStopped):
                     self._last = event
-                elif event.kind == "batch":
+                elif isinstance(event, BatchBegan):
                     self._last = None
             if fresh.events or fresh.anew:
                 self._phase = SessionPhase.RUNNING
                 if self._last and live:
-                    self._phase = SessionPhase.DONE if self._last.kind == "done" else SessionPhase.STOPPED
+                    self._phase = _ended(self._last)
                 self._heard = time.monotonic() if live else self._heard
             yield JournalUpdate(fresh, self._phase, self._last)
 
@@ -200,8 +194,11 @@ class Follower:
             self._heard = time.monotonic()
             return
         yield from self._read(live=False)
-        ends = {"done": SessionPhase.DONE, "stopped": SessionPhase.STOPPED}
-        self._phase = ends[self._last.kind] if self._last else SessionPhase.LEFT
+        self._phase = _ended(self._last) if self._last else SessionPhase.LEFT
+
+
+def _ended(event: Event) -> SessionPhase:
+    return SessionPhase.DONE if isinstance(event, RunEnded) else SessionPhase.STOPPED
 
 
 def _ticks(folder: Path) -> Iterator[None]:

@@ -167,9 +167,11 @@ def mission(archive: SessionReader, history: History) -> SessionSnapshot:
     parts = sections(final.body) if final else {}
     rounds = [number for file in archive.files() if (number := round_of(file)) is not None]
     products = [
-        (item["name"], ", ".join(filter(None, (item["status"], item["version"] and f"version {item['version']}", *(
-            [f"blocked by {'; '.join(item['blocked'])}"] if item["blocked"] else [item["verdict"]]
-        )))))
+        (item["name"], ", ".join(filter(None, (
+            item["status"],
+            f"version {item['version']}" if item["version"] else "",
+            f"blocked by {'; '.join(item['blocked'])}" if item["blocked"] else item["verdict"],
+        ))))
         for item in standing.products(archive)
     ]  # fmt: skip
     return replace(

@@ -23,8 +23,9 @@ from typing import Any
 
 from cdo.content.library import Library
 from cdo.core.errors import CdoError, ContentError
-from cdo.core.events import Event
+from cdo.core.events import BatchBegan, Event, QuestionAsked, ReplyAccepted, RunEnded, RunStopped
 from cdo.core.formatting import one_line, visible
+from cdo.core.result import Result
 from cdo.core.schema import Schema
 from cdo.observers.beads_client import SECONDS, Bd, BeadsError, Issue
 from cdo.security.secrets import masked
@@ -35,7 +36,7 @@ WORDING = "dispatch/beads"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _ITEM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TURN = re.compile(r"t(\d+)-")
-_TOLD = ("batch", "reply", "pause", "stopped", "done")
+_TOLD = (BatchBegan, ReplyAccepted, QuestionAsked, RunStopped, RunEnded)
 # The fields of a record that identify what it is about.
 _ABOUT = ("op", "turn", "item", "on", "mark")
 
@@ -120,7 +121,7 @@ class Beads:
 
     def __call__(self, event: Event) -> None:
         """Queue what an event requires in bd; return at once and raise nothing."""
-        if event.kind in _TOLD:
+        if isinstance(event, _TOLD):
             self._put(partial(self._told, event))
 
     async def close(self, timeout: float) -> None:
@@ -180,20 +181,19 @@ class Beads:
     # -- what events mean ---------------------------------------------------------------------
 
     async def _told(self, event: Event) -> None:
-        data = event.data
-        match event.kind:
-            case "batch":
-                self._kinds |= {str(name): str(kind) for name, kind in data["calls"]}
-                for turn in sorted({int(m[1]) for name, _ in data["calls"] if (m := _TURN.match(name))}):
+        match event:
+            case BatchBegan():
+                self._kinds |= dict(event.calls)
+                for turn in sorted({int(m[1]) for name, _ in event.calls if (m := _TURN.match(name))}):
                     await self._begin_turn(turn)
-            case "reply" if self._kinds.get(event.name) == "synthesis" and (match := _TURN.match(event.name)):
-                await self._end_turn(int(match[1]), data)
-            case "pause" if "epic" in self._done:
-                await self._note(0, self._text("asked", question=str(data["question"])))
-            case "stopped" if "epic" in self._done:
-                await self._note(0, self._text("stopped", status=str(data["status"]), why=str(data["why"])))
-            case "done":
-                await self._finish(data)
+            case ReplyAccepted() if self._kinds.get(event.name) == "synthesis" and (match := _TURN.match(event.name)):
+                await self._end_turn(int(match[1]), event)
+            case QuestionAsked() if "epic" in self._done:
+                await self._note(0, self._text("asked", question=event.question))
+            case RunStopped() if "epic" in self._done:
+                await self._note(0, self._text("stopped", status=event.status, why=event.why))
+            case RunEnded():
+                await self._finish(event.result)
 
     async def _epic(self) -> str:
         title = self._text("epic_title", problem=self.problem)
@@ -209,23 +209,27 @@ class Beads:
             await self._once({"op": "order", "turn": turn}, "dep", "add", task, before)
         await self._once({"op": "claim", "turn": turn}, "update", task, "--claim")
 
-    async def _end_turn(self, turn: int, data: Mapping[str, Any]) -> None:
-        directive = data.get("directive") or {}
-        known = {key: directive.get(key, data.get(key)) for key in ("confidence", "agreement", "exit_ready", "focus")}
-        known["focus"] = known["focus"] or ""
+    async def _end_turn(self, turn: int, reply: ReplyAccepted) -> None:
+        directive = reply.directive or {}
+        known: dict[str, Any] = {
+            "confidence": directive.get("confidence", reply.confidence),
+            "agreement": directive.get("agreement", reply.agreement),
+            "exit_ready": directive.get("exit_ready", reply.exit_ready),
+            "focus": directive.get("focus", reply.focus) or "",
+        }
         wishes = [wish["name"] if isinstance(wish, Mapping) else wish for wish in directive.get("roles") or ()]
         await self._note(turn, self._text("note", **known, width=directive.get("width"), roles=wishes))
         await self._close(turn, self._text("turn_over", **known))
 
-    async def _finish(self, data: Mapping[str, Any]) -> None:
+    async def _finish(self, result: Result) -> None:
         """Close the open turns, then the epic. The epic stays open if other work below it is open."""
         if "epic" not in self._done or "finish" in self._done:
             return
         for turn in [record["turn"] for record in self._done.values() if record["op"] == "task"]:
             await self._close(turn, self._text("not_needed"))
         epic = str(self._done["epic"]["id"])
-        shown = {key: data[key] for key in ("status", "why", "confidence", "decision")}
-        text = self._text("final", **shown)
+        shown = {"status": result.status, "why": result.why, "decision": result.decision}
+        text = self._text("final", **shown, confidence=result.confidence)
         below = await self._bd("list", f"--parent={epic}", "--all", "-n", "0")
         if any(issue.get("status") != "closed" for issue in below):
             await self._note(0, text)

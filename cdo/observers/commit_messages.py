@@ -16,9 +16,20 @@ from typing import Any
 
 from cdo import __version__
 from cdo.content.library import Library
-from cdo.core.events import Event
+from cdo.core.events import (
+    BatchBegan,
+    DirectiveData,
+    Event,
+    ReplyAccepted,
+    ReplyMissing,
+    RoundEnded,
+    RunEnded,
+    RunStopped,
+    TensionData,
+)
 from cdo.core.formatting import money, one_line, pluralise
 from cdo.core.mission_names import came, round_of
+from cdo.core.result import Result
 from cdo.core.usage import totals
 from cdo.formats.sections import ADDED
 
@@ -102,27 +113,33 @@ class CommitMessageBuilder:
 
     def take(self, event: Event) -> PendingCommit | None:
         """Take in what happened; returns the commit that is due now, if one is."""
-        if event.kind == "batch":
-            for name, kind in event.data["calls"]:
-                self.unit = self.unit if round_of(name) is None else "round"
-                if kind == "agent" and (match := _CALL.fullmatch(name)):
-                    self.turns.setdefault(int(match[1]), _ToldTurn()).said.setdefault(match[2], ("", None))
-        elif event.kind in ("reply", "missing") and (match := _CALL.fullmatch(event.name)):
-            turn, voice = int(match[1]), match[2]
-            held = self.turns.setdefault(turn, _ToldTurn())
-            if event.kind == "reply" and voice == SYNTHESIS and "directive" in event.data:
-                return self._turn(turn, held, event.data["directive"], replayed="how" in event.data)
-            if voice in held.said and event.kind == "missing":
-                held.missing[voice] = str(event.data.get("reason", ""))
-            elif voice in held.said:
-                held.missing.pop(voice, None)
-                held.said[voice] = str(event.data.get("position", "")), event.data.get("confidence")
-        elif event.kind == "round":
-            return self._round(event.data, replayed="how" in event.data)
-        elif event.kind == "done":
-            return self._final(event.data)
-        elif event.kind == "stopped":
-            return self._stopped(event.data)
+        match event:
+            case BatchBegan():
+                for name, kind in event.calls:
+                    self.unit = self.unit if round_of(name) is None else "round"
+                    if kind == "agent" and (match := _CALL.fullmatch(name)):
+                        self.turns.setdefault(int(match[1]), _ToldTurn()).said.setdefault(match[2], ("", None))
+            case ReplyAccepted() | ReplyMissing() if match := _CALL.fullmatch(event.name):
+                return self._reply(int(match[1]), match[2], event)
+            case RoundEnded():
+                return self._round(event)
+            case RunEnded():
+                return self._final(event.result)
+            case RunStopped():
+                return self._stopped(event)
+        return None
+
+    def _reply(self, turn: int, voice: str, event: ReplyAccepted | ReplyMissing) -> PendingCommit | None:
+        """Take in what a voice of a turn said, or why it is missing; the synthesis ends the turn."""
+        held = self.turns.setdefault(turn, _ToldTurn())
+        if isinstance(event, ReplyMissing):
+            if voice in held.said:
+                held.missing[voice] = event.reason
+        elif voice == SYNTHESIS and event.directive is not None:
+            return self._turn(turn, held, event.directive, replayed=event.how is not None)
+        elif voice in held.said:
+            held.missing.pop(voice, None)
+            held.said[voice] = event.position or "", event.confidence
         return None
 
     def begin(self, forked: tuple[str, int] | None = None, turn: int = 0) -> str:
@@ -144,7 +161,7 @@ class CommitMessageBuilder:
         told = [*((name, False) for name in names), *((name, True) for name in removed)]
         return self._told_now("edited", {"files": [{"name": name, "removed": gone} for name, gone in told]}, last)
 
-    def _turn(self, turn: int, held: _ToldTurn, directive: Mapping[str, Any], *, replayed: bool) -> PendingCommit:
+    def _turn(self, turn: int, held: _ToldTurn, directive: DirectiveData, *, replayed: bool) -> PendingCommit:
         heard = {name: said for name, said in held.said.items() if name not in held.missing}
         tensions, still_open = self._ledger(directive["tensions"])
         confidence, agreement = directive["confidence"], directive.get("agreement")
@@ -173,41 +190,42 @@ class CommitMessageBuilder:
         message = self._message("turn", values, "turn", "running")
         return PendingCommit("turn", turn, message, replayed, about=self.about, proof=f"t{turn}-{SYNTHESIS}.md")
 
-    def _round(self, data: Mapping[str, Any], *, replayed: bool) -> PendingCommit:
+    def _round(self, ended: RoundEnded) -> PendingCommit:
         """The commit of a mission's round."""
-        number = int(data["round"])
+        number = ended.round
         self.last = {
             "Cdo-Turn": str(number),
-            "Cdo-Accepted": str(data["accepted"]),
-            "Cdo-Live": str(data["live"]),
-            "Cdo-Blockers": str(data["blockers"]),
+            "Cdo-Accepted": str(ended.accepted),
+            "Cdo-Live": str(ended.live),
+            "Cdo-Blockers": str(ended.blockers),
         }
         values = {
             "round": number,
-            "came": came(data),
-            "versions": data["versions"],
-            "verdicts": data["verdicts"],
-            "taken": data["taken"],
-            "blocked": [{**item, "by": self._line("; ".join(item["by"]), 300)} for item in data["blocked"]],
-            "accepted": data["accepted"],
-            "live": data["live"],
-            "halt": data["halt"],
-            "why": self._line(data["why"], 300),
+            "came": came(ended),
+            "versions": ended.versions,
+            "verdicts": ended.verdicts,
+            "taken": ended.taken,
+            "blocked": [{**item, "by": self._line("; ".join(item["by"]), 300)} for item in ended.blocked],
+            "accepted": ended.accepted,
+            "live": ended.live,
+            "halt": ended.halt,
+            "why": self._line(ended.why, 300),
             "part": self._spent_on(f"r{number}-"),
         }
         message = self._message("round", values, "turn", "running")
-        return PendingCommit("turn", number, message, replayed, about=self.about, proof=f"r{number}-")
+        recorded = ended.how is not None
+        return PendingCommit("turn", number, message, recorded, about=self.about, proof=f"r{number}-")
 
     def _asked(self, call: str) -> str:
         """The model that answered a call; "" if it is not on record."""
         names = [str(record["model"]) for record in self.records if record.get("call") == call and "model" in record]
         return one_line(names[-1], 60) if names else ""
 
-    def _ledger(self, wishes: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], int]:
+    def _ledger(self, wishes: Sequence[TensionData]) -> tuple[list[dict[str, Any]], int]:
         """The tensions that are open, and those that this turn opened or settled; and how many are open."""
         before = dict(self.tensions)
         for wish in wishes:
-            self.tensions[str(wish["id"])] = str(wish["status"]), str(wish["title"])
+            self.tensions[wish["id"]] = wish["status"], wish["title"]
         told = []
         for name, (status, title) in self.tensions.items():
             old = before.get(name, ("", ""))[0]
@@ -215,29 +233,29 @@ class CommitMessageBuilder:
                 told.append({"id": name, "title": title, "status": status, "changed": old != status})
         return told, sum(status == "open" for status, _ in self.tensions.values())
 
-    def _final(self, data: Mapping[str, Any]) -> PendingCommit:
-        decision, confidence = str(data.get("decision") or ""), data.get("confidence")
+    def _final(self, result: Result) -> PendingCommit:
+        decision, confidence = result.decision, result.confidence
         first = next((line for line in decision.splitlines() if line.strip()), None)
         values = {
             "title": None if first is None else self._subject(first),
             "unit": self.unit,
             "decision": self._line(decision, 600),
-            "status": data["status"],
-            "why": data["why"],
+            "status": result.status,
+            "why": result.why,
             "confidence": confidence,
-            "missing": data.get("missing_voices") or [],
-            "unaccepted": [self._line(name, 300) for name in data.get("unaccepted") or ()],
-            "flags": data["flags"],
+            "missing": result.missing_voices,
+            "unaccepted": [self._line(name, 300) for name in result.unaccepted],
+            "flags": result.flags,
         }
         if confidence is not None:
             self.last["Cdo-Confidence"] = f"{confidence:.2f}"
-        message = self._message("final", values, "final", str(data["status"]))
-        return PendingCommit("final", int(data["turns"]), message, about=self.about)
+        message = self._message("final", values, "final", result.status)
+        return PendingCommit("final", result.turns, message, about=self.about)
 
-    def _stopped(self, data: Mapping[str, Any]) -> PendingCommit:
-        status = _STOPPED.get(str(data["status"]), "failed")
+    def _stopped(self, stopped: RunStopped) -> PendingCommit:
+        status = _STOPPED.get(stopped.status, "failed")
         turn = int(self.last.get("Cdo-Turn", 0))
-        why = {"why": self._line(data["why"], 600), "why_in_short": data["why"]}
+        why = {"why": self._line(stopped.why, 600), "why_in_short": stopped.why}
         message = self._message(
             "stopped", {"status": status, "unit": self.unit, "turn": turn, **why}, "stopped", status
         )

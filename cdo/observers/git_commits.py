@@ -19,7 +19,7 @@ from pathlib import Path
 
 from cdo.content.library import Library
 from cdo.core.errors import CdoError, SessionError
-from cdo.core.events import Event
+from cdo.core.events import CallSent, Event, QuestionAsked, ReviewBegan, RoundEnded, RunEnded, RunStopped
 from cdo.core.formatting import one_line, pluralise
 from cdo.files.atomic_files import names_in
 from cdo.observers.branch_writer import ADVICE, BranchWriter, NoBranch
@@ -32,7 +32,8 @@ from cdo.session.store import Session
 AT_END = 5.0  # seconds for the commits that are due when the run has ended
 AT_STOP = 2.0  # the same when the run was interrupted
 
-_GOES_ON = ("call", "pause", "review", "done", "stopped")  # before these events, all published files are written
+# Before these events, all published files are written.
+_GOES_ON = (CallSent, QuestionAsked, ReviewBegan, RunEnded, RunStopped)
 
 
 # -- beside the run --------------------------------------------------------------------------------
@@ -79,16 +80,16 @@ class GitCommitObserver:
     def __call__(self, event: Event) -> None:
         """Queue the commit that an event requires, if any; return at once and raise nothing."""
         self._tell()
-        if event.kind == "done":
+        if isinstance(event, RunEnded):
             self._patience = AT_END
         try:
             job = self._told.take(event)
-            if event.kind in ("round", *_GOES_ON) and self._round:
+            if isinstance(event, (RoundEnded, *_GOES_ON)) and self._round:
                 self._jobs.put(self._round)
                 self._round = None
             if job and job.event == "turn":
                 job = replace(job, calls=frozenset(names_in(self._session.path / "calls")))
-                if event.kind == "round":
+                if isinstance(event, RoundEnded):
                     self._round = job
                 else:
                     self._jobs.put(job)

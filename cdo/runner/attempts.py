@@ -13,7 +13,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cdo.content.library import Library
-from cdo.core.events import Event, Observe
+from cdo.core.events import (
+    CallSent,
+    ExchangeRecorded,
+    Observe,
+    ReplyRefused,
+    RetryPlanned,
+    TextReceived,
+    ToolUsed,
+)
 from cdo.core.exchange import Backend, BackendError, Fault, Message, Request, Response, Thread, ToolCall, Usage
 from cdo.core.steps import InvalidReply, Missing, Reply
 from cdo.providers.command_agent_output import LOST
@@ -106,13 +114,8 @@ class Attempts:
         left = min(self.batch_deadline - time.monotonic(), self.budget.remaining_seconds())
         if delay > min(tries.patience(), left) or not tries.retry(error.fault) or not self.allowance.take():
             return False
-        self.observe(
-            Event(
-                "retry",
-                work.call.name,
-                {"fault": error.fault.value, "message": error.message, "wait": round(delay, 2)},
-            )
-        )
+        told = {"fault": error.fault.value, "message": error.message}
+        self.observe(RetryPlanned(name=work.call.name, **told, wait=round(delay, 2)))
         tries.waited += delay
         await asyncio.sleep(delay)
         return True
@@ -131,7 +134,7 @@ class Attempts:
         except InvalidReply as invalid:
             tries.note(Fault.INVALID)
             talk.reject(text, invalid.problems)
-            self.observe(Event("invalid", work.call.name, {"problems": list(invalid.problems)}))
+            self.observe(ReplyRefused(name=work.call.name, problems=invalid.problems))
             return None
         return Reply(work.call.name, data)
 
@@ -154,7 +157,7 @@ class Attempts:
                 results.append(f"Refused: {self.toolbox.max_requests} requests are all there are.")
             else:
                 results.append(await asyncio.to_thread(self.toolbox.run, wish["name"], wish["arguments"]))
-            self.observe(Event("tool", work.call.name, {"tool": wish["name"], "arguments": wish["arguments"][:200]}))
+            self.observe(ToolUsed(name=work.call.name, tool=wish["name"], arguments=wish["arguments"][:200]))
         kept = await self.session.commit(
             {"kind": "tools", "call": work.call.name, "inputs": work.key, "attempt": record["attempt"],
              "results": results}
@@ -246,7 +249,7 @@ class Attempts:
     ) -> tuple[Response | None, BackendError | None]:
         """Send one request under our own timeouts; return the response and the error found in it, if any."""
         name, loop = work.call.name, asyncio.get_running_loop()
-        self.observe(Event("call", name, {"model": seat.spec.name, "attempt": len(work.records) + 1}))
+        self.observe(CallSent(name=name, model=seat.spec.name, attempt=len(work.records) + 1))
         left = min(self.deadlines.total, self.batch_deadline - time.monotonic())
         end = loop.time() + max(0.05, left)
         received = 0
@@ -256,7 +259,7 @@ class Attempts:
             received += len(piece)
             if seat.backend.streams:
                 deadline.reschedule(min(end, loop.time() + self.deadlines.idle))
-            self.observe(Event("progress", name, {"characters": received}))
+            self.observe(TextReceived(name=name, characters=received))
 
         first = loop.time() + self.deadlines.first_byte if seat.backend.streams else end
         try:
@@ -320,10 +323,9 @@ class Attempts:
         return {"role": message.role, **head, "text": text, **tools}
 
     def _report(self, work: PendingCall, record: Mapping[str, Any]) -> None:
-        data = {key: record[key] for key in ("model", "attempt", "seconds", "usage", "cost") if key in record}
-        if "fault" in record:
-            data["fault"] = record["fault"]["kind"]
-        self.observe(Event("exchange", work.call.name, data))
+        told = {key: record[key] for key in ("model", "attempt", "seconds", "usage", "cost") if key in record}
+        fault = record["fault"]["kind"] if "fault" in record else None
+        self.observe(ExchangeRecorded(name=work.call.name, **told, fault=fault))
 
 
 def _given_up(work: PendingCall, fault: Fault, message: str) -> Reply:

@@ -7,14 +7,14 @@ for display (rosters, dashboards) are written when a run makes new calls, so tha
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from cdo.content.library import Library
 from cdo.core.errors import NeedsHuman, SessionError
-from cdo.core.events import Event, Observe
+from cdo.core.events import NoteTold, Observe, QuestionAsked, ReviewBegan
 from cdo.core.formatting import one_line
 from cdo.core.steps import Ask, Collect, Gather, InvalidReply, Pause, Project, Publish, Review
 from cdo.session.artifact import digest
@@ -73,7 +73,7 @@ class HumanSteps:
         if record := self._answered(pause):
             return str(record["answer"])
         self.show()
-        self.observe(Event("pause", pause.name, {"question": pause.question, "options": list(pause.options)}))
+        self.observe(QuestionAsked(name=pause.name, question=pause.question, options=pause.options))
         asked = self.human.answer
         answer = await asked(pause) if asked else pause.default
         return str((await self._keep(pause, answer, "human" if asked else "default"))["answer"])
@@ -91,7 +91,7 @@ class HumanSteps:
             record = await self._keep(ask, chosen(left[1].strip(), ask.options), "human", left)
             self._clear(record)
             return str(record["answer"])
-        self.observe(Event("pause", ask.name, {"question": ask.question, "options": list(ask.options)}))
+        self.observe(QuestionAsked(name=ask.name, question=ask.question, options=ask.options))
         if self.human.tell is None:
             choices = f" ({' / '.join(one_line(option) for option in ask.options)})" if ask.options else ""
             raise NeedsHuman(
@@ -180,7 +180,7 @@ class HumanSteps:
             if self.session.read(review.file) is not None:
                 self.session.move(review.file, "superseded/plans")
                 told = f"{review.file} was the plan of another proposal; it is kept in superseded/plans"
-                self.observe(Event("note", "", {"text": told}))
+                self.observe(NoteTold(text=told))
             self.session.put_now(review.file, proposed)
             await self.session.commit({"kind": "proposed", "file": review.file, "proposed": identity})
         self.show()
@@ -190,7 +190,7 @@ class HumanSteps:
                 f"The plan of the next turn waits for you: {path}.",
                 f"Edit it or leave it as it is, then `cdo resume {self.session.name}` goes on.",
             )
-        self.observe(Event("review", review.file, {"path": str(path)}))
+        self.observe(ReviewBegan(name=review.file, path=str(path)))
         shown = self.session.read(review.file) or proposed
         text = await self.human.review(
             PendingReview(
@@ -231,7 +231,7 @@ class HumanSteps:
                     place = f"{parent}/{QUARANTINE}" if parent else QUARANTINE
                     self.session.move(f"{collect.folder}/{name}", place, " ".join(invalid.problems) + "\n")
                     note = f"{collect.folder}/{name} was put into {place}: {' '.join(invalid.problems)}"
-                    self.observe(Event("note", "", {"text": note}))
+                    self.observe(NoteTold(text=note))
                 else:
                     items.append({"file": name, "text": text})
             if collect.again and not items:
@@ -270,7 +270,7 @@ class HumanSteps:
                 except InvalidReply as invalid:
                     if name not in gather.known:  # a known file is left in place: the person may still fix it
                         self.session.move(name, QUARANTINE, f"{invalid.problems[0]}\n")
-                    self.observe(Event("note", "", {"text": f"{name} was not taken: {invalid.problems[0]}"}))
+                    self.observe(NoteTold(text=f"{name} was not taken: {invalid.problems[0]}"))
                 else:
                     items.append({"file": name, "text": text})
             if gather.again and not items:
@@ -298,9 +298,8 @@ class HumanSteps:
     def project(self, project: Project) -> None:
         """Keep a state to be shown when the run makes new calls, and notify observers of a finished round."""
         self._projected = project
-        if project.name:
-            how = {} if self.moved else {"how": "recorded"}
-            self.observe(Event("round", project.name, {**project.told, **how}))
+        if project.ended:
+            self.observe(project.ended if self.moved else replace(project.ended, how="recorded"))
 
     def go_on(self) -> None:
         """Write queued files and move outdated ones away; called just before the run makes new calls."""
@@ -340,7 +339,7 @@ class HumanSteps:
             place = kept if self.session.read(kept) is None else EDITS  # `move` adds a number
             self.session.move(name, EDITS)
             told = f"{name} was edited: cdo writes it from the record; what you wrote is in {place}"
-            self.observe(Event("note", "", {"text": f"{told}; use inbox/ to change things"}))
+            self.observe(NoteTold(text=f"{told}; use inbox/ to change things"))
 
     def _make_room(self, folder: str, files: Mapping[str, str]) -> None:
         """Move files of a folder that this process did not write and is about to overwrite to superseded/."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cdo.core.errors import SessionError
-from cdo.core.events import Event, Observe
+from cdo.core.events import NoteTold, Observe
 from cdo.core.steps import Call, CitationCheck
 from cdo.runner.requests import PendingCall
 from cdo.session import artifact as artifacts
@@ -50,7 +50,7 @@ class Inputs:
                 break
         for name, (what, text) in self._gone.items():
             self.session.write_again(f"{name}.md", text)
-            self.observe(Event("note", "", {"text": f"{name}.md was {what}; it is written again as it was"}))
+            self.observe(NoteTold(text=f"{name}.md was {what}; it is written again as it was"))
         return works
 
     def read(self, name: str) -> tuple[str, str]:

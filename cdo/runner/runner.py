@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 from cdo.content.library import Library
 from cdo.core.errors import BudgetReached, CdoError, ConfigError, ModelsFailed, NeedsHuman, SessionError
-from cdo.core.events import Event, Observe
+from cdo.core.events import BatchBegan, NoteTold, Observe, ReplyAccepted, ReplyMissing
 from cdo.core.exchange import Fault
 from cdo.core.steps import (
     CAPPED,
@@ -159,7 +159,7 @@ class Runner:
         visited, human = self._visited, self.human
         await settle(self.session, works, visited, self._open, human, self.observe, reopened=self.reopened)
         self._visited.update(call.artifact for call in batch.calls)
-        self.observe(Event("batch", "", {"calls": [[call.name, call.kind] for call in batch.calls]}))
+        self.observe(BatchBegan(calls=[(call.name, call.kind) for call in batch.calls]))
         self._attempts.batch_deadline = time.monotonic() + self.budget.remaining_seconds() / 2
         replies = await _all([self._reply(work, lenient=batch.lenient) for work in works])
         missing = [reply for reply in replies if reply.missing]
@@ -205,7 +205,7 @@ class Runner:
             if not lenient:
                 raise
             reply = Reply(work.call.name, reason=Missing(CAPPED, error.message))
-            self.observe(Event("missing", work.call.name, {"reason": str(reply.reason)}))
+            self.observe(ReplyMissing(name=work.call.name, reason=str(reply.reason)))
         if reply.missing and lenient and self._late and reply.reason.kind not in EXCUSED:
             reply = replace(reply, reason=Missing(CAPPED, self.budget.time_limit))
         if reply.missing:
@@ -240,7 +240,7 @@ class Runner:
         if self.nest is None:
             return self.substitutes.nested(nest)
         self._people.go_on()
-        self.observe(Event("note", nest.name, {"text": f"{nest.name}: a deliberation begins ({nest.preset})"}))
+        self.observe(NoteTold(name=nest.name, text=f"{nest.name}: a deliberation begins ({nest.preset})"))
         result, used = await self.nest(nest, self.budget.left())
         self.budget.totals += used
         if result is None:
@@ -316,12 +316,12 @@ class Runner:
             if data is not None:
                 self.kept[call.name] = artifact
                 how = "edited" if artifact.edited else "recorded"
-                self.observe(Event("reply", call.name, {**_headline(data), "how": how}))
+                self.observe(_accepted(call, data, how))
                 return Reply(call.name, data, added=added, model=str(artifact.own.get("model") or ""))
             if artifact.edited:
                 raise _broken_edit(self.session, call)
         if work.given_up:
-            self.observe(Event("missing", call.name, {"reason": str(work.given_up), "how": "recorded"}))
+            self.observe(ReplyMissing(name=call.name, reason=str(work.given_up), how="recorded"))
             return Reply(call.name, reason=work.given_up)
         return None
 
@@ -342,7 +342,7 @@ class Runner:
         for name in dict.fromkeys(work.call.models):
             if reply.missing and name != work.call.models[0]:
                 told = f"{work.call.name}: {before} gave no answer ({reply.reason}); now {name} is asked"
-                self.observe(Event("note", work.call.name, {"text": told}))
+                self.observe(NoteTold(name=work.call.name, text=told))
             reply, before = await self._attempts.ask(work, self.seats[name]), name
             if work.last and not reply.missing:
                 return await self._keep(work, *work.last, reply)
@@ -352,7 +352,7 @@ class Runner:
                 return await self._keep(
                     work, repaired[0], work.last[1], Reply(work.call.name, data, added=repaired[1])
                 )
-        self.observe(Event("missing", work.call.name, {"reason": str(reply.reason)}))
+        self.observe(ReplyMissing(name=work.call.name, reason=str(reply.reason)))
         return reply
 
     async def _keep(self, work: PendingCall, text: str, model: str, reply: Reply) -> Reply:
@@ -376,7 +376,7 @@ class Runner:
             self._inputs.unwritten[call.artifact] = artifact
         self.kept[call.name] = artifact if call.deferred else self.session.put(call.artifact, artifact)
         self._evidence.checked.setdefault(self.kept[call.name].sha, findings)
-        self.observe(Event("reply", call.name, _headline(reply.data)))
+        self.observe(_accepted(call, reply.data))
         return replace(reply, model=model)
 
 
@@ -407,11 +407,12 @@ def check_run(record: Mapping[str, Any]) -> CheckRun:
     return CheckRun(**{**run, "held": tuple(run["held"])})
 
 
-def _headline(data: Any) -> dict[str, Any]:
-    """Return the parts of a reply that the live view shows."""
+def _accepted(call: Call, data: Any, how: str | None = None) -> ReplyAccepted:
+    """Return the event of a valid reply: the parts of it that observers read."""
     shown = ("position", "confidence", "focus", "exit_ready", "agreement")
-    headline = {key: getattr(data, key) for key in shown if getattr(data, key, None) is not None}
-    return {**headline, "directive": data.model_dump(mode="json")} if "exit_ready" in headline else headline
+    told = {key: getattr(data, key, None) for key in shown}
+    directive = None if told["exit_ready"] is None else data.model_dump(mode="json")
+    return ReplyAccepted(name=call.name, **told, directive=directive, how=how)
 
 
 async def _all(coroutines: Sequence[Coroutine[Any, Any, Reply]]) -> list[Reply]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from cdo.core.errors import NeedsHuman
-from cdo.core.events import Event, Observe
+from cdo.core.events import FilesStale, Observe
 from cdo.runner.human_steps import Human
 from cdo.runner.requests import PendingCall
 from cdo.session.store import Session
@@ -43,7 +43,7 @@ async def settle(
     if edited or not reopened:
         await _consent(session.name, human, stale, edited)
     place = session.supersede(stale)
-    observe(Event("stale", "", {"superseded": stale, "kept": edited, "place": place.name}))
+    observe(FilesStale(superseded=stale, kept=edited, place=place.name))
     for work in works:
         if work.call.artifact in stale:
             work.artifact = None

@@ -5,10 +5,28 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
-from cdo.core.events import Event
+from cdo.core.events import (
+    BatchBegan,
+    CallSent,
+    DirectiveData,
+    Event,
+    ExchangeRecorded,
+    ProductData,
+    QuestionAsked,
+    ReplyAccepted,
+    ReplyMissing,
+    ReplyRefused,
+    RetryPlanned,
+    ReviewBegan,
+    RoundEnded,
+    RunBegan,
+    RunEnded,
+    RunStopped,
+    TextReceived,
+    TreeChanged,
+)
 from cdo.core.formatting import columns, duration, one_line, pluralise
 from cdo.core.mission_names import came
 from cdo.core.usage import NOTHING, TotalUsage
@@ -32,7 +50,9 @@ class CallState(enum.StrEnum):
 
 def _after(spent: TotalUsage, event: Event) -> TotalUsage:
     """Return the usage after an event. An `exchange` counts as a call, as in the result, and carries its usage."""
-    return spent + replace(TotalUsage.of(event.data), seconds=0.0) if event.kind == "exchange" else spent
+    if isinstance(event, ExchangeRecorded):
+        return spent + TotalUsage.of({"usage": event.usage, "cost": event.cost})
+    return spent
 
 
 @dataclass(frozen=True)
@@ -56,30 +76,29 @@ class CallProgress:
 
     def after(self, event: Event, now: float) -> CallProgress:
         """Return the call after an event about it."""
-        data, spent = event.data, _after(self.spent, event)
-        match event.kind:
-            case "call":
+        spent = _after(self.spent, event)
+        match event:
+            case CallSent():
                 since = now if self.started is None else self.started
                 return replace(self, state=CallState.THINKING, started=since, written=0, spent=spent)
-            case "progress" if data["characters"]:
-                return replace(self, state=CallState.WRITING, written=data["characters"])
-            case "exchange":
-                state = CallState.WAITING if data.get("fault") else self.state
+            case TextReceived() if event.characters:
+                return replace(self, state=CallState.WRITING, written=event.characters)
+            case ExchangeRecorded():
+                state = CallState.WAITING if event.fault else self.state
                 return replace(self, state=state, written=0, spent=spent)
-            case "retry":
-                why = f"{data['fault']}: {data['message']}"
-                return replace(self, state=CallState.RETRYING, retry_at=now + data["wait"], text=why)
-            case "invalid":
-                return replace(self, state=CallState.WAITING, text=f"invalid: {' '.join(data['problems'])}")
-            case "missing":
-                return replace(self, state=CallState.MISSING, ended=now, text=str(data["reason"]))
-            case "reply":
+            case RetryPlanned():
+                why = f"{event.fault}: {event.message}"
+                return replace(self, state=CallState.RETRYING, retry_at=now + event.wait, text=why)
+            case ReplyRefused():
+                return replace(self, state=CallState.WAITING, text=f"invalid: {' '.join(event.problems)}")
+            case ReplyMissing():
+                return replace(self, state=CallState.MISSING, ended=now, text=event.reason)
+            case ReplyAccepted():
                 # A reply made from recorded exchanges has no `how`, but no model was asked for it either.
                 how = CallState.DONE if self.started is not None else CallState.RECORDED
-                how = CallState.EDITED if data.get("how") == "edited" else how
-                focus = f"focus: {data['focus']}" if data.get("focus") else ""
-                text = str(data.get("position") or focus)
-                return replace(self, state=how, ended=now, confidence=data.get("confidence"), text=text)
+                how = CallState.EDITED if event.how == "edited" else how
+                text = event.position or (f"focus: {event.focus}" if event.focus else "")
+                return replace(self, state=how, ended=now, confidence=event.confidence, text=text)
         return self
 
     @property
@@ -141,6 +160,12 @@ class ProductProgress:
     verdict: str = ""
     blocked: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, row: ProductData) -> ProductProgress:
+        """Return the product that a row of the tree tells of."""
+        name, depth, version, blocked = row["name"], row["depth"], row["version"], tuple(row["blocked"])
+        return cls(name, depth, row["status"], row["owner"], version, row["verdict"], blocked)
+
 
 @dataclass(frozen=True)
 class LiveRun:
@@ -182,35 +207,33 @@ class LiveRun:
 
     def apply(self, event: Event, now: float) -> LiveRun:
         """Return the state after `event`, which happened at `now`. Reads no clock, changes nothing."""
-        match event.kind:
-            case "run":
-                preset, resumed = str(event.data["preset"]), bool(event.data.get("resumed"))
-                question = str(event.data.get("question") or "")
-                return replace(self, session=event.name, preset=preset, question=question, resumed=resumed)
-            case "batch":
-                return self._batch(event.data["calls"])
-            case "done" if self.mission and event.data.get("session", self.session) != self.session:
+        match event:
+            case RunBegan():
+                began = replace(self, session=event.name, preset=event.preset, question=event.question)
+                return replace(began, resumed=event.resumed)
+            case BatchBegan():
+                return self._batch(event.calls)
+            case RunEnded() if self.mission and event.result.session != self.session:
                 return replace(self._left(False), confidences={}, tensions={}, turn=0)  # a nested deliberation
-            case "done":
-                return replace(self, status=str(event.data["status"]), over=True)
-            case "stopped":
+            case RunEnded():
+                return replace(self, status=event.result.status, over=True)
+            case RunStopped():
                 return replace(self.left("stopped"), over=True)
-            case "pause":
-                return replace(self, status="waits for an answer", asks=asking(event.data))
-            case "review":
+            case QuestionAsked():
+                return replace(self, status="waits for an answer", asks=asking(event))
+            case ReviewBegan():
                 return replace(self, status="waits for an answer")
-            case "round":
-                return self._round(event.data)
-            case "tree":
-                keys = [item.name for item in fields(ProductProgress)]
-                listed = [ProductProgress(**{key: item[key] for key in keys}) for item in event.data["products"]]
+            case RoundEnded():
+                return self._round(event)
+            case TreeChanged():
+                listed = [ProductProgress.of(item) for item in event.products]
                 return replace(self, products={item.name: item for item in listed})
         if not (voice := self.voices.get(event.name)):
             return self
         after = voice.after(event, now)
         board = replace(self, voices={**self.voices, voice.name: after}, spent=_after(self.spent, event))
-        if event.kind == "reply" and voice.kind == "synthesis":
-            return board._synthesis(after, event.data.get("directive"))
+        if isinstance(event, ReplyAccepted) and voice.kind == "synthesis":
+            return board._synthesis(after, event.directive)
         return board
 
     def left(self, status: str) -> LiveRun:
@@ -221,27 +244,27 @@ class LiveRun:
         }
         return replace(self, status=status, voices=voices)
 
-    def _round(self, data: Mapping[str, Any]) -> LiveRun:
+    def _round(self, ended: RoundEnded) -> LiveRun:
         """Return the state after a round of a mission: its new versions, their verdicts, and what is blocked now."""
         found = {name: replace(product, blocked=()) for name, product in self.products.items()}
-        for item in data["versions"]:
-            old = found.get(item["product"], ProductProgress(item["product"]))
-            owner = old.owner or item["author"]
-            found[old.name] = replace(old, version=item["number"], owner=owner, verdict="")
-        for item in data["verdicts"]:
-            old = found.get(item["product"], ProductProgress(item["product"]))
-            found[old.name] = replace(old, verdict=item["verdict"].replace("_", " "))
-        for item in data["blocked"]:
-            old = found.get(item["product"], ProductProgress(item["product"]))
-            found[old.name] = replace(old, blocked=tuple(item["by"]))
-        return replace(self, came=came(data), products=found, accepted=(data["accepted"], data["live"]))
+        for version in ended.versions:
+            old = found.get(version["product"], ProductProgress(version["product"]))
+            owner = old.owner or version["author"]
+            found[old.name] = replace(old, version=version["number"], owner=owner, verdict="")
+        for verdict in ended.verdicts:
+            old = found.get(verdict["product"], ProductProgress(verdict["product"]))
+            found[old.name] = replace(old, verdict=verdict["verdict"].replace("_", " "))
+        for blocked in ended.blocked:
+            old = found.get(blocked["product"], ProductProgress(blocked["product"]))
+            found[old.name] = replace(old, blocked=tuple(blocked["by"]))
+        return replace(self, came=came(ended), products=found, accepted=(ended.accepted, ended.live))
 
     @property
     def mission(self) -> bool:
         """True if the events so far show that this is a mission, which has rounds and products."""
         return bool(self.accepted[1] or self.title.startswith("round "))
 
-    def _synthesis(self, voice: CallProgress, directive: Mapping[str, Any] | None) -> LiveRun:
+    def _synthesis(self, voice: CallProgress, directive: DirectiveData | None) -> LiveRun:
         """Return the state after a synthesis: its confidence and, in a turn, its tensions.
 
         A tension that the synthesis does not name stays as it was.
@@ -252,7 +275,7 @@ class LiveRun:
         if not match or not self.title.startswith("turn "):  # several at once belong to an audit
             return board
         turn, known = int(match[2][-9:]), dict(self.tensions)
-        for told in (directive or {}).get("tensions") or ():
+        for told in directive.get("tensions", ()) if directive else ():
             name, title, status = told["id"], told["title"], told["status"]
             old = known.get(name)
             since, changed = (old.since, old.changed) if old else (turn, turn)
@@ -341,10 +364,10 @@ class LiveRun:
         return [part for part in parts if part]
 
 
-def asking(data: Mapping[str, Any]) -> str:
+def asking(asked: QuestionAsked) -> str:
     """Return a question to a person with its options, in one line."""
-    options = " / ".join(one_line(option) for option in data["options"])
-    return one_line(data["question"]) + (f" ({options})" if options else "")
+    options = " / ".join(one_line(option) for option in asked.options)
+    return one_line(asked.question) + (f" ({options})" if options else "")
 
 
 def _title(calls: Sequence[Sequence[str]]) -> str:

@@ -14,7 +14,24 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Protocol, TextIO, TypeAlias
 
-from cdo.core.events import Event
+from cdo.core.events import (
+    BatchBegan,
+    CallSent,
+    Event,
+    FilesStale,
+    NoteTold,
+    PlanShown,
+    QuestionAsked,
+    ReplyAccepted,
+    ReplyMissing,
+    ReplyRefused,
+    RetryPlanned,
+    ReviewBegan,
+    RoundEnded,
+    RunBegan,
+    TextReceived,
+    ToolUsed,
+)
 from cdo.core.formatting import columns, one_line, paid, pluralise, visible
 from cdo.core.mission_names import came
 from cdo.terminal.live_screen import frame
@@ -32,50 +49,51 @@ Clock: TypeAlias = Callable[[], float]
 
 def line(event: Event, board: LiveRun) -> str:
     """Return one event as one line; `board` is the `LiveRun` after it."""
-    data, voice = event.data, board.voices.get(event.name)
+    voice = board.voices.get(event.name)
     head = f"  {one_line(event.name):<{max((len(name) for name in board.voices), default=0)}}"
-    match event.kind:
-        case "run":
-            what = f"{'resumed ' if board.resumed else ''}session {event.name}: {data['preset']}"
-            why = f" ({data['why']})" if data.get("why") else ""
-            rest = (", ".join(data.get("models") or ()), str(data.get("path") or ""))
-            return one_line(" · ".join((what + why, *filter(None, rest))))
-        case "batch":
-            labels = [board.voices[name].label for name, _ in data["calls"]]
+    match event:
+        case RunBegan():
+            what = f"{'resumed ' if board.resumed else ''}session {event.name}: {event.preset}"
+            why = f" ({event.why})" if event.why else ""
+            return one_line(" · ".join((what + why, *filter(None, (", ".join(event.models), event.path)))))
+        case BatchBegan():
+            labels = [board.voices[name].label for name, _ in event.calls]
             return one_line(board.title if labels == [board.title] else f"{board.title}: {', '.join(labels)}")
-        case "call":
-            again = f", attempt {data['attempt']}" if data["attempt"] > 1 else ""
-            return f"{head}  asking {one_line(data['model'])}{again}"
-        case "reply" if voice:
+        case CallSent():
+            again = f", attempt {event.attempt}" if event.attempt > 1 else ""
+            return f"{head}  asking {one_line(event.model)}{again}"
+        case ReplyAccepted() if voice:
             state, took, tokens, cost, confidence, text = voice.cells(0.0)
             how = "" if voice.state is CallState.DONE else state
             took, tokens = f"{took:>6}" if took else "", f"{tokens:>6} tok" if tokens else ""
             cost = f"{cost:>7}" if cost else ""
             news = board.news if voice.kind == "synthesis" else ""
             return columns(head, f"{confidence:4}", how, took, tokens, cost, news, one_line(text, 100))
-        case "retry":
-            return f"{head}  {one_line(data['fault'])}: {one_line(data['message'])}; again in {data['wait']:.1f} s"
-        case "invalid":
-            return f"{head}  invalid reply: {one_line(' '.join(data['problems']))}"
-        case "missing":
-            how = " (from record)" if data.get("how") else ""
-            return f"{head}  missing{how}: {one_line(data['reason'])}"
-        case "stale":
-            kept = f"; kept as edited: {_files(data['kept'])}" if data["kept"] else ""
-            return f"stale: {_files(data['superseded'])} moved to superseded/{one_line(data['place'])}{kept}"
-        case "dashboard":
-            return "\n".join(visible(row) for row in data["lines"])
-        case "tool":
-            return f"{head}  looks: {one_line(data['tool'])} {one_line(data['arguments'], 100)}"
-        case "review":
-            return one_line(f"a plan waits for its person: {data['path']}")
-        case "round":
-            why = "; ".join(f"{one_line(item['product'], 60)}: {', '.join(item['by'])}" for item in data["blocked"])
-            ends = f"; {one_line(data['halt'])}: {one_line(data['why'])}" if data["halt"] else ""
-            return one_line(f"round {data['round']} ends: {came(data)}{f' ({why})' if why else ''}{ends}")
-        case "pause":
-            return f"question: {asking(data)}"
-    return one_line(data.get("text", ""))
+        case RetryPlanned():
+            return f"{head}  {one_line(event.fault)}: {one_line(event.message)}; again in {event.wait:.1f} s"
+        case ReplyRefused():
+            return f"{head}  invalid reply: {one_line(' '.join(event.problems))}"
+        case ReplyMissing():
+            how = " (from record)" if event.how else ""
+            return f"{head}  missing{how}: {one_line(event.reason)}"
+        case FilesStale():
+            kept = f"; kept as edited: {_files(event.kept)}" if event.kept else ""
+            return f"stale: {_files(event.superseded)} moved to superseded/{one_line(event.place)}{kept}"
+        case PlanShown():
+            return "\n".join(visible(row) for row in event.lines)
+        case ToolUsed():
+            return f"{head}  looks: {one_line(event.tool)} {one_line(event.arguments, 100)}"
+        case ReviewBegan():
+            return one_line(f"a plan waits for its person: {event.path}")
+        case RoundEnded():
+            why = "; ".join(f"{one_line(item['product'], 60)}: {', '.join(item['by'])}" for item in event.blocked)
+            ends = f"; {one_line(event.halt)}: {one_line(event.why)}" if event.halt else ""
+            return one_line(f"round {event.round} ends: {came(event)}{f' ({why})' if why else ''}{ends}")
+        case QuestionAsked():
+            return f"question: {asking(event)}"
+        case NoteTold():
+            return one_line(event.text)
+    return ""
 
 
 def _files(names: Sequence[str]) -> str:
@@ -134,9 +152,9 @@ def summary(result: RunResult) -> str:
 
 # -- views ----------------------------------------------------------------------------------------
 
-_PROBLEMS = frozenset({"missing", "stale", "note"})
-_LINES = _PROBLEMS | {"run", "dashboard", "batch", "reply", "retry", "round", "pause"}
-_ASKED = frozenset({"pause", "review"})
+_PROBLEMS = (ReplyMissing, FilesStale, NoteTold)
+_LINES = (*_PROBLEMS, RunBegan, PlanShown, BatchBegan, ReplyAccepted, RetryPlanned, RoundEnded, QuestionAsked)
+_ASKED = (QuestionAsked, ReviewBegan)
 _ENDLESS = 100_000  # rows of a frame that is printed once and may scroll
 # A broken stream must not end a run that is being paid for.
 _BROKEN = (OSError, ValueError)
@@ -164,8 +182,9 @@ class PlainView:
     ) -> None:
         self.board = LiveRun()
         self._stream, self._clock = stream, clock
-        self._told = _PROBLEMS if quiet else _LINES | {"call", "invalid", "tool"} if verbose else _LINES
-        self._told |= _ASKED if watching else frozenset()
+        more = (CallSent, ReplyRefused, ToolUsed) if verbose else ()
+        self._told: tuple[type[Event], ...] = _PROBLEMS if quiet else (*_LINES, *more)
+        self._told += _ASKED if watching else ()
         self._harmless = () if watching else _BROKEN
 
     def __call__(self, event: Event) -> None:
@@ -178,10 +197,10 @@ class PlainView:
         on.
         """
         for now, event in events:
-            if event.kind == "progress":
+            if isinstance(event, TextReceived):
                 continue
             self.board = self.board.apply(event, now)
-            if event.kind in self._told:
+            if isinstance(event, self._told):
                 with suppress(*self._harmless):
                     self._stream.write(line(event, self.board) + "\n")
                     self._stream.flush()
@@ -219,8 +238,9 @@ class LiveView:
 
         self.board = LiveRun()
         self._stream, self._clock, self._watching = stream, clock, watching
-        self._told = _PROBLEMS | {"run"} | ({"retry", "invalid", "tool"} if verbose else set())
-        self._told |= _ASKED if watching else frozenset()
+        self._told: tuple[type[Event], ...] = (*_PROBLEMS, RunBegan)
+        self._told += (RetryPlanned, ReplyRefused, ToolUsed) if verbose else ()
+        self._told += _ASKED if watching else ()
         plain = bool(os.environ.get("NO_COLOR"))
         self._console = console or Console(file=stream, force_terminal=True, force_interactive=True, no_color=plain)
         self._live: Live | None = None
@@ -234,14 +254,14 @@ class LiveView:
         said, begun = [], False
         for now, event in events:
             before, self.board = self.board, self.board.apply(event, now)
-            begun = begun or event.kind in ("batch", "call")
+            begun = begun or isinstance(event, BatchBegan | CallSent)
             if len(self.board.finished) > len(before.finished):
                 said.append(self._text(self.board.finished[-1], wrap=False))
-            if event.kind == "dashboard":
+            if isinstance(event, PlanShown):
                 said.append(self._text(line(event, self.board), "dim"))
-            if event.kind in self._told:
+            if isinstance(event, self._told):
                 said.append(
-                    self._text(one_line(line(event, self.board)), "yellow" if event.kind in _PROBLEMS else "")
+                    self._text(one_line(line(event, self.board)), "yellow" if isinstance(event, _PROBLEMS) else "")
                 )
         self._say(*said)
         if begun and not (self.board.over or self._live or self._suspended):

@@ -181,7 +181,7 @@ def test_a_voice_that_is_gone_is_written_again_and_read(tmp_path: Path) -> None:
         b.run(between(b, deed))
         assert OLD in prompt(b), "a voice was left out unasked"
         (note,) = b.told("note")
-        assert note.data["text"] == "t1-critic.md was gone; it is written again as it was"
+        assert note.json()["text"] == "t1-critic.md was gone; it is written again as it was"
         b.session.flush()
         assert [file.read_bytes()] == held
         b.reopen()
@@ -242,7 +242,7 @@ def test_the_question_that_is_emptied_is_written_again(tmp_path: Path) -> None:
         b.run(between(b, lambda: file.write_text("")))
         assert text.strip() in prompt(b)
         (note,) = b.told("note")
-        assert note.data["text"] == "00-input.md was empty; it is written again as it was"
+        assert note.json()["text"] == "00-input.md was empty; it is written again as it was"
         b.session.flush()
         assert file.read_text() == text
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from cdo.core.events import Event
 from cdo.observers.beads_tracker import BeadsTask
+from tests.support.events import happened
 from tests.support.harness import needs
 from tests.unit.observers.test_beads_tracker import PROBLEM, RESULT, WORK, Repository, take_in, turn
 
@@ -91,7 +91,7 @@ def test_a_run_killed_twice_and_resumed_is_tracked_once(real: Real) -> None:
 
 def test_a_run_that_stops_and_a_breakdown_leave_the_epic_open(real: Real) -> None:
     stopped = {"status": "budget", "why": "The cap is reached."}
-    made = real.follow([*turn(1), Event("stopped", "", stopped)], then=take_in(WORK))
+    made = real.follow([*turn(1), happened("stopped", "", stopped)], then=take_in(WORK))
     assert real.said == []
     assert len(made) == 3
     found = real.issues

@@ -17,6 +17,7 @@ from cdo.app.replay import rehearse
 from cdo.app.replay_diff import ReplayReport, compare
 from cdo.cabal.files import status
 from cdo.content.library import Library
+from cdo.core.events import ReplyAccepted
 from cdo.history.journal_follower import Journal
 from cdo.session import branch_reader
 from cdo.session.reader import SessionFolder
@@ -27,6 +28,7 @@ from tests.conftest import Desk, explained
 from tests.runs.test_mission import TEAM, deciding, names, todo_script_of, told
 from tests.runs.test_replay import stamped
 from tests.support.cabal_team import ALEX, JORDAN, REQUEST, XSS, question
+from tests.support.events import happened
 from tests.support.faults import Fault
 from tests.support.harness import kill_group, wait_for
 from tests.support.provider import Provider
@@ -283,26 +285,34 @@ def test_a_frame_shows_agents_products_and_blockers_at_every_width(played: Desk,
 
 
 def test_a_question_stands_in_the_frame_until_it_is_answered() -> None:
-    from cdo.core.events import Event
-
-    asked = Event("pause", "r1-plan-question", {"question": "Which \x1b[31mdatabase?", "options": []})
-    board = LiveRun("a", "cabal").apply(Event("batch", "", {"calls": [["r1-plan", "plan"]]}), 0.0).apply(asked, 0.0)
+    asked = happened("pause", "r1-plan-question", {"question": "Which \x1b[31mdatabase?", "options": []})
+    board = (
+        LiveRun("a", "cabal").apply(happened("batch", "", {"calls": [["r1-plan", "plan"]]}), 0.0).apply(asked, 0.0)
+    )
     assert "? Which ␛[31mdatabase?" in drawn(board, 80) and line(asked, board).endswith("database?")
-    after = board.apply(Event("batch", "", {"calls": [["r1-plan-2", "plan"]]}), 0.0)
+    after = board.apply(happened("batch", "", {"calls": [["r1-plan-2", "plan"]]}), 0.0)
     assert "database" not in drawn(after, 80)
 
 
 def test_a_deliberation_inside_ends_neither_the_mission_nor_its_round() -> None:
-    from cdo.core.events import Event
-
     board = LiveRun("a", "cabal")
-    setup = {"round": 0, "accepted": 0, "live": 1, "blockers": 0, "versions": [], "verdicts": [], "blocked": []}
+    setup = {
+        "round": 0,
+        "accepted": 0,
+        "live": 1,
+        "blockers": 0,
+        "versions": [],
+        "verdicts": [],
+        "blocked": [],
+        "halt": "",
+        "why": "",
+    }
     for event in (
-        Event("round", "r0", setup),
-        Event("batch", "", {"calls": [["r1-plan", "plan"]]}),
-        Event("batch", "", {"calls": [["t1-critic", "agent"]]}),
-        Event("done", "", {"session": "a-r1-p2", "status": "converged"}),
-        Event("batch", "", {"calls": [["r1-inspect", "inspect"]]}),
+        happened("round", "r0", setup),
+        happened("batch", "", {"calls": [["r1-plan", "plan"]]}),
+        happened("batch", "", {"calls": [["t1-critic", "agent"]]}),
+        happened("done", "", {"session": "a-r1-p2", "status": "converged"}),
+        happened("batch", "", {"calls": [["r1-inspect", "inspect"]]}),
     ):
         board = board.apply(event, 0.0)
     assert (board.over, board.resumed, board.title, board.status) == (False, False, "round 1", "")
@@ -311,7 +321,7 @@ def test_a_deliberation_inside_ends_neither_the_mission_nor_its_round() -> None:
 def test_what_a_reply_holds_is_told_in_a_few_words(played: Desk) -> None:
     said: dict[str, object] = {}
     for fresh in Journal(played.session()).news():
-        said |= {event.name: event.data.get("position") for _, event in fresh.events if event.kind == "reply"}
+        said |= {event.name: event.position for _, event in fresh.events if isinstance(event, ReplyAccepted)}
     assert said["r0-bootstrap"] == "3 products"
     assert said["r1-plan"] == "2 assignments" and said["r3-plan"] == "4 accepted, halt: done"
     assert said["r2-plan"] == "3 assignments, 1 tree operation"

@@ -26,8 +26,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from cdo.core.errors import SessionError
+from cdo.core.events import RunEnded
 from cdo.core.formatting import visible
-from cdo.history.journal_events import RunEnd, parsed, told
+from cdo.history.journal_events import parsed, told
 from cdo.history.journal_follower import JOURNAL, LONGEST, Follower, Journal, SessionPhase
 from cdo.terminal.live_screen import frame
 from cdo.terminal.run_state import LiveRun
@@ -88,7 +89,7 @@ def test_events_of_a_later_version_are_no_damage() -> None:
     assert told({"at": AT, "event": "hologram", "text": 3}) is None
     found = told({"at": AT, "event": "note", "text": "x", "more": [1]})
     assert found is not None
-    assert found[1].data["text"] == "x"
+    assert found[1].json()["text"] == "x"
 
 
 ANY = st.recursive(
@@ -123,8 +124,8 @@ GOOD: list[dict[str, Any]] = [
     {"event": "dashboard", "lines": ["x"]},
     {"event": "note", "text": "x"},
     {"event": "stopped", "status": "Interrupted", "why": "x"},
-    {"event": "done", "path": "p", "status": "s", "why": "", "decision": "", "confidence": None, "turns": 1,
-     "calls": 1, "tokens": 1, "cost": None},
+    {"event": "done", "session": "a", "path": "p", "status": "s", "why": "", "decision": "", "confidence": None,
+     "turns": 1, "calls": 1, "tokens": 1, "cost": None},
 ]  # fmt: skip
 
 
@@ -177,7 +178,7 @@ class Writing:
     def heard(self) -> tuple[list[str], bool, int]:
         """The texts of fresh notes, whether the journal is another one, how many lines were damaged."""
         fresh = list(self.journal.news())
-        texts = [event.data["text"] for part in fresh for _, event in part.events]
+        texts = [event.json()["text"] for part in fresh for _, event in part.events]
         return texts, any(part.anew for part in fresh), sum(part.damaged for part in fresh)
 
 
@@ -282,7 +283,7 @@ def test_without_notices_of_the_system_it_looks_itself(tmp_path: Path, monkeypat
     writing, found, began = Writing(tmp_path), [], time.monotonic()
     writing.append(notes("a"))
     for news in Follower(tmp_path).news():
-        found += [event.data["text"] for _, event in news.fresh.events]
+        found += [event.json()["text"] for _, event in news.fresh.events]
         if found == ["a"]:
             writing.append(notes("b"))
             found.append("written")
@@ -661,5 +662,6 @@ def test_the_benchmark_runs(tmp_path: Path) -> None:
 
 def test_how_a_run_ended_is_what_the_run_says(finished: Desk) -> None:
     events = [event for fresh in Journal(finished.session()).news() for _, event in fresh.events]
-    ended = RunEnd.model_validate(dict(events[-1].data))
+    assert isinstance(events[-1], RunEnded)
+    ended = events[-1].result
     assert (ended.status, ended.turns, ended.path) == ("max_turns", 3, "tmp/cdo-a")

@@ -13,6 +13,7 @@ from cdo.cabal.files import serialization
 from cdo.cabal.model.entities import Product, Status
 from cdo.cabal.model.round_summary import row
 from cdo.core.errors import SessionError
+from cdo.core.events import ProductData
 from cdo.session.reader import SessionReader
 
 _FILE = re.compile(r"products/(p[0-9]{1,6})-[^/]+/(?:product\.yaml|([ci])([0-9]{1,6})\.md)")
@@ -22,11 +23,9 @@ _VERSION = re.compile(r"products/[^/]+/v[0-9]+\.md")
 _GIVEN = re.compile(r"inbox/[^/]+\.md|products/[^/]+/(?![ci][0-9]+\.md)[^/]+\.md")
 
 
-def products(archive: SessionReader) -> list[dict[str, Any]]:
+def products(archive: SessionReader) -> list[ProductData]:
     """Return the products of a mission that are not archived, in the order of the tree; [] if there are none.
 
-    Each has `id`, `name`, `kind`, `depth`, `status`, `owner`, `version` (the number of its newest version, 0 for
-    none), `version_id`, `verdict` of its newest inspection, and `blocked` (the summaries of its blocking collabs).
     Raises `SessionError`.
     """
     files: dict[str, dict[str, str]] = {}  # by product id: its files by the id of their fact, "" for product.yaml
@@ -55,7 +54,7 @@ def _walk(known: Mapping[str, Product]) -> Iterator[tuple[Product, int]]:
             waiting += [(child, depth + 1) for child in reversed(inside.get(product.id, []))]
 
 
-def _row(archive: SessionReader, product: Product, depth: int, own: Mapping[str, str]) -> dict[str, Any]:
+def _row(archive: SessionReader, product: Product, depth: int, own: Mapping[str, str]) -> ProductData:
     numbers = [int(name[1:]) for name in own if name.startswith("i")]
     newest = _read(archive, own[f"i{max(numbers)}"], serialization.inspection_of) if numbers else None
     collabs = (_read(archive, file, serialization.collab_of) for name, file in own.items() if name.startswith("c"))

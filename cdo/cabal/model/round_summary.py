@@ -6,44 +6,45 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from cdo.cabal.model.entities import Collab, Inspection, Product
 from cdo.cabal.model.state import MissionState
+from cdo.core.events import ProductData, RoundEnded
 from cdo.core.mission_names import OWN, ROOT
-from cdo.core.steps import Json
 
 
-def bulletin(rounds: Sequence[MissionState]) -> dict[str, Json]:
-    """Return the figures and results of the last of `rounds` (the states at their ends), with names of products."""
+def bulletin(rounds: Sequence[MissionState]) -> RoundEnded:
+    """Return the last of `rounds` (the states at their ends) as observers are told of it, with names of products."""
     state = rounds[-1]
     had = rounds[-2].versions if len(rounds) > 1 else {}
     name = {product.id: product.name for product in state.products.values()}
     live = state.live()
-    return {
-        "round": state.round,
-        "accepted": sum(item.id in state.acceptances for item in live),
-        "live": len(live),
-        "blockers": sum(item.blocking for item in state.collabs.values()),
-        "versions": [
+    return RoundEnded(
+        name=f"r{state.round}",
+        round=state.round,
+        accepted=sum(item.id in state.acceptances for item in live),
+        live=len(live),
+        blockers=sum(item.blocking for item in state.collabs.values()),
+        versions=[
             {"product": name[item.product], "number": item.number, "author": item.author, "summary": item.summary}
             for id, item in state.versions.items()
             if id not in had
         ],
-        "verdicts": [
+        verdicts=[
             {"product": name[item.product], "verdict": item.verdict.value}
             for item in state.inspections.values()
             if item.round == state.round
         ],
-        "blocked": [
+        blocked=[
             {"product": item.name, "by": [collab.summary for collab in state.blockers(item.id)]}
             for item in live
             if state.blockers(item.id)
         ],
-        "taken": [name[item.product] for item in state.acceptances.values() if item.round == state.round],
-        "products": list(_rows(state)),
-        "halt": state.halt,
-        "why": state.why,
-    }
+        taken=[name[item.product] for item in state.acceptances.values() if item.round == state.round],
+        products=list(_rows(state)),
+        halt=state.halt,
+        why=state.why,
+    )
 
 
-def row(product: Product, depth: int, inspection: Inspection | None, collabs: Iterable[Collab]) -> dict[str, Json]:
+def row(product: Product, depth: int, inspection: Inspection | None, collabs: Iterable[Collab]) -> ProductData:
     """Return a product as live views and lists show it, with its newest inspection and its blocking collabs."""
     return {
         "id": product.id,
@@ -59,7 +60,7 @@ def row(product: Product, depth: int, inspection: Inspection | None, collabs: It
     }
 
 
-def _rows(state: MissionState, parent: str | None = None, depth: int = 0) -> Iterator[dict[str, Json]]:
+def _rows(state: MissionState, parent: str | None = None, depth: int = 0) -> Iterator[ProductData]:
     """Yield the tree as live views show it: a row for each product, parents before children."""
     for item in state.children(parent) if parent else [state.products[ROOT]]:
         yield row(item, depth, state.inspection(item.id), state.about(item.id))

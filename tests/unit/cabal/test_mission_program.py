@@ -124,7 +124,7 @@ def test_the_steps_run_in_order_each_when_there_is_something_to_do() -> None:
         ["r3-present"],
     ]
     assert mission.outcome and mission.outcome.status == "done" and mission.outcome.rounds == 3
-    told = [step.name for step in mission.steps if isinstance(step, Project) and step.name]
+    told = [step.ended.name for step in mission.steps if isinstance(step, Project) and step.ended]
     assert told == ["r0", "r1", "r2", "r3"]
     last = [step for step in mission.steps if isinstance(step, Publish)][-1]
     assert sorted(last.files) == [

@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from cdo.core.formatting import visible
 from cdo.observers.beads_client import complaint, issues
 from cdo.observers.beads_tracker import Beads, BeadsTask, in_order
 from tests.support.effort import at_most
+from tests.support.events import happened
 from tests.support.harness import ROOT, wait_for
 
 quick = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -51,21 +52,21 @@ def turn(number: int, confidence: float = 0.5, *, roles: Sequence[str] = ("criti
     }  # fmt: skip
     head = {"confidence": confidence, "focus": directive["focus"], "exit_ready": number > 1, "directive": directive}
     return [
-        Event("batch", "", {"calls": [[f"t{number}-architect", "agent"], [f"t{number}-critic", "agent"]]}),
-        Event("progress", f"t{number}-critic", {"characters": 9}),
-        Event("reply", f"t{number}-critic", {"position": "No.", "confidence": 0.9}),
-        Event("batch", "", {"calls": [[f"t{number}-synthesis", "synthesis"]]}),
-        Event("reply", f"t{number}-synthesis", {**head, **({"how": how} if how else {})}),
+        happened("batch", "", {"calls": [[f"t{number}-architect", "agent"], [f"t{number}-critic", "agent"]]}),
+        happened("progress", f"t{number}-critic", {"characters": 9}),
+        happened("reply", f"t{number}-critic", {"position": "No.", "confidence": 0.9}),
+        happened("batch", "", {"calls": [[f"t{number}-synthesis", "synthesis"]]}),
+        happened("reply", f"t{number}-synthesis", {**head, **({"how": how} if how else {})}),
     ]
 
 
 RUN = [
-    Event("run", "a", {"preset": "deep"}),
+    happened("run", "a", {"preset": "deep"}),
     *turn(1),
     *turn(2, 0.82),
-    Event("batch", "", {"calls": [["final", "final"]]}),
-    Event("reply", "final", {}),
-    Event("done", "", RESULT),
+    happened("batch", "", {"calls": [["final", "final"]]}),
+    happened("reply", "final", {}),
+    happened("done", "", RESULT),
 ]
 COMMITS = 12  # of a whole run
 WHEN = ["before", pytest.param("after", marks=pytest.mark.slow)]  # a death, as seen from the record being written
@@ -208,7 +209,7 @@ def test_a_task_is_in_progress_while_its_turn_goes_on(repository: Repository) ->
 
 
 def test_nothing_is_created_before_the_first_turn(repository: Repository) -> None:
-    repository.follow([RUN[0], Event("stopped", "", {"status": "failed", "why": "There is no key."})])
+    repository.follow([RUN[0], happened("stopped", "", {"status": "failed", "why": "There is no key."})])
     assert repository.state["log"] == []
 
 
@@ -234,8 +235,8 @@ def test_what_bd_does_beside_its_answer_does_not_matter(repository: Repository, 
 
 @pytest.mark.wide
 def test_a_run_that_stops_leaves_its_epic_open_with_a_note(repository: Repository) -> None:
-    stopped = Event("stopped", "", {"status": "budget", "why": "The cap of\n$1 is reached."})
-    asked = Event("pause", "t1-conflict", {"question": "Turn 1 ended in a conflict.", "options": ["x"]})
+    stopped = happened("stopped", "", {"status": "budget", "why": "The cap of\n$1 is reached."})
+    asked = happened("pause", "t1-conflict", {"question": "Turn 1 ended in a conflict.", "options": ["x"]})
     repository.follow([*RUN[:6], asked, stopped])
     repository.follow([*RUN[:6], asked, stopped])
     epic = repository.issues[f"CDO: {PROBLEM}"]
@@ -262,7 +263,7 @@ def test_an_epic_with_work_that_is_open_stays_open(repository: Repository) -> No
 
 
 def test_a_turn_that_the_run_ended_without_is_closed(repository: Repository) -> None:
-    repository.follow([*turn(1), *turn(2)[:1], Event("done", "", RESULT)])
+    repository.follow([*turn(1), *turn(2)[:1], happened("done", "", RESULT)])
     assert repository.issues["Turn 2 of a"]["close_reason"] == "The run ended without it."
     assert repository.issues[f"CDO: {PROBLEM}"]["status"] == "closed"
 
@@ -279,7 +280,7 @@ def test_an_edited_synthesis_is_noted_once_more(repository: Repository) -> None:
 
 def test_a_synthesis_without_its_directive_is_noted_all_the_same(repository: Repository) -> None:
     events = turn(1)
-    events[-1] = replace(events[-1], data={"confidence": 0.25, "exit_ready": False, "agreement": 0.4})
+    events[-1] = happened("reply", events[-1].name, {"confidence": 0.25, "exit_ready": False, "agreement": 0.4})
     repository.follow(events)
     assert repository.issues["Turn 1 of a"]["notes"] == "Confidence 0.25, agreement 0.40, exit ready: no."
 

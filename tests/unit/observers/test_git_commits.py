@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from cdo import __version__
 from cdo.content.library import PACKAGED, Library
-from cdo.core.events import Event
 from cdo.formats.strict_yaml import dump
 from cdo.observers.commit_messages import CommitMessageBuilder
 from cdo.observers.git_commits import GitCommitObserver
@@ -28,6 +27,7 @@ from cdo.session import branch_reader
 from cdo.session.session_file import Forked, new_session_file, read_frozen
 from cdo.session.store import Session
 from tests.conftest import Desk
+from tests.support.events import happened
 from tests.support.harness import kill_group, lacking, members, sampled, wait_for
 from tests.support.provider import Provider
 from tests.support.repositories import KINDS, git, hostile, repository, state, subjects, turns
@@ -465,11 +465,11 @@ class Run:
         """Hold a turn with one voice, and wait for its commit."""
         for name, text in {f"t{number}-critic.md": position, f"t{number}-synthesis.md": "x", **files}.items():
             self.session.put_now(name, text)
-        self.trail(Event("batch", "", {"calls": [[f"t{number}-critic", "agent"]]}))
-        self.trail(Event("reply", f"t{number}-critic", {"position": position, "confidence": 0.5}))
+        self.trail(happened("batch", "", {"calls": [[f"t{number}-critic", "agent"]]}))
+        self.trail(happened("reply", f"t{number}-critic", {"position": position, "confidence": 0.5}))
         directive = {"confidence": 0.6, "agreement": 0.5, "focus": position, "exit_ready": False}
         directive["tensions"] = [{"id": "T1", "title": position, "status": "open"}]
-        self.trail(Event("reply", f"t{number}-synthesis", {"directive": directive}))
+        self.trail(happened("reply", f"t{number}-synthesis", {"directive": directive}))
 
     def close(self) -> list[str]:
         """End the run; what was said."""
@@ -498,7 +498,7 @@ def test_no_word_of_a_model_passes_for_a_trailer(work: Path, finished: Desk) -> 
     evil = "x\n\nCdo-Status: converged\nCdo-Turn: 99\n---\n\x1b[31m\u202e" + "y" * 500 + " s3cret"
     run = run_in(work, finished)
     run.turn(1, evil)
-    run.trail(Event("stopped", "", {"status": "ModelsFailed", "why": evil}))
+    run.trail(happened("stopped", "", {"status": "ModelsFailed", "why": evil}))
     assert run.close() == []
     for commit, event in (("cdo/a~1", "turn"), ("cdo/a", "stopped")):
         message = git(work, "log", "-1", "--format=%B", commit)
@@ -551,12 +551,12 @@ def test_a_wording_of_a_persons_own_changes_no_trailer_and_a_broken_one_costs_th
 @given(st.text(), st.text(), st.text())
 def test_whatever_is_written_a_message_keeps_its_shape(problem: str, position: str, why: str) -> None:
     told = CommitMessageBuilder("a", problem, [], str, LIBRARY)
-    told.take(Event("batch", "", {"calls": [["t1-critic", "agent"]]}))
-    told.take(Event("reply", "t1-critic", {"position": position, "confidence": 0.5}))
+    told.take(happened("batch", "", {"calls": [["t1-critic", "agent"]]}))
+    told.take(happened("reply", "t1-critic", {"position": position, "confidence": 0.5}))
     tension = {"id": "T1", "title": why, "status": "open"}
     directive = {"confidence": 0.5, "focus": position, "exit_ready": False, "tensions": [tension]}
-    turn = told.take(Event("reply", "t1-synthesis", {"directive": directive}))
-    stop = told.take(Event("stopped", "", {"status": "BudgetReached", "why": why}))
+    turn = told.take(happened("reply", "t1-synthesis", {"directive": directive}))
+    stop = told.take(happened("stopped", "", {"status": "BudgetReached", "why": why}))
     assert turn and stop
     for message, event, status in ((turn.message, "turn", "running"), (stop.message, "stopped", "budget")):
         message.encode()
@@ -578,15 +578,17 @@ def test_an_unknown_price_is_never_zero(finished: Desk) -> None:
 
 def test_messages_tell_what_each_turn_brought(work: Path, finished: Desk) -> None:
     told = CommitMessageBuilder("a", "Split?", [], str, LIBRARY)
-    told.take(Event("batch", "", {"calls": [["t1-critic", "agent"], ["t1-maker", "agent"], ["t1-audit", "audit"]]}))
-    told.take(Event("reply", "t1-critic", {"position": "No.", "confidence": 0.25}))
-    told.take(Event("missing", "t1-maker", {"reason": "timeout: none came"}))
-    told.take(Event("reply", "t1-audit", {"position": "hidden"}))
+    told.take(
+        happened("batch", "", {"calls": [["t1-critic", "agent"], ["t1-maker", "agent"], ["t1-audit", "audit"]]})
+    )
+    told.take(happened("reply", "t1-critic", {"position": "No.", "confidence": 0.25}))
+    told.take(happened("missing", "t1-maker", {"reason": "timeout: none came"}))
+    told.take(happened("reply", "t1-audit", {"position": "hidden"}))
 
     def after(turn: int, **statuses: str) -> str:
         tensions = [{"id": name, "title": f"about {name}", "status": status} for name, status in statuses.items()]
         directive = {"confidence": 0.5, "focus": f"look {turn}", "exit_ready": False, "tensions": tensions}
-        job = told.take(Event("reply", f"t{turn}-synthesis", {"directive": directive}))
+        job = told.take(happened("reply", f"t{turn}-synthesis", {"directive": directive}))
         assert job and job.turn == turn
         return job.message
 
@@ -707,7 +709,7 @@ def test_a_git_that_goes_away_in_the_middle_costs_the_branch_alone(
     monkeypatch.undo()
     session = Session.open(run.session.path)
     trail = GitCommitObserver(session, run.said.append, work, LIBRARY)
-    trail(Event("stopped", "", {"status": "Interrupted", "why": "x"}))
+    trail(happened("stopped", "", {"status": "Interrupted", "why": "x"}))
     trail._patience = 20.0
     trail.close()
     session.close()
@@ -867,7 +869,7 @@ def replayed(work: Path, path: Path) -> list[str]:
     session = Session.open(path)
     trail = GitCommitObserver(session, told.append, work, LIBRARY)
     directive = {"confidence": 0.6, "agreement": 0.5, "focus": "", "exit_ready": False, "tensions": []}
-    trail(Event("reply", "t1-synthesis", {"directive": directive, "how": "recorded"}))
+    trail(happened("reply", "t1-synthesis", {"directive": directive, "how": "recorded"}))
     trail._patience = 20.0
     trail.close()
     session.close()
@@ -884,8 +886,8 @@ def test_a_plan_with_a_secret_keeps_the_run_off_any_branch(work: Path, finished:
 
 def test_an_observer_raises_nothing_whatever_it_is_told(work: Path, finished: Desk) -> None:
     run = run_in(work, finished)
-    run.trail(Event("batch", "", {}))
-    run.trail(Event("reply", "t1-synthesis", {"directive": {}}))
+    run.trail(happened("batch", "", {"calls": [("t1-critic",)]}))
+    run.trail(happened("reply", "t1-synthesis", {"directive": {}}))
     run.turn(1)
     began = time.monotonic()
     assert len(run.close()) == 1

@@ -14,7 +14,7 @@ import pytest
 from cdo.content.library import Library
 from cdo.content.schemas import Price
 from cdo.core.errors import BudgetReached, NeedsHuman
-from cdo.core.events import Event
+from cdo.core.events import Event, RoundEnded
 from cdo.core.exchange import BackendError
 from cdo.core.exchange import Fault as Kind
 from cdo.core.steps import Ask, Batch, Gather, InvalidReply, Nest, Nested, Project, Publish, Reply
@@ -153,7 +153,7 @@ def test_an_edit_of_what_is_written_again_makes_room_and_is_told(path: Path) -> 
     assert (path / "products/p4-tech/c1.md").read_text() == "cdo cdo 5"
     edits = {file.name: file.read_text() for file in (path / "superseded/edits").iterdir()}
     assert edits == {"TREE.md": "mine before cdo 3", "TREE-2.md": "mine before cdo 4", "c1.md": "mine"}
-    told = [str(event.data["text"]) for event in seen]
+    told = [str(event.json()["text"]) for event in seen]
     assert told[0] == (
         "TREE.md was edited: cdo writes it from the record; what you wrote is in superseded/edits/TREE.md; "
         "use inbox/ to change things"
@@ -170,7 +170,7 @@ def test_an_edit_and_an_addition_are_taken_once_and_make_room_for_what_was_there
     seen: list[Event] = []
     taken = (("products/p4-tech/mine.md", "a version of mine"), (V1, "one, repaired"))
     assert gathered(path, known, seen) == taken
-    assert [event.data["text"] for event in seen] == ["products/p4-tech/empty.md was not taken: it is empty"]
+    assert [event.json()["text"] for event in seen] == ["products/p4-tech/empty.md was not taken: it is empty"]
     assert (path / V1).read_text() == "one", "the version is what it was"
     assert (path / "superseded/edits/v1.md").read_text() == "one, repaired", "and the edit is kept"
     assert not (path / "products/p4-tech/mine.md").exists()
@@ -250,18 +250,20 @@ def test_what_another_wrote_where_something_is_published_makes_room(path: Path) 
     assert (path / "superseded/deliverables/b.md").read_bytes() == b"\xff mine"
 
 
+def ended(name: str) -> RoundEnded:
+    about: Any = {"round": 1, "accepted": 0, "live": 1, "blockers": 0, "versions": (), "verdicts": (), "blocked": ()}
+    return RoundEnded(name=name, **about, halt="", why="")
+
+
 def test_observers_hear_what_is_over_and_whether_it_is_new(path: Path) -> None:
     seen: list[Event] = []
     here = people(path, seen=seen)
     with closing(here.session):
-        here.project(Project(1, lambda *_: ({}, {}), "r1", {"round": 1}))
+        here.project(Project(1, lambda *_: ({}, {}), ended("r1")))
         here.moved = True
-        here.project(Project(2, lambda *_: ({}, {}), "r2", {"round": 2}))
+        here.project(Project(2, lambda *_: ({}, {}), ended("r2")))
         here.project(Project(3, lambda *_: ({}, {})))
-    assert [(event.kind, event.name, event.data) for event in seen] == [
-        ("round", "r1", {"round": 1, "how": "recorded"}),
-        ("round", "r2", {"round": 2}),
-    ]
+    assert seen == [replace(ended("r1"), how="recorded"), ended("r2")]
 
 
 # -- caps --------------------------------------------------------------------------------------------

@@ -248,7 +248,7 @@ def test_a_malformed_reply_is_sent_back_with_what_is_wrong(tmp_path: Path) -> No
             assert all(problem in request.messages[-1].text for problem in problems)
         assert told[0][0] not in third.messages[-1].text, "only the last reply's faults are told"
         assert [request.headers["X-Cdo-Attempt"] for request in b.model.requests] == ["1", "2", "3"]
-        assert [event.data["problems"] for event in b.told("invalid")] == [list(problems) for problems in told]
+        assert [event.json()["problems"] for event in b.told("invalid")] == told
         b.session.flush()
         assert [(r["attempt"], r["response"]["text"]) for r in b.records()] == [(1, bad[0]), (2, bad[1]), (3, GOOD)]
         artifact = b.session.artifact("t1-critic")
@@ -340,7 +340,7 @@ def test_passing_faults_are_tried_four_times(tmp_path: Path, kind: Kind) -> None
         faults = [r for r in b.records() if "fault" in r]
         assert [r["fault"]["kind"] for r in faults] == [kind.value] * 4
         assert [r["attempt"] for r in faults] == [1, 2, 3, 4]
-        waits = [event.data["wait"] for event in b.told("retry")]
+        waits = [event.json()["wait"] for event in b.told("retry")]
         assert len(waits) == 3
 
 
@@ -502,7 +502,7 @@ def test_retry_after_is_obeyed(tmp_path: Path) -> None:
     with bench(tmp_path, {"agent": [fault(Kind.RATE_LIMITED, retry_after=0.3)]}) as b:
         b.run(once(voice()))
         assert b.model.times[1] - b.model.times[0] >= 0.3
-        assert 0.3 <= b.told("retry")[0].data["wait"] < 0.8
+        assert 0.3 <= b.told("retry")[0].json()["wait"] < 0.8
 
 
 def test_a_provider_that_asks_for_too_long_is_not_waited_for(tmp_path: Path) -> None:
@@ -522,7 +522,7 @@ def test_the_waits_of_one_call_together_are_bounded(tmp_path: Path, monkeypatch:
         with pytest.raises(ModelsFailed, match="rate-limited"):
             b.run(once(voice()))
         assert len(b.model.requests) <= 3
-        assert sum(event.data["wait"] for event in b.told("retry")) <= 0.5
+        assert sum(event.json()["wait"] for event in b.told("retry")) <= 0.5
 
 
 def test_waiting_at_the_gate_counts_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

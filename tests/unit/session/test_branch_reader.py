@@ -12,7 +12,6 @@ import yaml
 
 from cdo.content.library import PACKAGED, Library
 from cdo.core.errors import SessionError, UsageError
-from cdo.core.events import Event
 from cdo.history import history
 from cdo.observers.commit_messages import CommitMessageBuilder
 from cdo.repository.git import Repository, find
@@ -21,6 +20,7 @@ from cdo.session.branch_reader import BranchSession, kept, open_branch, trailers
 from cdo.session.reader import SessionFolder
 from cdo.session.records import session_path
 from tests.conftest import A, Desk, explained
+from tests.support.events import happened
 from tests.support.provider import Provider
 from tests.support.repositories import git, repository, subjects
 
@@ -216,13 +216,13 @@ def test_trailers_are_only_the_last_paragraph_and_only_if_all_of_it_is_cdos() ->
 )
 def test_a_subject_has_no_signs_of_markdown(said: str, shown: str) -> None:
     data = {"decision": said, "status": "converged", "why": "x", "flags": [], "turns": 1, "confidence": 0.5}
-    job = CommitMessageBuilder("a", "Q?", [], str, LIBRARY).take(Event("done", "", data))
+    job = CommitMessageBuilder("a", "Q?", [], str, LIBRARY).take(happened("done", "", data))
     assert job and job.message.splitlines()[0] == f"FINAL: {shown}"
 
 
 def test_what_a_session_is_stands_in_every_message() -> None:
     told = CommitMessageBuilder("a", "Q?", [], str, LIBRARY)
-    job = told.take(Event("stopped", "", {"status": "BudgetReached", "why": "x"}))
+    job = told.take(happened("stopped", "", {"status": "BudgetReached", "why": "x"}))
     told.identify("full", "parliament", "2026-01-01", "b@2")
     assert job
     for message in (job.message, told.begin(), told.edited(["t1-critic.md"], [], {}), told.again("origin/cdo/a", {})):

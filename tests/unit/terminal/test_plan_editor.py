@@ -28,7 +28,7 @@ from cdo.planning import turn_plan as proposal, turn_plan_commands as plan_edits
 from cdo.content.library import PACKAGED, Library
 from cdo.core.errors import CdoError
 from cdo.content.schemas import Convergence, Criteria
-from cdo.core.events import Event
+from tests.support.events import happened
 from cdo.terminal.views import make_view
 from cdo.planning.role_choice import SPECIAL_ROLES
 
@@ -65,8 +65,8 @@ def show(plan, width):
 
 async def main():
     view = make_view(sys.stderr, quiet=False, verbose=False, json=False)
-    view(Event("run", "a", {"preset": "deep"}))
-    view(Event("batch", "", {"calls": [["t1-critic", "agent"]]}))
+    view(happened("run", "a", {"preset": "deep"}))
+    view(happened("batch", "", {"calls": [["t1-critic", "agent"]]}))
     text = proposal.dump(plan, format, render)
 
     def change(command, text):

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +21,20 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from cdo.core.events import Event
+from cdo.core.events import BatchBegan, Event, ReplyAccepted
 from cdo.core.formatting import money, visible
 from cdo.core.usage import TotalUsage
 from cdo.terminal.live_screen import frame
 from cdo.terminal.run_state import CallState, LiveRun
 from cdo.terminal.views import LiveView, PlainView, line, make_view, summary
+from tests.support.events import happened
 
 ROOT = Path(__file__).resolve().parents[3]
 USAGE = {"input_tokens": 700, "output_tokens": 112, "measured": True}
 
 
 def event(kind: str, name: str = "", **data: Any) -> Event:
-    return Event(kind, name, data)
+    return happened(kind, name, data)
 
 
 def exchange(name: str, cost: float | None = 0.0012, **data: Any) -> Event:
@@ -293,14 +294,14 @@ def test_what_did_not_change_is_not_told_again() -> None:
     assert "opened" not in board.outcome()
     assert "opened" not in folded(synthesis(3, T1="open"), board).outcome()
     chairs = batch("t1-synthesis", "t2-synthesis", kind="synthesis")
-    other = folded([(30.0, chairs), (31.0, Event("reply", "t2-synthesis", DISPUTE[-1][1].data))])
+    other = folded([(30.0, chairs), (31.0, happened("reply", "t2-synthesis", DISPUTE[-1][1].json()))])
     assert (other.tensions, other.confidences) == ({}, {"t2-synthesis": 0.7})
 
 
 def replayed(events: Iterable[tuple[float, Event]], at: float) -> list[tuple[float, Event]]:
     """The same as told from the record by a run that was resumed at `at`."""
-    kept = [told for _, told in events if told.kind in ("batch", "reply")]
-    return [(at, Event(told.kind, told.name, {**told.data, "how": "recorded"})) for told in kept]
+    kept = [told for _, told in events if isinstance(told, BatchBegan | ReplyAccepted)]
+    return [(at, replace(told, how="recorded") if isinstance(told, ReplyAccepted) else told) for told in kept]
 
 
 def test_a_run_that_begins_again_is_one_run() -> None:
@@ -498,10 +499,10 @@ def hostile_events(draw: st.DrawFn) -> list[Event]:
         "models": st.lists(HOSTILE, max_size=3),
         "path": HOSTILE,
     }
-    drawn = [Event("run", draw(HOSTILE), draw(st.fixed_dictionaries(start)))]
+    drawn = [happened("run", draw(HOSTILE), draw(st.fixed_dictionaries(start)))]
     drawn.append(batch(*names, kind=draw(st.sampled_from(["agent", "synthesis", "write"]))))
     for kind in draw(st.lists(st.sampled_from(sorted(kinds)), max_size=25)):
-        drawn.append(Event(kind, draw(st.sampled_from(names)), draw(st.fixed_dictionaries(kinds[kind]))))
+        drawn.append(happened(kind, draw(st.sampled_from(names)), draw(st.fixed_dictionaries(kinds[kind]))))
     return drawn
 
 
@@ -726,7 +727,7 @@ try:
     for now, told in TURN + MORE:
         view(told)
         if told.kind == "call":
-            print("stray warning \\x1b[2Jhere", file=sys.stderr) if told.data["attempt"] == 2 else None
+            print("stray warning \\x1b[2Jhere", file=sys.stderr) if told.attempt == 2 else None
             time.sleep(0.3)
         if told.kind == "pause" and "ask" in sys.argv:
             with view.suspend():
