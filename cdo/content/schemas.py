@@ -159,7 +159,9 @@ class Provider(Schema):
     `key_env` name the variables that override the address and hold the key: the first one that is set wins, and the
     name of a variable for a key must show that it holds a key. `cap` is the name of the field that limits a reply.
     `usage`: it understands `stream_options`. `price` is given if calls cost nothing. `model` is its default model.
-    `window` is the number of tokens that its models can read, if nothing else tells it.
+    `window` is the number of tokens that its models can read, if nothing else tells it. `idempotency` is the header
+    in which it takes an idempotency key, such as `Idempotency-Key`: a request that a crash interrupted is then sent
+    again with the same key, so that it is answered and billed once.
     """
 
     url: str = ""
@@ -171,6 +173,7 @@ class Provider(Schema):
     model: str = ""
     price: Price | None = None
     window: Annotated[int, Field(ge=1024)] | None = None
+    idempotency: Annotated[str, Field(pattern=r"^([A-Za-z][A-Za-z0-9-]{0,63})?$")] = ""
 
 
 class Providers(Schema):

@@ -48,7 +48,8 @@ class ModelSpec:
     of prompt and reply together, `reply_tokens` the most of one reply. `grammar` is true if a grammar can constrain
     its replies. `tools` is true if it may be offered tools (a model that turns out to know none is asked without).
     `agent` is the command-line agent's name in `dispatch/agents`, `program` its absolute path. `vendor` is the maker
-    of the model, `family` its model family ("" if unknown).
+    of the model, `family` its model family ("" if unknown). `idempotency` is the header in which the provider takes
+    an idempotency key ("" if it takes none).
     """
 
     name: str
@@ -67,6 +68,7 @@ class ModelSpec:
     tools: bool = False
     vendor: str = ""
     family: str = ""
+    idempotency: str = ""
 
     def cost(self, usage: Usage) -> float | None:
         """Return the dollars for `usage`: by price, or as stated by the provider if that is more; None if unknown.
@@ -159,7 +161,10 @@ def _provided(name: str, library: Library, prices: Mapping[str, Price], env: Map
             raise _no_key(name, provider)
         full = name if slash or prefix not in providers else f"{prefix}/{name}"  # litellm knows whose the others are
         tools = bool(known.get("supports_function_calling"))
-        return ModelSpec(name, "litellm", full, price=price, window=window, reply_tokens=reply, tools=tools)
+        return ModelSpec(
+            name, "litellm", full, price=price, window=window, reply_tokens=reply, tools=tools,
+            idempotency=provider.idempotency,
+        )  # fmt: skip
     override = _first(provider.url_env, env)
     if not key_env and provider.key == "required" and not override:
         raise _no_key(name, provider)
@@ -167,6 +172,7 @@ def _provided(name: str, library: Library, prices: Mapping[str, Price], env: Map
     return ModelSpec(
         name, "direct", model, url=url, key_env=key_env, cap=provider.cap, usage=provider.usage,
         price=price, window=window, reply_tokens=reply, tools=known.get("supports_function_calling", not known),
+        idempotency=provider.idempotency,
     )  # fmt: skip
 
 

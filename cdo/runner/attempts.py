@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 from cdo.content.library import Library
@@ -32,6 +33,7 @@ from cdo.runner.budget import Budget
 from cdo.runner.prompts import fit
 from cdo.runner.requests import MOST, MOST_WORDS, PendingCall, RequestBuilder, Toolbox, fault_of, kept_of, usage_of
 from cdo.runner.retry import AttemptCounter, CircuitBreaker, RetryBudget
+from cdo.session import artifact as artifacts
 from cdo.session.store import Session
 
 
@@ -71,6 +73,11 @@ class Attempts:
 
     def __post_init__(self) -> None:
         self._sending = asyncio.Semaphore(self.concurrency)
+
+    @cached_property
+    def _session_identity(self) -> str:
+        """A digest of the frozen plan and the time at which the session was created."""
+        return artifacts.digest(self.session.read("session.yaml"))
 
     async def ask(self, work: PendingCall, seat: ModelSeat) -> Reply:
         """Attempt a call with one model until a reply is valid, taking its recorded attempts into account first.
@@ -186,6 +193,8 @@ class Attempts:
     ) -> dict[str, Any]:
         """Send one request and record the response before it is processed; raise `BackendError`."""
         estimate = sum(estimate_tokens(message.text) for message in request.messages)
+        if header := seat.spec.idempotency:
+            request = replace(request, headers={**request.headers, header: self._identity(work, request)})
         held = await self.budget.reserve(seat.spec, estimate, request.max_tokens, closes=work.call.closes)
         try:
             probe = await self._enter(seat, tries)
@@ -217,6 +226,15 @@ class Attempts:
             error.message = str(record["fault"]["message"])  # as recorded, with secrets redacted
             raise error
         return record
+
+    def _identity(self, work: PendingCall, request: Request) -> str:
+        """Return the idempotency key of a request: the same one when a crash has left it without a record.
+
+        A second attempt, another prompt and another session have other keys.
+        """
+        told = [[message.role, message.text] for message in request.messages]
+        about = [self._session_identity, work.call.name, work.key, len(work.records) + 1, request.model, told]
+        return f"cdo-{artifacts.digest(about)}"
 
     async def _enter(self, seat: ModelSeat, tries: AttemptCounter) -> bool:
         """Wait for the provider's gate, then for a concurrency slot; return whether this attempt is the probe.

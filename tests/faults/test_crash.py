@@ -29,6 +29,7 @@ import pytest
 from tests.support.answers import Answer, RequestInfo, agent_text
 from tests.support.harness import (
     QUESTION,
+    ROOT,
     Done,
     Place,
     answered,
@@ -242,6 +243,32 @@ def killed_after(whole: Whole, path: Path, turns: int, share: float) -> int:
 def test_a_kill_at_any_time(thirteen: Whole, tmp_path: Path) -> None:
     shares = [0.1, 0.35, 0.6, 0.85]
     everywhere([functools.partial(killed_after, thirteen, tmp_path / str(s), 3, s) for s in shares])
+
+
+def test_a_call_in_flight_at_a_kill_is_sent_again_under_its_idempotency_key(tmp_path: Path) -> None:
+    table = (ROOT / "dispatch/providers.yaml").read_text()
+    assert table.count("  openai:\n") == 1
+    own = tmp_path / ".config/cdo/dispatch/providers.yaml"
+    own.parent.mkdir(parents=True)
+    own.write_text(table.replace("  openai:\n", "  openai:\n    idempotency: Idempotency-Key\n"))
+    retried = Fault(status=500, call="t1-synthesis", attempt=1)
+    with Provider(script=sensitive, faults=[retried]) as p:
+        place = Place(tmp_path, p.url)
+        p.hold("t1-*")
+        with place.running(*begin(1)) as process:
+            wait_for(lambda: len(p.calls) >= 3)
+            kill_group(process.pid)
+            finish(process)
+        in_flight = {info.call: info.headers["Idempotency-Key"] for info in p.calls}
+        assert len(set(in_flight.values())) == 3
+        p.release()
+        p.settle()
+        place.resume("-q").ok()
+        after = p.calls[3:]
+    sent = [(info.call, info.headers["Idempotency-Key"]) for info in after]
+    assert {call: key for call, key in sent if call in in_flight} == in_flight
+    assert sum(call == "t1-synthesis" for call, _ in sent) == 2
+    assert len({key for _, key in sent}) == len(sent), "a second attempt is another request"
 
 
 @pytest.mark.slow
