@@ -286,7 +286,8 @@ def _spans(text: str) -> Iterator[tuple[int, int]]:
     """Yield the one-line code spans of a paragraph: from a run of backticks to the next one of equal length.
 
     None is yielded from a backtick on that follows what may be an address: many viewers make one link of both, and no
-    code begins there.
+    code begins there. Nor is one after two or more backticks without a partner: Python-Markdown begins a span with
+    some of them.
     """
     runs: dict[int, list[int]] = {}
     for match in re.finditer("`+", text):
@@ -298,12 +299,15 @@ def _spans(text: str) -> Iterator[tuple[int, int]]:
             continue
         same = runs.get(len(match[0]), [])
         at = bisect_right(same, match.start())
-        if at < len(same):
-            if re.search("[:@.]", re.split("[ \\t\\n\\r\\f\\v]", text[end : match.start()])[-1]):
+        if at == len(same):
+            if len(match[0]) > 1:
                 return
-            end = same[at] + len(match[0])
-            if "\n" not in text[match.start() : end]:
-                yield match.start(), end
+            continue
+        if re.search("[:@.]", re.split("[ \\t\\n\\r\\f\\v]", text[end : match.start()])[-1]):
+            return
+        end = same[at] + len(match[0])
+        if "\n" not in text[match.start() : end]:
+            yield match.start(), end
 
 
 @cache

@@ -434,6 +434,14 @@ def test_no_code_begins_at_a_backtick_that_belongs_to_an_address(address: str) -
     assert markdown.neutralise(f"{address} `a <b>`") == f"{address} `a <b>`"
 
 
+def test_no_code_begins_after_backticks_that_have_no_partner() -> None:
+    """Python-Markdown begins a span with the last of them, which ends where the code would begin."""
+    text = "```a`<svg/onload=hit()>`"
+    assert "<" not in markdown.neutralise(text)
+    assert markdown.restore(markdown.neutralise(text)) == text
+    assert markdown.neutralise("a ` and ``<b>``") == "a ` and ``<b>``"
+
+
 def test_code_and_plain_text_are_left_as_they_were_written() -> None:
     """A file that a person reads without a viewer is as legible as before, and code in it is still code."""
     body = (
