@@ -1,7 +1,8 @@
 """Limits what the process that parses a model file can do: llama.cpp is native code, and the file may be hostile.
 
 With Landlock the process reads the model, Python and the system's libraries. It writes only to graphics devices and
-begins no TCP connection; it accepts those of cdo. Where there is no Landlock it runs with the person's rights.
+begins no TCP connection; it accepts those of cdo. On macOS, sandbox-exec does the same. Elsewhere the process runs
+with the person's rights.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def rights() -> str:
     """Say in a few words with which rights the process runs on this machine."""
     held = command_sandbox.limits_here([sys.executable, "-I", "-c", "import ssl"], _libraries(), _devices()).held
     if FILES not in held:
-        return "its process runs with your rights: Landlock does not work here"
+        return "its process runs with your rights: neither Landlock nor sandbox-exec works here"
     return f"its process reads only the model and Python, and writes no file{', connects nowhere' * (TCP in held)}"
 
 

@@ -4,7 +4,7 @@ Each sandbox of a command shows it the same files. Writable: the copy of the wor
 /tmp. Read-only: the system's folders, the folders of the programs on PATH, known toolchains below the home, and the
 work tree's installed dependencies. Everything else (other folders of the home, /run with its sockets) is absent.
 
-`limited` confines a program of cdo's own with Landlock.
+`limited` confines a program of cdo's own with Landlock, on macOS with sandbox-exec.
 """
 
 from __future__ import annotations
@@ -39,6 +39,10 @@ _VARIABLES = (
     "PYENV_ROOT GOPATH GOROOT GOFLAGS GOMODCACHE GOTOOLCHAIN CARGO_HOME RUSTUP_HOME RUSTUP_TOOLCHAIN JAVA_HOME "
     "NODE_PATH NODE_ENV NVM_DIR GEM_HOME GEM_PATH BUNDLE_PATH RBENV_ROOT RBENV_VERSION DOTNET_ROOT MAVEN_HOME"
 )
+
+_SANDBOX_EXEC = "/usr/bin/sandbox-exec"
+_PEOPLE_ON_MACOS = ("/Users", "/Volumes", "/Network", "/private/var/root", "/private/var/folders", "/private/tmp")
+_MACOS_DEVICES = ("/dev/null", "/dev/zero", "/dev/tty")
 
 Mounts = list[tuple[str, str, str]]
 FILES, NETWORK, TCP, PROCESSES = "other files", "the network", "TCP connections", "other processes"
@@ -77,6 +81,7 @@ BUBBLEWRAP = Confinement("bubblewrap", (FILES, NETWORK, PROCESSES))
 NAMESPACES = Confinement("namespaces", (FILES, NETWORK, PROCESSES))
 LANDLOCK = Confinement("landlock", (FILES, TCP))
 LANDLOCK_FILES = Confinement("landlock", (FILES,))
+SEATBELT = Confinement("sandbox-exec", (FILES, TCP))
 NOTHING = Confinement("")
 
 
@@ -129,10 +134,13 @@ def started(sandbox: Confinement, place: Place, mounts: Mounts, command: str, en
 def limited(
     argv: Sequence[str], read: Sequence[str], write: Sequence[str], *, required: bool = False
 ) -> tuple[str, ...]:
-    """Build the command that runs `argv` with Landlock: other files are refused, and TCP connections it begins.
+    """Build the command that runs `argv` confined: other files are refused, and TCP connections it begins.
 
-    It can accept TCP connections. Where Landlock is missing it runs unprotected, unless that is `required`.
+    It can accept TCP connections. Linux uses Landlock, macOS sandbox-exec. Where Landlock is missing the command runs
+    unprotected, unless that is `required`.
     """
+    if sys.platform == "darwin" and Path(_SANDBOX_EXEC).exists():
+        return (_SANDBOX_EXEC, *seatbelt(read, write), "--", *argv)
     if sys.platform != "linux" and not required:
         return tuple(argv)
     spec = {"kind": "landlock", "read": read, "write": write, "folder": ".", "argv": argv}
@@ -142,11 +150,30 @@ def limited(
 def limits_here(argv: Sequence[str], read: Sequence[str], write: Sequence[str]) -> Confinement:
     """Return what `limited` achieves on this machine, tested with the harmless command `argv`."""
     command = limited(argv, read, write, required=True)
-    if sys.platform != "linux" or not _works(
-        Started(command, Path("/"), environment(os.environ, Path("/"), Path("/")))
-    ):
+    works = _works(Started(command, Path("/"), environment(os.environ, Path("/"), Path("/"))))
+    if works and command[0] == _SANDBOX_EXEC:
+        return SEATBELT
+    if not works or sys.platform != "linux":
         return NOTHING
     return LANDLOCK if _landlock() >= 4 else LANDLOCK_FILES
+
+
+def seatbelt(read: Sequence[str], write: Sequence[str]) -> list[str]:
+    """Return the options of macOS's sandbox-exec for a program that reads `read` and writes `write`.
+
+    The program reads no other file of a person, writes no other file and begins no connection. Paths are parameters,
+    so that no character in one is taken for a rule. The last rule that fits counts; the system knows a file by its
+    path without symlinks. Source: sandbox-exec(1), and the profiles below /System/Library/Sandbox/Profiles.
+    """
+    rules = ["(version 1)", "(allow default)", "(deny network-outbound)", "(deny file-write*)"]
+    rules += [f"(deny file-read-data (subpath {json.dumps(folder)}))" for folder in _PEOPLE_ON_MACOS]
+    options: list[str] = []
+    for operation, paths in (("file-read-data", read), ("file-write*", (*write, *_MACOS_DEVICES))):
+        for number, path in enumerate(dict.fromkeys(os.path.realpath(path) for path in paths)):
+            name = f"{operation.strip('*').upper().replace('-', '_')}_{number}"
+            rules.append(f'(allow {operation} (subpath (param "{name}")))')
+            options += ["-D", f"{name}={path}"]
+    return ["-p", "\n".join(rules), *options]
 
 
 def environment(env: Mapping[str, str], home: Path, temporary: Path) -> dict[str, str]:

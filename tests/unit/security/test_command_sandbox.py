@@ -288,3 +288,49 @@ def test_a_patch_finds_no_way_out_through_a_link(repo: Path, tmp_path: Path) -> 
     with pytest.raises(Refused, match="beyond a symbolic link"):
         git.apply(tmp_path / "copy", "--- /dev/null\n+++ b/way/x\n@@ -0,0 +1 @@\n+x\n")
     assert not (tmp_path / "x").exists()
+
+
+# -- a program of cdo's own, on macOS ----------------------------------------------------------------
+
+SEATBELT = """#!/bin/sh
+printf '%s\\0' "$@" > {log}
+while [ "$1" != -- ]; do shift; done
+shift
+exec "$@"
+"""
+
+
+@pytest.fixture
+def macos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine that looks like macOS to cdo; returns the file with the words that sandbox-exec was given."""
+    program, log = tmp_path / "sandbox-exec", tmp_path / "words"
+    program.write_text(SEATBELT.format(log=log))
+    program.chmod(0o755)
+    monkeypatch.setattr(command_sandbox, "_SANDBOX_EXEC", str(program))
+    monkeypatch.setattr("sys.platform", "darwin")
+    return log
+
+
+def test_sandbox_exec_gets_paths_as_parameters(macos: Path, tmp_path: Path) -> None:
+    evil = tmp_path / 'a") (allow default) (x "\n.gguf'
+    evil.write_text("weights")
+    (tmp_path / "link").symlink_to(evil)
+    argv = command_sandbox.limited(["/bin/echo", "it", "ran"], [str(tmp_path / "link")], ["/dev/dri"])
+    assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout == "it ran\n"
+    words = macos.read_text().split("\0")
+    profile = words[words.index("-p") + 1].splitlines()
+    assert not any("gguf" in rule or "dri" in rule for rule in profile), "no path is part of a rule"
+    assert '(allow file-read-data (subpath (param "FILE_READ_DATA_0")))' in profile
+    assert f"FILE_READ_DATA_0={os.path.realpath(evil)}" in words, "the system knows files by their real paths"
+    assert "FILE_WRITE_0=/dev/dri" in words
+    assert {"(deny network-outbound)", "(deny file-write*)", '(deny file-read-data (subpath "/Users"))'} <= {*profile}
+    denied = [number for number, rule in enumerate(profile) if rule.startswith("(deny ")]
+    allowed = [number for number, rule in enumerate(profile) if rule.startswith("(allow file-")]
+    assert profile[0] == "(version 1)" and max(denied) < min(allowed), "the last rule that fits counts"
+
+
+def test_what_sandbox_exec_achieves_is_tried(macos: Path) -> None:
+    assert command_sandbox.limits_here(["/bin/true"], ["/usr"], []) == command_sandbox.SEATBELT
+    assert command_sandbox.limits_here(["/bin/false"], ["/usr"], []) == NOTHING
+    Path(command_sandbox._SANDBOX_EXEC).unlink()
+    assert command_sandbox.limits_here(["/bin/true"], ["/usr"], []) == NOTHING
