@@ -221,7 +221,7 @@ ELSEWHERE = {
     ("terminal.views", "self._frame(_ENDLESS)"): "rich draws what frame() made visible",
     ("terminal.views", "Group(*texts)"): "the same",
     ("cli.watch", "''.join((row.lstrip(' ') for row in dumps(data).split('\\n')))"): "dumps() on one line",
-    ("cli.watch", "summary(ended.model_copy(update={'path': str(self.folder)}))"): "summary() makes all visible",
+    ("cli.watch", "summary(replace(news.last.result, path=str(self.folder)))"): "summary() makes all visible",
 }
 
 
