@@ -8,17 +8,18 @@ program can be run over a record to get the mission at the end of every round.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, cast
 
+from cdo.cabal import human_input
 from cdo.cabal.context import pack as packs
 from cdo.cabal.context import token_budget
 from cdo.cabal.context.pack import Pack, StepScope
 from cdo.cabal.files.final_report import Delivery
-from cdo.cabal.files.layout import LETTER, EditedVersion, Letter, LetterFormat, VersionFormat, deliverables, files
+from cdo.cabal.files.layout import deliverables, files
 from cdo.cabal.files.serialization import untouched
+from cdo.cabal.human_input import HumanInput
 from cdo.cabal.model.entities import ITERATIONS, Kind, MissionStep
 from cdo.cabal.model.round_summary import bulletin
 from cdo.cabal.model.state import MissionState
@@ -42,8 +43,6 @@ from cdo.core.steps import (
     Ask,
     Batch,
     Call,
-    Collect,
-    Gather,
     Json,
     Nest,
     Nested,
@@ -56,7 +55,7 @@ from cdo.planning.mission_crew import Crew
 from cdo.planning.plan import Plan
 
 KERNEL = "engine/cabal-kernel"
-INBOX, PRODUCTS, DELIVERABLES = "inbox", "products", "deliverables"
+DELIVERABLES = "deliverables"
 ENDINGS = ("FINAL.md", "CERTIFICATE.yaml")  # files that exist only when a mission has ended
 CLOSING = (
     MissionStep.INSPECT,
@@ -87,32 +86,18 @@ def cabal(plan: Plan, crew: Crew, desk: MissionContext) -> Program[Delivery]:
     work = _MissionLoop(plan, crew, desk)
     yield Publish({}, folder=DELIVERABLES, gone=ENDINGS)  # remove files of an earlier end: a cap was raised since
     yield from work.bootstrap()
-    given = _HumanInput()
+    given = HumanInput()
     while True:
         yield from work.round(given)
         if not desk.state.halt:
-            given = _HumanInput()
+            given = HumanInput()
             continue
         yield Publish(deliverables(desk.state), folder=DELIVERABLES)
-        given = yield from work.left(f"r{desk.state.round}-after", again=True)
+        given = yield from human_input.left(desk.state, f"r{desk.state.round}-after", again=True)
         if not given:
             return Delivery.of(desk.state)
         desk.capped = ""
         yield Publish({}, folder=DELIVERABLES, gone=ENDINGS)
-
-
-@dataclass(frozen=True)
-class _HumanInput:
-    """Input that a person left: versions that they edited or added, by file, and letters."""
-
-    edits: tuple[tuple[str, EditedVersion], ...] = ()
-    letters: tuple[Letter, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.edits or self.letters)
-
-    def __add__(self, other: _HumanInput) -> _HumanInput:
-        return _HumanInput((*self.edits, *other.edits), (*self.letters, *other.letters))
 
 
 @dataclass
@@ -137,12 +122,12 @@ class _MissionLoop:
             yield from self._answer(MissionStep.BOOTSTRAP, reply.halt.message, reply.halt.options)
         yield from self._publish()
 
-    def round(self, given: _HumanInput) -> Program[None]:
+    def round(self, given: HumanInput) -> Program[None]:
         """Run one round as far as the caps allow, beginning with `given` and any input left by the person since."""
         before = self.desk.state
         self.desk.state, self.desk.numbers = reducer.open_round(before), {}
-        found = yield from self.left(f"r{self.desk.state.round}")
-        self._take_in(given + found)
+        found = yield from human_input.left(self.desk.state, f"r{self.desk.state.round}")
+        self.desk.state = human_input.take_in(self.desk.state, given + found)
         yield from self._reflect()
         if not self.desk.capped:
             yield from self._plan()
@@ -402,43 +387,6 @@ class _MissionLoop:
         self.desk.question = None
         self.desk.state = reducer.answered(self.desk.state, name, answer)
 
-    def left(self, name: str, *, again: bool = False) -> Program[_HumanInput]:
-        """Return the input that the person left: letters in the inbox, and versions that they edited or added."""
-        edits = f"{name}-edits"
-        letters = yield Collect(f"{name}-inbox", INBOX, LetterFormat(), again, edits)
-        again = again and not letters
-        files = yield Gather(edits, PRODUCTS, _Published(self.desk.state), VersionFormat(), again)
-        return _HumanInput(tuple(files), tuple(letters))
-
-    def _take_in(self, given: _HumanInput) -> None:
-        """Turn the person's input into versions and feedback."""
-        folders = {product.folder: product.id for product in self.desk.state.products.values()}
-        for file, version in given.edits:
-            place, _, name = file.rpartition("/")
-            if place in folders:
-                self._edited(folders[place], name.removesuffix(".md"), version)
-            else:
-                self.desk.state = reducer.user_said(self.desk.state, f"{file}: {version.content[:LETTER]}")
-        for letter in given.letters:
-            product = self.desk.state.named(letter.product)
-            text = f"About {letter.product}: {letter.text}" if letter.product and not product else letter.text
-            self.desk.state = reducer.user_said(self.desk.state, text, product, letter.kind, letter.importance)
-
-    def _edited(self, product: str, base: str, version: EditedVersion) -> None:
-        """Make a version from the person's file; its summary names versions that are newer than the edited one."""
-        state = self.desk.state
-        history = state.history(product)
-        old = state.versions.get(base)
-        summary = "" if version.summary in {item.summary for item in history} else version.summary
-        if old and old.product == product:
-            summary = summary or f"Edited from version {old.number}"
-            if later := [f"version {item.number}" for item in history if item.number > old.number]:
-                summary += f"; {', '.join(later)} came after that and is not in it"
-        summary = summary or "Added by the user"
-        self.desk.state = reducer.user_version(
-            state, product, version.title, version.content, summary, version.outcome
-        )
-
     def _publish(self, *, told: bool = True) -> Program[None]:
         """Write the mission's files for the person; at the end of a round (`told`), also report its results."""
         state = self.desk.state
@@ -447,27 +395,6 @@ class _MissionLoop:
             return
         self.desk.rounds.append(state)
         yield Project(state, files, bulletin(self.desk.rounds), untouched)
-
-
-class _Published(Mapping[str, str]):
-    """The published files below products/, rendered at the first access, because most rounds need none of them."""
-
-    def __init__(self, state: MissionState) -> None:
-        self._state = state
-
-    @cached_property
-    def _files(self) -> dict[str, str]:
-        projections, once = files(self._state, None)
-        return {**projections, **once}
-
-    def __getitem__(self, name: str) -> str:
-        return self._files[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._files)
-
-    def __len__(self) -> int:
-        return len(self._files)
 
 
 def _context(state: MissionState, product: str, attached: Sequence[str]) -> str:
