@@ -1,4 +1,4 @@
-"""Runs a mission in rounds of steps until it is done or a cap ends it (program `cabal`, seed 003). Pure.
+"""Runs a mission in rounds of steps until it is done or a cap ends it (program `cabal`). Pure.
 
     bootstrap → (reflect → plan → write → review → inspect → present)…
 

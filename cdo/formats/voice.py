@@ -1,4 +1,4 @@
-"""Parses and checks the replies of voices and synthesisers (SPEC "Reply formats"). Pure: text in, data out.
+"""Parses and checks the replies of voices and synthesisers. Pure: text in, data out.
 
 Each format parses the text of one kind of reply into a frozen data block, or raises `InvalidReply` with
 sentences that are sent back to the model as they are. Programs see these blocks and nothing else.

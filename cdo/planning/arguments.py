@@ -1,4 +1,4 @@
-"""Parses the words of a run: `cdo [ARGS] PROBLEM…` (seed 004 section 1, SPEC section 2).
+"""Parses the words of a run: `cdo [ARGS] PROBLEM…`.
 
 Words are read left to right. A word is an *args word* if, split at commas, every token is a preset, a
 modifier, a mode or `exec`; after `exec` the next word is the domain tag. The first other word starts the
@@ -76,7 +76,7 @@ def vocabulary(presets: Iterable[str], modes: Iterable[str]) -> Vocabulary:
 
 
 def parse(words: Sequence[str], vocabulary: Vocabulary, *, after_dashes: Sequence[str] | None = None) -> Invocation:
-    """Read the words of a command line (seed 004, "Parse Algorithm"; SPEC section 2).
+    """Read the words of a command line.
 
     `words` are the non-option words before a `--`; `after_dashes` those after it, which belong to the
     problem whatever they look like (None: there was no `--`). Problem words are joined with one space.

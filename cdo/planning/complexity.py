@@ -1,4 +1,4 @@
-"""Picks a preset by the complexity of the problem when none is given (seed 004 section 4, GAUGE).
+"""Picks a preset by the complexity of the problem when none is given.
 
 The seed's method: token count, question marks, domain keywords, scope markers. No model is asked: gauge is
 pure, deterministic and free, and says why. The points and words are in `engine/complexity.yaml`.
@@ -82,7 +82,7 @@ class _ProblemReading(NamedTuple):
 
 
 def gauge(problem: str, tables: Complexity) -> Gauge:
-    """Return the preset for a problem, and why (seed 004: "classify complexity").
+    """Return the preset for a problem, and why.
 
     Pure and total: any text has an answer. Of a long text only the first 6,000 and the last 2,000 characters are
     read; `why` then says so. The keywords are English; other languages are judged by length and question marks alone.

@@ -1,7 +1,7 @@
 """Resolves the name of a model to its address, its price and its context size. Sends nothing.
 
 Prices and context sizes come from litellm's own table, read as a data file: litellm itself is never imported
-here (SPEC 3). An unknown price stays None and never counts as zero.
+here. An unknown price stays None and never counts as zero.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decides whether and when to retry after each fault (SPEC 3, research on retry storms). Mostly pure.
+"""Decides whether and when to retry after each fault. Mostly pure.
 
 Only this module decides on retries; backends never retry. Transient faults are retried with jittered back-off; faults
 of the request get one changed attempt; all others are final. Three limits apply: attempts per call, a run-wide retry

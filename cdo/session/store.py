@@ -1,4 +1,4 @@
-"""The session directory: the only place that writes into one (SPEC 4).
+"""The session directory: the only place that writes into one.
 
 Two kinds of files matter. `calls/NNNN.jsonl` hold the recorded exchanges, one file for each group that was
 committed together: they are what a resume replays. Artifacts (`t1-critic.md`, …) are readable projections of them,

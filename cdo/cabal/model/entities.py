@@ -55,7 +55,7 @@ STEPS = tuple(MissionStep)
 
 
 class Need(enum.StrEnum):
-    """What an agent can request about a product during a step (seed 002, Context Request)."""
+    """What an agent can request about a product during a step."""
 
     FULL_CONTENT = "full_content"
     VERSION_HISTORY = "version_history"

@@ -1,4 +1,4 @@
-"""Defines the replies of the seven steps, with the only keys allowed in each (seeds 000 and 003, SPEC-cabal).
+"""Defines the replies of the seven steps, with the only keys allowed in each.
 
 Permissions are defined here: only a plan has assignments, only an inspection has verdicts, only a write has versions
 of assigned products. `reducer` checks the rules that need the mission's state (ids, ownership, composition).

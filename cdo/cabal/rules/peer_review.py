@@ -1,4 +1,4 @@
-"""Assigns operatives to review each other's new versions before the inspection. Pure (SPEC-cabal, peer review)."""
+"""Assigns operatives to review each other's new versions before the inspection. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Applies a bootstrap or a plan to the state as one transaction, all or nothing. Pure (seed 003, SPEC-cabal).
+"""Applies a bootstrap or a plan to the state as one transaction, all or nothing. Pure.
 
 The order within a plan: overrides (from the next round on), tree operations, waivers, acceptance, assignments, the
 chair's own versions, remarks, halt. All problems are reported at once, so that a model can fix them in one retry. If

@@ -1,6 +1,6 @@
 """Validates and applies the chair's operations on the product tree: composition, ownership, all or none. Pure.
 
-A Content holds nothing, a Collection only Contents, a Decision and an Orchestration anything (seed 002). Every
+A Content holds nothing, a Collection only Contents, a Decision and an Orchestration anything. Every
 product that is not archived is below the root. Code makes the root; it cannot be removed, moved or retyped.
 """
 

@@ -1,4 +1,4 @@
-"""Keeps the record of a run with its ledgers of tensions and objections, and decides when it ends. Pure (SPEC 5).
+"""Keeps the record of a run with its ledgers of tensions and objections, and decides when it ends. Pure.
 
 `engine/convergence.md` states the same rules in words, so that a reader can check a run by hand.
 """

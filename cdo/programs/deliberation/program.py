@@ -1,4 +1,4 @@
-"""Runs the deliberation loop, as a pure program (seed 004 section 4, SPEC 5).
+"""Runs the deliberation loop, as a pure program.
 
 compose → voices → synthesis → directive → adapt, until the record converges; then FINAL.md. The program sees
 only validated data blocks: every text reaches the models through the artifacts that a call `reads`.

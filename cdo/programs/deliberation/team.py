@@ -1,4 +1,4 @@
-"""Keeps the roster of persistent teammates, their states and their messages. Pure (seed 004, "team mode").
+"""Keeps the roster of persistent teammates, their states and their messages. Pure.
 
 A teammate is a voice that lasts from turn to turn and is woken with its own memory. It gets messages only between
 turns, and only from the lead (the directive or the human), never from another teammate. The roster is a fold of what
