@@ -1,4 +1,4 @@
-"""Defines the plain data in the state of a mission; nothing here makes decisions (seeds 000, 002, 003).
+"""Defines the plain data in the state of a mission; nothing here makes decisions.
 
 Ids are short and readable: `p4` a product, `v9` a version, `c6` a collab, `i2` an inspection, `e31` an event.
 """

@@ -1,4 +1,4 @@
-"""Defines the parts of replies, field by field, with their limits (seeds 000 and 003).
+"""Defines the parts of replies, field by field, with their limits.
 
 Missing brackets, ids written as references and wrong letter case are corrected; any other invalid value is refused.
 Most parts ignore unknown keys (`Tolerant`).

@@ -1,4 +1,4 @@
-"""Applies collabs, remarks, reflections, reviews and messages to the state of a mission. Pure (seeds 002 and 003).
+"""Applies collabs, remarks, reflections, reviews and messages to the state of a mission. Pure.
 
 Each function takes a state and a reply, and returns the next state and the problems with the reply: sentences that a
 model can act on. If there is a problem, the state is returned unchanged. Agents of one step answer at the same time:

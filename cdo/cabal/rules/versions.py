@@ -1,4 +1,4 @@
-"""Validates new versions, adds them to products and applies the consequences. Pure (seeds 002 and 003).
+"""Validates new versions, adds them to products and applies the consequences. Pure.
 
 A version of an accepted product reopens it. A version that changes the outcome of a binding Decision makes the
 inspections of all products that refer to the Decision stale.
