@@ -17,7 +17,7 @@ from cdo.core.steps import CitationCheck
 from cdo.core.usage import TotalUsage
 from cdo.formats.fields import role_problem
 from cdo.history.history import SYNTHESIS, spent_by
-from cdo.planning.plan import Change, Plan
+from cdo.planning.plan import MATERIAL, Change, Plan
 from cdo.planning.role_choice import SPECIAL_ROLES
 from cdo.planning.settings import Settings
 from cdo.planning.turn_plan import unknown
@@ -218,6 +218,12 @@ def shared(archive: SessionReader, turn: int) -> Shared:
     if records:
         files |= {f"calls/{name}": data for name, data in group_files(1, records)}
     return Shared(archive.name, turn, files, spent, _stale(archive, turn, records))
+
+
+def material(archive: SessionReader, plan: Plan) -> dict[str, bytes]:
+    """Return the files that a session brings for its voices to cite; {} if its plan reads a repository or nothing."""
+    names = (file for file in archive.files() if plan.root == MATERIAL and file.startswith(f"{MATERIAL}/"))
+    return {name: data for name in names if (data := archive.data(name)) is not None}
 
 
 def _stale(archive: SessionReader, turn: int, records: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:

@@ -38,7 +38,7 @@ from cdo.programs.deliberation.conclusion import Outcome
 from cdo.providers.models import ModelSpec
 from cdo.repository.citations import check_all, standing_in
 from cdo.repository.tools import Tools
-from cdo.runner.attempts import Deadlines
+from cdo.runner.attempts import Deadlines, ModelSeat
 from cdo.runner.budget import Budget, Limits, held_back
 from cdo.runner.human_steps import Human
 from cdo.runner.prompts import fit
@@ -56,8 +56,8 @@ class RunHooks:
     """What surrounds a run: its models, how events are shown, and how the person is asked.
 
     `instead` names models that are asked from now on in place of the plan's: the plan itself, and so every question
-    on record, stays as it was. `nest` holds a deliberation for a session, where one
-    may be held; `reopened` tells that this invocation lifts a cap for good.
+    on record, stays as it was. `nest` holds a deliberation for a session, where one may be held; `reopened` tells
+    that this invocation lifts a cap for good. `seats` are used in place of those that the specs describe.
     """
 
     specs: Sequence[ModelSpec]
@@ -66,6 +66,7 @@ class RunHooks:
     instead: Mapping[str, str] = field(default_factory=dict)
     nest: Callable[[Nest, Limits], Awaitable[tuple[Nested | None, TotalUsage]]] | None = None
     reopened: bool = False
+    seats: Mapping[str, ModelSeat] | None = None
 
 
 # -- running ---------------------------------------------------------------------------------------
@@ -81,7 +82,7 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
 
     for note in keep_or_restore(session):
         say(note)
-    found = seating.seats(shell.specs, settings, library, say)
+    found = shell.seats or seating.seats(shell.specs, settings, library, say)
     # The embedded model answers one at a time: more in flight would only let deadlines run.
     concurrency = 1 if any(seat.spec.route == "local" for seat in found.values()) else settings.concurrency
     root = (session.path / plan.root).resolve() if plan.root else None

@@ -48,8 +48,8 @@ def out_folder(out: str | None) -> Path:
 def require_trusted_session(session: Path, root: str, adr_dir: str | None) -> None:
     """Raise `NeedsHuman` where a session reads or writes elsewhere than around it and around here.
 
-    One that somebody else made, in a clone or on a branch, could so send files of this machine to a model. Whoever
-    gives --trust or --yes is not asked.
+    One that somebody else made, in a clone or on a branch, could so send files of this machine to a model. Files in
+    its own folder are its own. Whoever gives --trust or --yes is not asked.
     """
     from cdo.repository import survey
 
@@ -57,6 +57,8 @@ def require_trusted_session(session: Path, root: str, adr_dir: str | None) -> No
     around = [place for place in (here, there) if place != Path("/")]
     for what, folder in (("reads files in", root and session / root), ("writes its decision to", adr_dir)):
         place = Path(os.path.realpath(folder)) if folder else here
+        if what == "reads files in" and place.is_relative_to(os.path.realpath(session)):
+            continue
         if not any(place == near or (what != "reads files in" and near in place.parents) for near in around):
             raise NeedsHuman(
                 f"The session {session} {what} {place}, outside its own folder and outside this repository.",

@@ -103,10 +103,14 @@ def fork(session: str | None, **options: Any) -> None:
     caps = forking.caps(kept.settings, changed, archive.name)
     told = (shared.words, forking.told(plan.changes[-1]), *notes, *caps)
     made = session_file.create_session(
-        fresh, shared.files, Path(resolved.values.out), options["name"], _names(archive.name)
+        fresh,
+        {**shared.files, **forking.material(archive, plan)},
+        Path(resolved.values.out),
+        options["name"],
+        _names(archive.name),
     )
     if options["no_run"]:
-        return _leave_it(made, shared, told, options)
+        return _leave_it(made, plan, shared, told, options)
     return _go_on(made, plan, specs, fresh, library, told, options)
 
 
@@ -172,7 +176,11 @@ def _program(plan: Plan, library: Library) -> str:
 
 
 def _root(archive: SessionReader, plan: Plan, resolved: Resolved) -> str:
-    """Return the path of the repository relative to the new session."""
+    """Return the path of the repository relative to the new session. Material that a session brings goes along."""
+    from cdo.planning.plan import MATERIAL
+
+    if plan.root == MATERIAL:
+        return MATERIAL
     here = _there(archive, plan.root) if plan.root else None
     return os.path.relpath(here, Path(resolved.values.out).absolute() / "session") if here else ""
 
@@ -198,8 +206,10 @@ def _names(source: str) -> list[str]:
     return [f"{source[:60]}-{number}" for number in range(2, 1000)]
 
 
-def _leave_it(made: Session, shared: Shared, told: tuple[str, ...], options: Mapping[str, Any]) -> None:
+def _leave_it(made: Session, plan: Plan, shared: Shared, told: tuple[str, ...], options: Mapping[str, Any]) -> None:
     """Print where the new session is, without running it."""
+    from cdo.providers.recorded import PREFIX
+
     made.close()
     if options["as_json"]:
         spent = {"calls": shared.spent.calls, "tokens": shared.spent.tokens, "cost": shared.spent.known_cost}
@@ -208,7 +218,8 @@ def _leave_it(made: Session, shared: Shared, told: tuple[str, ...], options: Map
         return
     print_text(str(made.path))
     if not options["quiet"]:
-        for text in (*told, f"`cdo resume {made.name}` goes on with it"):
+        named = " -m MODEL" if plan.asked[0].startswith(PREFIX) else ""
+        for text in (*told, f"`cdo resume {made.name}{named}` goes on with it"):
             click.echo(visible(text), err=True)
 
 

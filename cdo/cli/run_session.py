@@ -29,6 +29,7 @@ from cdo.core.usage import totals
 from cdo.planning import turn_plan, turn_plan_commands
 from cdo.planning.plan import Plan
 from cdo.planning.settings import Settings
+from cdo.runner.attempts import ModelSeat
 from cdo.runner.human_steps import Human, PendingReview, chosen
 from cdo.session.store import Session
 from cdo.terminal import plan_editor
@@ -51,10 +52,12 @@ def run_and_report(
     *,
     resumed: bool,
     notes: Sequence[str] = (),
+    seats: Mapping[str, ModelSeat] | None = None,
 ) -> None:
     """Run a session's stored plan (`kept`) with a view, print its result, and exit with its code.
 
     `preview` shows the plan with the models asked from now on, which may differ from those of the stored plan.
+    `seats` answer in place of the models that the preview names.
     """
     plan = preview.plan
     view = make_view(sys.stderr, quiet=options["quiet"], verbose=options["verbose"], json=options["as_json"])
@@ -77,6 +80,7 @@ def run_and_report(
                     session, preview, view, begun=any(record["kind"] == "exchange" for record in session.records)
                 )
             shell = _shell(view, preview, options, kept.instead(plan.models))
+            shell.seats = seats
             if kept.crew:
                 from cdo.app.nested_run import holder
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdo.cli import diff, library, machine, report, restore, skills, verify, watch
+from cdo.cli import demo, diff, library, machine, report, restore, skills, verify, watch
 from cdo.cli.common import JSON, OUT, SESSION, VERBOSE, print_table, print_text, session_archive
 from cdo.cli.common import dumps as dumps  # also for the command line
 from cdo.core.errors import SessionError, UsageError
@@ -26,6 +26,7 @@ OVERVIEW = (
 def register(cli: click.Group) -> None:
     """Add these commands to the command line."""
     for command in (
+        demo.demo,
         *library.COMMANDS,
         show,
         final,

@@ -22,6 +22,7 @@ from cdo.formats.fields import RoleName
 from cdo.planning.mission_crew import Crew
 from cdo.planning.turn_plan import Combo
 
+MATERIAL = "material"  # the folder of a session that holds the files its voices cite, if it brings them
 AUDIT = "audit"  # the mode of an audit's plan; no content document defines it
 
 
@@ -73,8 +74,9 @@ class Plan(BaseModel):
 
     Content: `domain_file` is the content document of the domain, `documents` are those it requires beside FINAL.md,
     and `integration` is where its results are meant to go. With `tools` [requests, rounds] the voices may look into
-    the repository, which is at `root` as seen from the session's folder. With `review`, findings are ranked and a
-    fresh voice reviews the draft of FINAL.md. `words` limits the length of [a voice's reply, FINAL.md].
+    the repository, which is at `root` as seen from the session's folder; a session that brings its own material has
+    it in its folder `MATERIAL`. With `review`, findings are ranked and a fresh voice reviews the draft of FINAL.md.
+    `words` limits the length of [a voice's reply, FINAL.md].
 
     `remarks` are what a person should know. `changes` are those of a fork, at most one a turn. `crew` is the team of
     a cabal's mission. `today` is the day on which the run began, as models are told it. `check` reproduces the fault

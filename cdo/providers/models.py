@@ -24,6 +24,7 @@ from cdo.content.schemas import Price, Provider, Providers
 from cdo.core.errors import ConfigError, NoModel
 from cdo.core.exchange import Usage
 from cdo.providers.command_agent import CommandAgent
+from cdo.providers.recorded import PREFIX as RECORDED
 from cdo.providers.vendors import Vendors, maker
 
 if TYPE_CHECKING:
@@ -114,6 +115,11 @@ def _known_as(spec: ModelSpec) -> str:
 
 
 def _resolve(name: str, library: Library, prices: Mapping[str, Price], env: Mapping[str, str]) -> ModelSpec:
+    if name.startswith(RECORDED):
+        raise ConfigError(
+            f"`{name}` is the name of a recording: no model answers under it.",
+            "Name a model with -m, and it gives the new answers.",
+        )
     if name == "local" or name.startswith("local:"):
         return ModelSpec(
             name, "local", name.partition(":")[2], price=Price(input=0, output=0),

@@ -83,6 +83,11 @@ def content_files() -> set[str]:
     }
 
 
+def recording_files() -> set[str]:
+    """The files of the recording that `cdo demo` plays, by their paths in the repository."""
+    return {str(path.relative_to(ROOT)) for path in (ROOT / "demo").rglob("*") if path.is_file()}
+
+
 @pytest.mark.wide
 def test_the_wheel_holds_the_package_and_its_content_and_nothing_else(built: Built) -> None:
     with zipfile.ZipFile(built.wheel) as wheel:
@@ -93,7 +98,7 @@ def test_the_wheel_holds_the_package_and_its_content_and_nothing_else(built: Bui
     assert built.wheel.name == f"cdo_deliberate-{__version__}-py3-none-any.whl"
     code = {str(path.relative_to(ROOT)) for path in (ROOT / "cdo").rglob("*.py")}
     assert {name for name in names if not name.startswith(info)} == (
-        code | {"cdo/py.typed"} | {f"cdo/data/{name}" for name in content_files()}
+        code | {"cdo/py.typed"} | {f"cdo/data/{name}" for name in content_files() | recording_files()}
     )
     assert len(content_files()) > 30
     assert f"\nName: cdo-deliberate\nVersion: {__version__}\n" in metadata
@@ -105,7 +110,7 @@ def test_the_sdist_holds_all_content_and_builds_the_same_wheel(built: Built) -> 
     with tarfile.open(built.sdist) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
     assert built.sdist.name == f"cdo_deliberate-{__version__}.tar.gz"
-    assert content_files() <= names
+    assert content_files() | recording_files() <= names
     assert {"README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml", "cdo/py.typed", "PKG-INFO"} <= names
     assert not [
         name for name in names if re.search(r"(^|/)(tmp|dist|\.git|\.venv|__pycache__|[^/]*_cache)(/|$)", name)
@@ -159,6 +164,9 @@ def test_the_installed_command_works_in_another_folder(installed: Path, tmp_path
     )
     assert (result["status"], result["decision"]) == ("converged", "Decide with the wheel.")
     assert "Does the wheel turn?" in (tmp_path / result["path"] / "00-input.md").read_text()
+    played = tmp_path / json.loads(cdo("demo", "--fast", "--json"))["path"]
+    material = {str(path.relative_to(played)) for path in (played / "material").rglob("*") if path.is_file()}
+    assert material == {name.removeprefix("demo/") for name in recording_files() if "/material/" in name}
     assert cdo("--version") == f"cdo, version {__version__}\n"
     module = run(installed / "python", "-m", "cdo", "--version", cwd=tmp_path, env=guarded)
     assert module == cdo("--version")

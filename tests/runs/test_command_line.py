@@ -769,6 +769,7 @@ CHOSEN = f"{PAST}test_list_filters_by_what_sessions_are_and_when_they_began"
 SUMS = f"{PAST}test_cost_takes_any_set_of_runs_and_any_key"
 BRANCHES = "tests/unit/session/test_branch_reader.py::"
 FORKS = "tests/runs/test_fork.py::"
+DEMO = "tests/runs/test_demo.py::"
 CHAIR = "tests/runs/test_audit.py::"
 SAME = f"{CHAIR}test_the_options_of_a_run_are_those_of_an_audit"
 REPLAYS = "tests/runs/test_replay.py::"
@@ -875,6 +876,13 @@ EFFECTS: dict[str, dict[str, str]] = {
         **dict.fromkeys(
             ("--yes", "--no-input"), f"{FORKS}test_what_an_edit_made_stale_is_asked_again_only_with_consent"
         ),
+    },
+    "demo": {
+        "--fast": f"{DEMO}test_the_demo_takes_its_time_and_can_be_stopped",
+        "--out": f"{DEMO}test_the_demo_takes_its_time_and_can_be_stopped",
+        "--json": f"{DEMO}test_quiet_and_json_print_no_hints",
+        "--quiet": f"{DEMO}test_quiet_and_json_print_no_hints",
+        "--verbose": f"{DEMO}test_the_demo_takes_its_time_and_can_be_stopped",
     },
     "replay": {
         "--out": f"{REPLAYS}test_a_replay_needs_no_key_and_no_network_and_says_that_all_is_the_same",

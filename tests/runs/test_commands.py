@@ -353,5 +353,5 @@ def test_completion_scripts_are_valid_and_complete(cdo: Desk) -> None:
         assert not word or word in items, line
     assert {"think", "adaptive", "list", "run"} <= set(found[1])
     assert {"hitl", "exec", "parliament", "skills"} <= set(found[1])
-    assert set(found[2]) == {"debug", "deep", "diff", "doctor"}
+    assert set(found[2]) == {"debug", "deep", "demo", "diff", "doctor"}
     assert found[5] == found[6] == ["mine"]
