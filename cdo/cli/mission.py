@@ -68,6 +68,7 @@ def cabal(words: tuple[str, ...], **options: Any) -> None:
     """
     from cdo.app import seats as seating
     from cdo.app.new_run import given_context
+    from cdo.cli.models import require_demo_model
     from cdo.cli.run import given_request
     from cdo.cli.run_session import run_and_report
     from cdo.planning import mission_plan
@@ -89,6 +90,7 @@ def cabal(words: tuple[str, ...], **options: Any) -> None:
         span = mission_plan.estimate(crew, specs, shown.given)
         return _dry_run(crew, request, span, notes, options["as_json"])
     seating.allow_weights(specs)
+    require_demo_model(specs, quiet=options["quiet"])
     session = session_file.create(plan, request, context, resolved, options["session"])
     return run_and_report(session, plan, shown, resolved.values, options, resumed=False, notes=notes)
 
@@ -100,10 +102,12 @@ def _crew(options: Mapping[str, Any], resolved: Resolved, library: Library) -> t
     from cdo.planning import mission_plan
     from cdo.planning.mission_crew import Crew
     from cdo.providers import models
+    from cdo.providers.local_models import expanded
 
     kernel = mission_plan.kernel(library)
     count = options["operatives"] or kernel.operatives
     chosen = mission_plan.given(options["seat"])
+    chosen = dict(zip(chosen, expanded(chosen.values(), library), strict=True))
     names = resolved.values.model or (models.choose(library, os.environ, seating.first_of_ollama)[0],)
     offered = models.available(library, os.environ, seating.first_of_ollama)
     every = dict.fromkeys([*names, *chosen.values(), *(name for name, _ in offered)])

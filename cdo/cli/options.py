@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,13 +74,19 @@ def flags(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resolve(options: Mapping[str, Any], library: Library) -> Resolved:
-    """The settings of a command, which tells on stderr what of the project waits for trust."""
+    """The settings of a command, which tells on stderr what of the project waits for trust.
+
+    `local` among the models becomes the name of the model that it means here, so that a plan stays with that one.
+    """
     from cdo.content.library import Library
     from cdo.content.project import unused
     from cdo.core.formatting import visible
     from cdo.planning import settings
+    from cdo.providers.local_models import expanded
 
     resolved = settings.resolve(flags(options), library)
+    meant = expanded(resolved.values.model, library)
+    resolved = replace(resolved, values=resolved.values.model_copy(update={"model": meant}))
     own = library.project
     if own and not own.trusted:
         without = Library(library.roots)

@@ -175,7 +175,7 @@ def audit(session: str | None, **options: Any) -> None:
         )
     auditing.refuse(archive, source)
     rehearsed = asyncio.run(rehearsal.rehearse(archive, library))
-    names = options["model"] or (
+    names = (resolved.values.model if options["model"] else ()) or (
         auditing.another(_asked(archive), source, resolved.values, library, seats.first_of_ollama),
     )
     brief = auditing.begin(rehearsed, options["orders"] or max(ORDERS, len(names)))

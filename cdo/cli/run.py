@@ -156,11 +156,13 @@ def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -
         return _dry_run(shown, options["as_json"])
     if resolved.values.adr_dir:
         new_run.require_writable(Path(resolved.values.adr_dir))
+    from cdo.cli.models import require_demo_model
     from cdo.cli.run_session import run_and_report
 
     if check:
         _allow(check)
     seats.allow_weights(specs)
+    require_demo_model(specs, quiet=options["quiet"])
     session = session_file.create(plan_, problem, context, resolved, options["session"])
     told = (*notes, *plan_.remarks)
     return run_and_report(session, plan_, shown, resolved.values, options, resumed=False, notes=told)
@@ -203,7 +205,7 @@ def resume_command(session: str | None, **options: Any) -> None:
             kept = session_file.with_more_rounds(opened, kept, options["rounds"])
         names = kept.plan.asked
         if options["model"]:  # the stored plan stays; only the models asked from now on change
-            names = tuple(islice(cycle(options["model"]), len(names)))
+            names = tuple(islice(cycle(resolved.values.model), len(names)))
         adjusted = session_file.with_overrides(kept, resolved)
         if not (options["trust"] or options["yes"]):
             require_trusted_session(opened.path, kept.plan.root, adjusted.adr_dir)

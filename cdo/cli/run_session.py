@@ -18,6 +18,7 @@ import click
 
 from cdo.app import run
 from cdo.cli.common import columns, dumps, exit_now
+from cdo.core.demo_model import DEMO_ADVICE, DEMO_NOTICE, only_demo
 from cdo.core.errors import BudgetReached, CdoError, Interrupted, NeedsHuman
 from cdo.core.events import BatchBegan, Event, NoteTold, PlanShown, ReplyAccepted, RoundEnded, RunBegan, TreeChanged
 from cdo.core.formatting import visible
@@ -73,6 +74,8 @@ def run_and_report(
                     resumed=resumed,
                 )
             )
+            if only_demo(plan.models):
+                view(NoteTold(text=f"{DEMO_NOTICE}. {DEMO_ADVICE}"))
             for note in notes:
                 view(NoteTold(text=note))
             if plan.dashboard:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdo.cli import demo, diff, library, machine, report, restore, skills, verify, watch
+from cdo.cli import demo, diff, library, machine, models, report, restore, skills, verify, watch
 from cdo.cli.common import JSON, OUT, SESSION, VERBOSE, print_table, print_text, session_archive
 from cdo.cli.common import dumps as dumps  # also for the command line
 from cdo.core.errors import SessionError, UsageError
@@ -36,6 +36,7 @@ def register(cli: click.Group) -> None:
         restore.restore,
         verify.verify_command,
         skills.skills,
+        models.models_,
         *machine.COMMANDS,
     ):
         cli.add_command(command)

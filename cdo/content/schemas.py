@@ -182,3 +182,29 @@ class Providers(Schema):
     purpose: str
     load_when: str
     providers: dict[str, Provider]
+
+
+# The parts of a path on the hub: none is hidden, and none leads out of a folder.
+REPOSITORY = r"^[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*$"
+GGUF_FILE = r"^([A-Za-z0-9][A-Za-z0-9._-]*/)*[A-Za-z0-9][A-Za-z0-9._-]*\.gguf$"
+
+
+class LocalModel(Schema):
+    """A model that can be fetched from the Hugging Face hub: one GGUF file of a repository there.
+
+    `size` is the class of size and `license` the license, both as text for people. The hash and the exact size are
+    never written down here: they are what the hub states for the file.
+    """
+
+    repository: Annotated[str, Field(pattern=REPOSITORY)]
+    file: Annotated[str, Field(pattern=GGUF_FILE)]
+    size: str
+    license: str
+
+
+class LocalModels(Schema):
+    """`dispatch/local_models.yaml`: models to fetch by name, best first."""
+
+    purpose: str
+    load_when: str
+    models: dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")], LocalModel]

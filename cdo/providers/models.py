@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from cdo.content.schemas import Price, Provider, Providers
+from cdo.core.demo_model import DEMO_MODEL
 from cdo.core.errors import ConfigError, NoModel
 from cdo.core.exchange import Usage
+from cdo.providers import local_models
 from cdo.providers.command_agent import CommandAgent
 from cdo.providers.recorded import PREFIX as RECORDED
 from cdo.providers.vendors import Vendors, maker
@@ -120,9 +122,10 @@ def _resolve(name: str, library: Library, prices: Mapping[str, Price], env: Mapp
             f"`{name}` is the name of a recording: no model answers under it.",
             "Name a model with -m, and it gives the new answers.",
         )
-    if name == "local" or name.startswith("local:"):
+    if name == DEMO_MODEL or name.startswith(f"{DEMO_MODEL}:"):
+        file = name.partition(":")[2]
         return ModelSpec(
-            name, "local", name.partition(":")[2], price=Price(input=0, output=0),
+            name, "local", local_models.located(file, library) if file else "", price=Price(input=0, output=0),
             window=LOCAL_WINDOW, reply_tokens=LOCAL_REPLY_TOKENS, grammar=True,
         )  # fmt: skip
     if name.startswith("scripted:"):
@@ -307,7 +310,7 @@ def choose(library: Library, env: Mapping[str, str], ollama: Any) -> tuple[str, 
     if found := next(chain.from_iterable(ways), None):
         return found
     if importlib.util.find_spec("xllamacpp"):
-        return "local", "the embedded model needs no key and no network"
+        return local_models.best(library), "the embedded model needs no key and no network"
     keys = ", ".join(provider.key_env[0] for provider in providers.values() if provider.key_env)
     raise NoModel(
         "No model can be used: none is configured, no provider key is set, no Ollama is running, no command-line "

@@ -29,12 +29,12 @@ from cdo.core.events import (
     ReviewBegan,
     RoundEnded,
     RunBegan,
-    TextReceived,
     ToolUsed,
 )
 from cdo.core.formatting import columns, one_line, paid, pluralise, visible
 from cdo.core.mission_names import came
 from cdo.terminal.live_screen import frame
+from cdo.terminal.pulse import Pulse, beat, slow
 from cdo.terminal.run_state import CallState, LiveRun, asking
 
 if TYPE_CHECKING:
@@ -186,9 +186,12 @@ class PlainView:
         self._told: tuple[type[Event], ...] = _PROBLEMS if quiet else (*_LINES, *more)
         self._told += _ASKED if watching else ()
         self._harmless = () if watching else _BROKEN
+        self._pulse = None if quiet or watching else Pulse(self._beat)
 
     def __call__(self, event: Event) -> None:
         self.tell([(self._clock(), event)])
+        if self._pulse and isinstance(event, RunBegan) and slow(event.models):
+            self._pulse.start()
 
     def tell(self, events: Iterable[tuple[float, Event]]) -> None:
         """Apply events, each at its time, and print their lines.
@@ -197,20 +200,31 @@ class PlainView:
         on.
         """
         for now, event in events:
-            if isinstance(event, TextReceived):
-                continue
             self.board = self.board.apply(event, now)
             if isinstance(event, self._told):
                 with suppress(*self._harmless):
-                    self._stream.write(line(event, self.board) + "\n")
-                    self._stream.flush()
+                    self._write(line(event, self.board))
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text + "\n")
+        self._stream.flush()
+        if self._pulse:
+            self._pulse.heard()
+
+    def _beat(self) -> None:
+        """Say what is going on, since nothing was printed for a while."""
+        if text := beat(self.board.voices.values(), self._clock()):
+            with suppress(*_BROKEN):
+                self._write(text)
 
     def mark(self, status: str) -> None:
         """Mark the run as not running, as the caller found out."""
         self.board = self.board.left(status)
 
     def close(self) -> None:
-        """Do nothing: there is nothing to restore."""
+        """Say no more that something is going on."""
+        if self._pulse:
+            self._pulse.stop()
 
     def suspend(self) -> AbstractContextManager[None]:
         """Do nothing: there is nothing to hide."""

@@ -206,7 +206,8 @@ def test_the_two_commands_are_those_that_are_checked(cdo: Desk) -> None:
     assert words[0] == ".venv/bin/cdo"
     assert "cdo" in PROJECT["scripts"]
     plan = cdo(*words[1:], "--dry-run", "--json").ok().json
-    assert (plan["preset"], plan["models"], plan["problem"]) == ("think", ["local"], "Should we reduce node types?")
+    assert (plan["preset"], plan["models"], plan["problem"]) == ("quick", ["local"], "Should we reduce node types?")
+    assert plan["calls"][0] == 4, "it ends within 90 seconds on two cores"
 
 
 def named() -> Iterator[list[str]]:

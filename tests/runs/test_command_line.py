@@ -601,8 +601,8 @@ def test_verbose_shows_the_traceback_of_every_command(cdo: Desk) -> None:
     cdo.write(".cdo/config.yaml", "wdith: 3\n")
     commands: list[list[str]] = [["think", "Why?"], ["resume"], ["list"], ["show"], ["final"], ["doctor"], ["config"]]
     misused: list[list[str]] = [
-        ["models", "nope"], ["models", "pull", "nope"], ["content", "list", "nope"], ["content", "show", "nope"],
-        ["content", "path", "nope"], ["completion", "tcsh"],
+        ["models", "nope"], ["models", "pull", "nope"], ["models", "rm", "nope"], ["content", "list", "nope"],
+        ["content", "show", "nope"], ["content", "path", "nope"], ["completion", "tcsh"],
     ]  # fmt: skip
     several = [*commands, *misused]
     loud = cdo.several(*([*args, ("-v", "--verbose")[at % 2]] for at, args in enumerate(several)))
@@ -952,7 +952,11 @@ EFFECTS: dict[str, dict[str, str]] = {
     "final": {"--out": NAMED, "--verbose": LOUD},
     "doctor": {"--json": f"{COMMANDS}test_doctor_says_what_would_be_used_and_why", "--verbose": LOUD},
     "models": {"--json": f"{COMMANDS}test_models_lists_providers_and_what_is_set_up", "--verbose": LOUD},
-    "models pull": {"--verbose": LOUD},
+    "models pull": {
+        "--force": f"{COMMANDS}test_a_model_of_the_hub_is_pulled_named_used_and_removed",
+        "--verbose": LOUD,
+    },
+    "models rm": {"--verbose": LOUD},
     "content": {},
     "content list": {"--json": f"{COMMANDS}test_content_is_listed_found_and_overridden", "--verbose": LOUD},
     "content show": {"--verbose": LOUD},

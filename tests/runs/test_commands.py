@@ -13,11 +13,14 @@ import pytest
 from cdo.cli.session_commands import dumps
 from cdo.content.library import Library
 from cdo.content.project import FOLDERS, SUFFIXES
-from cdo.providers import models
+from cdo.core.demo_model import DEMO_NOTICE
+from cdo.providers import embedded, local_models, models
 from cdo.session.records import read_session
 from tests.conftest import Desk, explained
 from tests.support.answers import Answer, RequestInfo
-from tests.support.harness import KEY, ROOT
+from tests.support.embedded import stand_in
+from tests.support.harness import KEY, ROOT, needs_module
+from tests.support.hub import loopback_hub
 from tests.support.provider import Provider
 
 # -- show, final ----------------------------------------------------------------------------------------------
@@ -218,10 +221,80 @@ def test_models_lists_providers_and_what_is_set_up(bare: Desk) -> None:
     assert states["openai"]["state"] == "set OPENAI_API_KEY"
     assert states["anthropic"]["route"] == "litellm"
     assert states["ollama"]["state"] == "no key needed"
-    assert states["local"]["route"] == "embedded"
     assert KEY not in text.out + rows.out
-    assert [line.split()[0] for line in text.ok().out.splitlines()[: len(states)]] == list(states)
+    local = [name for name in states if name.startswith("local:")]
+    assert states["local:qwen3-4b"] == {
+        "prefix": "local:qwen3-4b", "route": "embedded", "size": "2.5 GB", "license": "Apache-2.0",
+        "default": "unsloth/Qwen3-4B-Instruct-2507-GGUF/Qwen3-4B-Instruct-2507-Q4_K_M.gguf",
+        "state": "cdo models pull qwen3-4b",
+    }  # fmt: skip
+    assert local[-1] == list(states)[-1] == "local:demo" and len(local) > 6
+    providers, _, embedded = text.ok().out.partition("\n\nLocal models, best first.")
+    assert [line.split()[0] for line in providers.splitlines()] == [name for name in states if name not in local]
+    assert [line.split()[0] for line in embedded.splitlines() if line.startswith("local:")] == local
     assert "Name models with -m." in text.out
+
+
+def test_the_demo_model_is_never_used_without_saying_so(
+    bare: Desk, provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The provider answers in its place; its file has the right size and no content."""
+    stand_in(tmp_path / "fake", monkeypatch, url=provider.url)
+    (tmp_path / "kept").mkdir()
+    with (tmp_path / "kept" / embedded.MODEL_FILE).open("wb") as file:
+        file.truncate(embedded.MODEL_BYTES)
+    path = f"{tmp_path}/fake:{ROOT}/tests/support/guard:{ROOT}"
+    desk = bare.having(PYTHONPATH=path, CDO_MODELS_DIR=str(tmp_path / "kept"))
+    for words in (["quick"], ["quick", "-m", "local", "-q"], ["quick", "--json"]):
+        done = desk(*words, "Why?").ok()
+        assert done.err.count(DEMO_NOTICE) == 1 and done.err.count("cdo models pull") == 1
+        assert DEMO_NOTICE not in done.out
+    told = desk("quick", "-m", "local", "-m", f"local:{tmp_path}/fake/any.gguf", "Why?").ok()
+    assert DEMO_NOTICE not in told.err, "not every model of the run is the demo model"
+
+
+@pytest.mark.quick
+def test_a_model_of_the_hub_is_pulled_named_used_and_removed(bare: Desk, tmp_path: Path) -> None:
+    """The hub is on loopback; `local` means the model then, and a session of somebody else may name it too."""
+    needs_module("xllamacpp")
+    with loopback_hub() as hub:
+        hub.private = KEY
+        table = local_models.table(Library((("packaged", ROOT),)))
+        files = {name: f"{model.repository}/{model.file}" for name, model in table.items()}
+        for name in ("smollm2-1.7b", "qwen3-4b"):
+            hub.holds(files[name], b"GGUF" + name.encode() * 1000)
+        desk = bare.having(HF_ENDPOINT=hub.url, HF_TOKEN=KEY, CDO_MODELS_DIR=str(tmp_path / "kept"))
+        assert desk("doctor", "--json").json["embedded model"].startswith("local is the 135M demo model")
+        pulled = desk("models", "pull", "smollm2-1.7b").ok()
+        assert pulled.out == f"{tmp_path}/kept/hub/{files['smollm2-1.7b']}\n"
+        desk("models", "pull", "qwen3-4b").ok()
+        told = desk("doctor", "--json").ok().json
+        assert told["model"].startswith("local:qwen3-4b (")
+        assert told["embedded model"].startswith("local is local:qwen3-4b")
+        plans = desk.several(
+            ["quick", "--dry-run", "--json", "Why?"],
+            ["quick", "-m", "local", "--dry-run", "--json", "Why?"],
+            ["quick", "-m", "local:smollm2-1.7b", "--dry-run", "--json", "Why?"],
+            ["quick", "-m", "local:demo", "--dry-run", "--json", "Why?"],
+        )
+        assert [done.ok().json["models"] for done in plans] == [
+            ["local:qwen3-4b"], ["local:qwen3-4b"], ["local:smollm2-1.7b"], ["local"],
+        ]  # fmt: skip
+        rows = {row["prefix"]: row for row in desk("models", "--json").ok().json}
+        assert rows["local:qwen3-4b"]["state"] == "here" and rows["local:qwen3-4b"]["size"] == "0 MB"
+        broken = desk("quick", "-m", "local", "--session", "a", "Why?")
+        explained(broken, 4, "cannot be loaded")
+        assert "demo model" not in broken.err
+        explained(desk("resume", "a"), 4, "cannot be loaded")
+        assert "local:qwen3-4b" in (desk.session() / "session.yaml").read_text()
+        desk("models", "rm", "qwen3-4b").ok()
+        explained(desk("resume", "a"), 4, "`local:qwen3-4b` is not on this machine", "cdo models pull qwen3-4b")
+        hub.holds(files["smollm2-1.7b"], b"GGUF of another")
+        explained(desk("models", "pull", "smollm2-1.7b"), 4, "smollm2-1.7b is pinned", "--force")
+        desk("models", "pull", "--force", "smollm2-1.7b").ok()
+        explained(desk("models", "pull", "qwen3-9b"), 2, "no model that cdo knows")
+    everything = "".join(path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
+    assert KEY not in everything and KEY not in pulled.out + pulled.err
 
 
 # -- content --------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from cdo.content.library import (
     within,
 )
 from cdo.content.project import FOLDERS, MAX_FILES, project_folder, read_project, unused
-from cdo.content.schemas import Complexity, Convergence, Preset, Prompt, Providers, Role
+from cdo.content.schemas import Complexity, Convergence, LocalModels, Preset, Prompt, Providers, Role
 from cdo.content.skill_files import body, discover
 from cdo.content.skill_ranking import SkillInjection
 from cdo.core.errors import ConfigError, ContentError
@@ -101,6 +101,7 @@ SCHEMAS: dict[str, Any] = {
     "dispatch/providers": Providers,
     "dispatch/agents": CommandAgent,
     "dispatch/beads": Wording,
+    "dispatch/local_models": LocalModels,
     "dispatch/skill-injection": SkillInjection,
     "dispatch/tools": ToolBox,
     "dispatch/vendors": Vendors,
