@@ -179,7 +179,7 @@ def caps(settings: Settings, given: Collection[str], source: str) -> tuple[str, 
     shown = {
         "budget": money(settings.budget),
         "max_calls": pluralise(settings.max_calls or 0, "call"),
-        "max_tokens": pluralise(settings.max_tokens or 0, "token"),
+        "max_tokens": f"{settings.max_tokens or 0:,} tokens",
         "timeout": f"{settings.timeout or 0:g} s",
     }
     parts = [text for key, text in shown.items() if getattr(settings, key) and key not in given]

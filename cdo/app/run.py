@@ -36,6 +36,7 @@ from cdo.planning.settings import Settings
 from cdo.programs import registry
 from cdo.programs.deliberation.conclusion import Outcome
 from cdo.providers.models import ModelSpec
+from cdo.repository import git
 from cdo.repository.citations import check_all, standing_in
 from cdo.repository.tools import Tools
 from cdo.runner.attempts import Deadlines, ModelSeat
@@ -106,7 +107,7 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
         run_check=_check_runner(session, plan, settings, say),
         reopened=shell.reopened,
     )
-    tracker = _tracker(session, root or Path.cwd(), library, say) if plan.bd else None
+    tracker = _tracker(session, root or Path.cwd(), library, say) if _tracked(plan, root or Path.cwd()) else None
     if tracker:
         observers.append(tracker)
     trail = None if settings.no_git else GitCommitObserver(session, say, Path.cwd(), library, redactor(os.environ))
@@ -181,6 +182,11 @@ def _bodies(plan: Plan, library: Library) -> Callable[[str], str]:
 
 AT_STOP = 1.5  # seconds that all of them have when somebody wants the run to end
 TRACKER_PATIENCE = 30.0  # seconds that bd gets at the end to take in what is left
+
+
+def _tracked(plan: Plan, folder: Path) -> bool:
+    """True if the run goes into bd. Without bd that is so only if the person asked for it, who is then told."""
+    return plan.bd and ("bd" in plan.modifiers or git.program("bd", os.path.realpath(folder)) is not None)
 
 
 def _tracker(session: Session, folder: Path, library: Library, say: Callable[[str], None]) -> Beads:

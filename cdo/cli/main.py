@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ import click
 from cdo import __version__
 from cdo.cli.common import exit_now
 from cdo.cli.fork import fork
+from cdo.cli.help import COMMANDS, asks_for_help, write_groups
 from cdo.cli.mission import answer, cabal, context
 from cdo.cli.replay_audit import audit, replay
 from cdo.cli.run import EPILOG, resume_command, run_command
@@ -37,18 +39,24 @@ class Cli(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = {"--help", "-h", "--version"}
         first = args[0] if args else ""
-        if first == "help" and set(args[1:]) <= set(self.commands) and len(args) < 3:
-            args = [*args[1:], "--help"]
+        if first == "help" and (meant := asks_for_help(args[1:], list(self.commands))):
+            args = meant
         elif args == ["version"]:
             args = ["--version"]
         elif first not in self.commands and not (first in own and len(args) == 1):
-            if not args and (sys.stdin.isatty() or ctx.resilient_parsing):
+            if not args and (ctx.resilient_parsing or not _piped()):
                 args = [] if ctx.resilient_parsing else ["--help"]
             elif any(word in own for word in args[:1]):
                 args = args[:1]
             else:
                 args = ["run", *args]
         return super().parse_args(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands in groups, each with one line."""
+        limit = max(20, formatter.width - 6 - max(map(len, self.commands)))
+        rows = {name: (name, command.get_short_help_str(limit)) for name, command in self.commands.items()}
+        write_groups(formatter, rows, COMMANDS, "Other")
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete commands and options, and the words that can begin a run."""
@@ -61,6 +69,15 @@ class Cli(click.Group):
         words = [*library.names("presets"), *MODIFIERS, *library.names("modes"), EXEC]
         begun = [CompletionItem(word) for word in dict.fromkeys(words) if word.startswith(incomplete)]
         return [*super().shell_complete(ctx, incomplete), *begun]
+
+
+def _piped() -> bool:
+    """True if the problem may come from stdin: a pipe, a socket or a file, neither a terminal nor /dev/null."""
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
 
 
 @click.group(
@@ -76,8 +93,9 @@ def cli() -> None:
 
     `cdo [ARGS] PROBLEM…` sends the problem to several independent voices, lets a synthesis decide each next turn,
     and ends with FINAL.md. ARGS are comma-separated: a preset (quick, think, deep, full, debug; none: the problem
-    decides), modifiers (hitl, adaptive, team, bd, lev-exec), a mode (parliament); `exec TAG` names a domain. Every
-    step is a file in tmp/cdo-SESSION/. `cdo run --help` lists the options.
+    decides), modifiers (hitl, adaptive, team, bd, lev-exec), a mode (parliament); `exec TAG` names a domain.
+
+    `cdo help think` explains a preset, modifier or mode, `cdo help resume` a command, `cdo run --help` the options.
     """
 
 

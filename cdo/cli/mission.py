@@ -140,7 +140,7 @@ def _crew(options: Mapping[str, Any], resolved: Resolved, library: Library) -> t
 
 def _dry_run(crew: Crew, request: str, span: Range, notes: Sequence[str], as_json: bool) -> None:
     """Print the plan of a mission; send nothing."""
-    from cdo.core.formatting import money, one_line, pluralise
+    from cdo.core.formatting import money, one_line, pluralise, rounded
 
     if as_json:
         cost = None if span.cost is None else [round(value, 6) for value in span.cost]
@@ -157,7 +157,7 @@ def _dry_run(crew: Crew, request: str, span: Range, notes: Sequence[str], as_jso
     print_text(
         f"{pluralise(crew.rounds, 'round')} at most; {span.calls[0]} to {span.calls[1]} calls without retries, "
     )
-    print_text(f"{low:,} to {high:,} tokens, cost {price}")
+    print_text(f"{rounded(low)} to {rounded(high)} tokens, cost {price}")
     print_text(f"Beside this at most {pluralise(crew.deliberations, 'Decision')} deliberated")
     for note in notes:
         print_text(note)

@@ -232,7 +232,7 @@ def _status(path: Path) -> str:
 
 def _dry_run(brief: AuditBrief, plan: Plan, span: Range, remarks: Sequence[str], as_json: bool) -> None:
     """Print the plan of an audit; send nothing."""
-    from cdo.core.formatting import money, pluralise
+    from cdo.core.formatting import money, pluralise, rounded
 
     if as_json:
         cost = None if span.cost is None else [round(value, 6) for value in span.cost]
@@ -246,7 +246,7 @@ def _dry_run(brief: AuditBrief, plan: Plan, span: Range, remarks: Sequence[str],
         print_text(f"  {f'order {number}' if number else 'first'}: {', '.join(order)}")
     low, high = span.tokens
     price = "unknown" if span.cost is None else f"{money(span.cost[0])} to {money(span.cost[1])}"
-    print_text(f"{span.calls[0]} calls, {low:,} to {high:,} tokens, cost {price}")
+    print_text(f"{span.calls[0]} calls, {rounded(low)} to {rounded(high)} tokens, cost {price}")
     for remark in remarks:
         print_text(remark)
     click.echo("Nothing was sent.")

@@ -25,6 +25,7 @@ from cdo.cli.common import (
     require_allowed_weights,
     require_trusted_session,
 )  # fmt: skip
+from cdo.cli.help import Words
 from cdo.cli.options import CONSENT, LIMITS, NO_GIT, OUTPUT, REVIEW, STRICT, TRUST, from_session, preview, resolve
 from cdo.core.errors import CdoError, UsageError
 from cdo.core.formatting import one_line
@@ -53,17 +54,6 @@ failed, 8 session damaged or locked, 130 interrupted."""
 
 
 # -- the commands ------------------------------------------------------------------------------------
-
-
-class Words(click.Command):
-    """A command whose words after `--` all belong to the problem."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if "--" in args:
-            split = args.index("--")
-            ctx.meta["cdo.after"] = args[split + 1 :]
-            args = args[:split]
-        return super().parse_args(ctx, args)
 
 
 @click.command("run", cls=Words, epilog=EPILOG)

@@ -108,7 +108,8 @@ class Fault(enum.StrEnum):
     LENGTH = "length"  # cut by the token cap
     REFUSED = "refused"  # refusal or content filter
     REJECTED = "rejected"  # 400, 404, 422: this request will never work
-    DENIED = "denied"  # 401, 402, 403: this key will never work
+    DENIED = "denied"  # 401, 403: this key will never work
+    USED_UP = "quota-used-up"  # 402, or a quota or credit that is used up: waiting a minute does not help
     CRASHED = "crashed"  # a child process died
     INVALID = "invalid"  # the reply does not follow its format
 

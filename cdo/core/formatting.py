@@ -66,12 +66,20 @@ def shorten_middle(name: str, width: int) -> str:
 
 
 def money(cost: float | None) -> str:
-    """Return dollars as text; an unknown price is never shown as zero."""
+    """Return dollars as text, below a cent with two digits that count; an unknown price is never shown as zero."""
     if not cost:
         return "unknown" if cost is None else "$0"
     if cost < 0.00005:
         return "<$0.0001"
-    return f"${cost:.4f}" if cost < 0.99995 else f"${cost:,.2f}"
+    places = 2 if cost >= 0.0995 else 3 if cost >= 0.00995 else 4
+    text = f"{cost:,.{places}f}"
+    return f"${text[:-1] if places == 3 and text.endswith('0') else text}"
+
+
+def rounded(number: int) -> str:
+    """Return a large count with three digits that count: 126,525 as "127,000". Machine output stays exact."""
+    step = 10 ** max(0, len(str(abs(number))) - 3)
+    return f"{(number + step // 2) // step * step:,}"
 
 
 def paid(cost: float | None, amounts: str) -> str:
@@ -87,8 +95,9 @@ def duration(seconds: float | None) -> str:
 
 
 def pluralise(number: int, noun: str) -> str:
-    """Return a number with its noun, in the plural if needed."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+    """Return a number with its noun, in the plural if needed. A number of tokens is rounded."""
+    shown = rounded(number) if noun == "token" else f"{number:,}"
+    return f"{shown} {noun}" + ("" if number == 1 else "s")
 
 
 def columns(*parts: str) -> str:

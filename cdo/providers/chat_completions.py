@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import html
 import io
 import json
 import re
@@ -38,9 +39,18 @@ _OVERFLOW = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _TOO_LARGE = re.compile(r"request too large|tokens must be reduced", re.IGNORECASE)  # than any rate limit allows
+# Words by which providers say that a quota of a day or a month, or the account's credit, is used up.
+_USED_UP = re.compile(
+    r"(insufficient|exceeded_current)[_ ](quota|balance|credits?|funds)|credit balance is too low|"
+    r"(out of|not enough|no|any|all available|requires more) credits|credit limit|spending limit|"
+    r"billing[_ ]hard[_ ]limit|specified API usage limits|quotaId\W+\w*PerDay|models-per-day|"
+    r"quota exceeded[^{}]{0,200}\blimit: 0\b",
+    re.IGNORECASE,
+)
 _FILTERED = re.compile(r"content[ _-]?(filter|policy|management)|\bmoderation\b|\bflagged\b", re.IGNORECASE)
 # The status of an error inside a 200 that states none, by the words in it; without any of them it is a 500.
 _STATUS_BY_WORD = (
+    (402, _USED_UP),
     (429, re.compile(r"rate.?limit|too.?many.?requests|exhausted", re.IGNORECASE)),
     (401, re.compile(r"api.?key|authenti|unauthori|permission", re.IGNORECASE)),
     (400, re.compile(r"invalid|bad.?request|not.?found|unsupported|context_length", re.IGNORECASE)),
@@ -65,17 +75,17 @@ FINISH = {
 
 def classify(status: int, text: str) -> Fault:
     """Return the fault for an HTTP status (or the code inside an error event) and its text."""
-    if status == 429:
-        if _TOO_LARGE.search(text):  # more than the limit of a whole minute: waiting never helps
-            return Fault.OVERFLOW
-        return Fault.DENIED if "insufficient_quota" in text else Fault.RATE_LIMITED
-    if status == 413 or (status not in (401, 402, 403) and _OVERFLOW.search(text)):
+    if status == 402 or (status in (400, 403, 429) and _USED_UP.search(text)):
+        return Fault.USED_UP
+    if status == 429:  # too large for the limit of a whole minute: waiting never helps
+        return Fault.OVERFLOW if _TOO_LARGE.search(text) else Fault.RATE_LIMITED
+    if status == 413 or (status not in (401, 403) and _OVERFLOW.search(text)):
         return Fault.OVERFLOW
     if status in (408, 409, 425) or status >= 500:
         return Fault.OVERLOADED
     if status != 401 and _FILTERED.search(text):
         return Fault.REFUSED
-    if status in (401, 402, 403):
+    if status in (401, 403):
         return Fault.DENIED
     return Fault.REJECTED
 
@@ -374,8 +384,16 @@ async def _refused(http: aiohttp.ClientResponse) -> BackendError:
     except (ValueError, RecursionError):
         message = text
     wait = retry_after(http.headers, time.time())
-    shown = _whole([" ".join(message.split())])[:300]
+    shown = _whole([" ".join(_without_html(message).split())])[:300]
     return BackendError(classify(http.status, text), f"HTTP {http.status}: {shown}", retry_after=wait)
+
+
+def _without_html(text: str) -> str:
+    """Return the words of a text that is a page, as proxies and gateways send it; any other text as it is."""
+    if not re.match(r"\s*<(!doctype|html|head|\?xml)", text, re.IGNORECASE):
+        return text
+    title = re.search(r"<title[^>]*>([^<]*)", text, re.IGNORECASE)
+    return f"a page instead of an answer: {html.unescape(title[1] if title else re.sub(r'<[^>]*>', ' ', text))}"
 
 
 async def _events(content: aiohttp.StreamReader) -> AsyncIterator[str]:

@@ -36,6 +36,9 @@ from cdo.runner.retry import AttemptCounter, CircuitBreaker, RetryBudget
 from cdo.session import artifact as artifacts
 from cdo.session.store import Session
 
+# The reason of a missing reply, for people. What was wrong with each reply is told to the model, and kept on record.
+UNREADABLE = "the model's replies did not have the form that cdo asks for"
+
 
 @dataclass(frozen=True)
 class Deadlines:
@@ -99,7 +102,7 @@ class Attempts:
         anew = False
         while True:
             if used_up := next((fault for fault in tries.faults if not tries.retry(fault)), None):
-                return Reply(work.call.name, reason=Missing(used_up.value, next(iter(talk.problems), "")))
+                return _given_up(work, used_up, UNREADABLE if used_up is Fault.INVALID else "")
             try:
                 record = await self._attempt(work, seat, self._threaded(work, seat, talk.request(), anew=anew), tries)
             except BackendError as error:
@@ -224,6 +227,8 @@ class Attempts:
         self._report(work, record)
         if error:
             error.message = str(record["fault"]["message"])  # as recorded, with secrets redacted
+            if error.fault in retry.PROVIDER_WIDE:
+                seat.gate.cause = error
             raise error
         return record
 
@@ -249,8 +254,7 @@ class Attempts:
                 async with asyncio.timeout(max(0.0, left)):
                     probe = await seat.gate.enter()
             except TimeoutError:
-                message = "the provider asks to wait longer than this run can"
-                raise BackendError(Fault.RATE_LIMITED, message) from None
+                raise seat.gate.given_up() from None
             finally:
                 tries.waited += time.monotonic() - began
             try:
@@ -287,8 +291,16 @@ class Attempts:
         except BackendError as error:
             return None, error
         except TimeoutError:
-            passed = "whole call" if loop.time() >= end else "next byte" if received else "first byte"
-            return None, BackendError(Fault.TIMEOUT, f"our deadline for the {passed} passed")
+            late, limits = loop.time() >= end, self.deadlines
+            if late and left < limits.total:
+                message = "no complete answer in the time that was left"
+            elif late:
+                message = f"no complete answer within {limits.total:g} s (setting `call_timeout`)"
+            elif received:
+                message = f"the answer stalled for {limits.idle:g} s (setting `idle_timeout`)"
+            else:
+                message = f"no answer began within {limits.first_byte:g} s (setting `first_byte_timeout`)"
+            return None, BackendError(Fault.TIMEOUT, message)
 
     def _record(
         self,

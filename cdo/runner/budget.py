@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from cdo.core.errors import BudgetReached, ConfigError
 from cdo.core.exchange import Usage
+from cdo.core.formatting import money
 from cdo.core.usage import TotalUsage
 from cdo.providers.models import ModelSpec
 
@@ -140,8 +141,8 @@ class Budget:
             held_cost = sum(item.cost for item in held)
             if totals.cost + held_cost + wish.cost > limits.cost - (back.cost or 0) + 1e-12:
                 return (
-                    f"The budget of ${limits.cost:g} is reached: ${totals.cost:.4f} has been spent and the next call "
-                    f"may cost ${wish.cost:.4f}."
+                    f"The budget of ${limits.cost:g} is reached: {money(totals.cost)} has been spent and the next "
+                    f"call may cost {money(wish.cost)}."
                 )
         if self.remaining_seconds() <= (back.seconds or 0):
             return self.time_limit

@@ -26,7 +26,9 @@ CHANGED = frozenset({Fault.LENGTH, Fault.EMPTY, Fault.OVERFLOW, Fault.MALFORMED}
 # Faults of the provider as a whole, not of this one request.
 PROVIDER_WIDE = frozenset({Fault.RATE_LIMITED, Fault.OVERLOADED, Fault.NETWORK})
 # Faults which show that the provider is up.
-ANSWERED = CHANGED - {Fault.MALFORMED} | {Fault.REFUSED, Fault.REJECTED, Fault.DENIED, Fault.INVALID}
+ANSWERED = (CHANGED - {Fault.MALFORMED}) | {
+    Fault.REFUSED, Fault.REJECTED, Fault.DENIED, Fault.USED_UP, Fault.INVALID,
+}  # fmt: skip
 
 
 @dataclass
@@ -85,11 +87,13 @@ class CircuitBreaker:
     """A gate for one provider: open while it answers; while it does not, one probe at a time passes.
 
     The call that has waited longest probes next, so that no single call uses up its attempts for all others.
+    `cause` is the last error, with secrets redacted.
     """
 
     def __init__(self) -> None:
         self._failures = 0
         self._closed_at = self._not_before = float("-inf")
+        self.cause: BackendError | None = None
         self._probing = False
         self._queue: dict[object, None] = {}  # the waiting attempts, in order of arrival
         self._news = asyncio.Event()  # set when the state changes, and then replaced
@@ -98,6 +102,11 @@ class CircuitBreaker:
     def open(self) -> bool:
         """True if an attempt may start right now."""
         return not self._failures and self._not_before <= time.monotonic()
+
+    def given_up(self) -> BackendError:
+        """Return the error of an attempt that waited here in vain: the one that closed the gate. It is final."""
+        fault, message = (self.cause.fault, self.cause.message) if self.cause else (Fault.TIMEOUT, "no time was left")
+        return BackendError(fault, message, retry_after=float("inf"))
 
     async def enter(self) -> bool:
         """Wait until an attempt may start; return whether it is the probe, to be passed to `leave` or `abandon`.

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 from cdo.content.library import Library
-from cdo.core.errors import BudgetReached, CdoError, ConfigError, ModelsFailed, NeedsHuman, SessionError
+from cdo.core.errors import BudgetReached, CdoError, NeedsHuman, SessionError
 from cdo.core.events import BatchBegan, NoteTold, Observe, ReplyAccepted, ReplyMissing
 from cdo.core.exchange import Fault
 from cdo.core.steps import (
@@ -43,6 +43,7 @@ from cdo.core.usage import TotalUsage
 from cdo.runner.attempts import Attempts, Deadlines, ModelSeat
 from cdo.runner.budget import Budget, Limits
 from cdo.runner.evidence_checks import EvidenceChecks
+from cdo.runner.failures import MissingReply, failure
 from cdo.runner.human_steps import Human, HumanSteps
 from cdo.runner.inputs import Inputs, unusable
 from cdo.runner.requests import PendingCall, Toolbox
@@ -206,7 +207,7 @@ class Runner:
                 raise
             reply = Reply(work.call.name, reason=Missing(CAPPED, error.message))
             self.observe(ReplyMissing(name=work.call.name, reason=str(reply.reason)))
-        if reply.missing and lenient and self._late and reply.reason.kind not in EXCUSED:
+        if reply.missing and lenient and self._late and reply.reason.kind not in (*EXCUSED, Fault.NETWORK):
             reply = replace(reply, reason=Missing(CAPPED, self.budget.time_limit))
         if reply.missing:
             return reply
@@ -216,20 +217,9 @@ class Runner:
 
     def _failed(self, batch: Batch, missing: Sequence[Reply]) -> CdoError:
         # A batch gets half of the remaining time. If that is used up, the time cap is the cause of the failure.
-        if self._late:
-            return BudgetReached(self.budget.time_limit, "`cdo resume` goes on; nothing is paid twice.")
-        reasons = "; ".join(f"{reply.call}: {reply.reason}" for reply in missing[:3])
-        if missing and all(reply.reason.kind == Fault.DENIED for reply in missing):
-            return ConfigError(
-                f"The provider refuses access ({reasons}).", "Check the key and the model's name, then `cdo resume`."
-            )
-        verb = "is" if batch.quorum == 1 else "are"
-        wanted = (
-            f"{len(batch.calls) - len(missing)} of {len(batch.calls)} answered, at least {batch.quorum} {verb} needed"
-        )
-        return ModelsFailed(
-            f"The models failed: {wanted} ({reasons}).", "`cdo resume` asks only for what is missing."
-        )
+        models = {call.name: call.models for call in batch.calls}
+        found = [MissingReply(reply, self.seats[models[reply.call][-1]].spec) for reply in missing]
+        return failure(found, len(batch.calls), batch.quorum, self.budget.time_limit if self._late else "")
 
     async def _nested(self, nest: Nest) -> Nested | None:
         """Return the result of a nested deliberation, recorded or run now; None if a cap ended it."""

@@ -12,7 +12,7 @@ from itertools import chain, groupby
 from typing import Any, TypeAlias
 
 from cdo.content.schemas import Criteria
-from cdo.core.formatting import duration, money, one_line, pluralise, shorten_middle
+from cdo.core.formatting import duration, money, one_line, pluralise, rounded, shorten_middle
 from cdo.formats.markdown import inert_line
 
 NARROW = 40  # a narrower terminal is treated as having this many columns
@@ -160,7 +160,7 @@ def _ranges(span: Span) -> Iterator[tuple[str, str]]:
         return low if low == high else f"{low} to {high}"
 
     yield "calls", ranged(*(f"{number:,}" for number in span.calls))
-    yield "tokens", f"about {ranged(*(f'{number:,}' for number in span.tokens))}"
+    yield "tokens", f"about {ranged(*map(rounded, span.tokens))}"
     yield "cost", money(None) if span.cost is None else ranged(*(money(value) for value in span.cost))
     if span.seconds is not None:
         yield "time", f"about {ranged(*(duration(value) for value in span.seconds))}"

@@ -27,7 +27,7 @@ from cdo.core.events import (
     TextReceived,
     TreeChanged,
 )
-from cdo.core.formatting import columns, duration, one_line, pluralise
+from cdo.core.formatting import columns, duration, one_line, pluralise, rounded
 from cdo.core.mission_names import came
 from cdo.core.usage import NOTHING, TotalUsage
 
@@ -115,7 +115,7 @@ class CallProgress:
         return (
             f"retrying in {left:.0f} s" if self.state is CallState.RETRYING else self.state.value,
             duration(seconds),
-            f"{'~' if self.written else ''}{tokens:,}" if tokens else "",
+            f"{'~' if self.written else ''}{rounded(tokens)}" if tokens else "",
             self.spent.price,
             "" if self.confidence is None else f"{self.confidence:.2f}",
             one_line(self.text),
@@ -340,7 +340,7 @@ class LiveRun:
             *(f"{voice.confidence:.2f}" for voice in sums if voice.confidence is not None),
             f"{duration(max(0.0, took)):>6}" if took is not None else CallState.RECORDED.value,
             f"{spent.price:>7}" if spent.price else "",
-            f"{spent.tokens:>6,} tok" if spent.tokens else "",
+            f"{rounded(spent.tokens):>6} tok" if spent.tokens else "",
             self.news if any(voice.confidence is not None for voice in sums) else "",
             *(one_line(voice.text) for voice in sums),
         )
@@ -356,7 +356,7 @@ class LiveRun:
             one_line(self.status, 32) or self.going,
             "" if self.over and self.settled else self.title,
             pluralise(self.spent.calls, "call") if self.spent.calls else "",
-            f"{self.spent.tokens:,} tok" if self.spent.tokens else "",
+            f"{rounded(self.spent.tokens)} tok" if self.spent.tokens else "",
             self.spent.price,
             f"confidence {' → '.join(steps)}" if steps else "",
             "{} of {} accepted".format(*self.accepted) if self.accepted[1] else "",

@@ -84,7 +84,7 @@ HTTP: dict[str, Callable[[Provider], Backend]] = {
 # -- one request -----------------------------------------------------------------------------------
 
 STATUSES = {
-    400: Fault.REJECTED, 401: Fault.DENIED, 402: Fault.DENIED, 403: Fault.DENIED, 404: Fault.REJECTED,
+    400: Fault.REJECTED, 401: Fault.DENIED, 402: Fault.USED_UP, 403: Fault.DENIED, 404: Fault.REJECTED,
     408: Fault.OVERLOADED, 409: Fault.OVERLOADED, 413: Fault.OVERFLOW, 422: Fault.REJECTED, 429: Fault.RATE_LIMITED,
     500: Fault.OVERLOADED, 502: Fault.OVERLOADED, 503: Fault.OVERLOADED, 504: Fault.OVERLOADED,
     529: Fault.OVERLOADED,
@@ -100,7 +100,7 @@ ROWS: dict[str, tuple[Trouble, Outcome, dict[str, Outcome]]] = {
     },
     "a quota that is used up": (
         Trouble(status=429, body={"error": {"message": "m", "code": "insufficient_quota", "type": "t"}}),
-        Fault.DENIED,
+        Fault.USED_UP,
         {},
     ),
     "roles that must alternate": (Trouble(status=400, body=ALTERNATE), Fault.REJECTED, {}),
@@ -233,7 +233,7 @@ TRIES = {
     **dict.fromkeys(retry.PASSING, retry.MAX_ATTEMPTS),
     **dict.fromkeys(retry.CHANGED, 2),
     Fault.INVALID: retry.MAX_REPLIES,
-    **dict.fromkeys((Fault.REFUSED, Fault.REJECTED, Fault.DENIED), 1),
+    **dict.fromkeys((Fault.REFUSED, Fault.REJECTED, Fault.DENIED, Fault.USED_UP), 1),
 }
 KINDS: dict[Fault, Trouble] = {
     Fault.RATE_LIMITED: Trouble(status=429),
@@ -248,6 +248,7 @@ KINDS: dict[Fault, Trouble] = {
     Fault.REFUSED: Trouble(shape="content-filter"),
     Fault.REJECTED: Trouble(status=404),
     Fault.DENIED: Trouble(status=401),
+    Fault.USED_UP: Trouble(status=402),
 }
 HASTY, PATIENT = Deadlines(first_byte=0.4, idle=0.4, total=0.4), Deadlines()
 

@@ -139,7 +139,7 @@ def test_a_plan_is_shown_to_people_too(cdo: Desk) -> None:
     assert re.search(r"preset +\w+ .*words", plan.out)  # gauge's reason
     assert plan.out.endswith("Nothing was sent.\n")
     assert "5 to 20 voices; roles, skills and focus as each synthesis directs" in adaptive.ok().out
-    assert re.search(r"bd: an epic for the run|bd is not installed", adaptive.out)
+    assert "bd is not installed" not in adaptive.out, "nobody asked for bd"
     assert "team: voices live on" in adaptive.out
     assert "as each synthesis directs" not in alone.ok().out
     chosen = re.search(r"\nroles +(.*(?:\n {10}.*)*)", plan.out)
@@ -527,6 +527,21 @@ def test_models_that_fail_exit_7(cdo: Desk, provider: Provider) -> None:
     assert done.json["status"] == "failed"
     provider.faults = []
     assert cdo("resume", "b", "-q").ok().out.startswith(DECISION)
+
+
+def test_help_is_grouped_and_explains_the_words(bare: Desk) -> None:
+    alone, asked, think, both, command = bare.several(
+        [], ["--help"], ["think", "--help"], ["help", "adaptive,deep"], ["help", "resume"]
+    )
+    assert alone.ok().out == asked.ok().out
+    places = [asked.out.index(f"\n{title}:\n") for title in ("Ask", "Look", "Change course", "Missions", "Set up")]
+    assert places == sorted(places) and "\nOther:" not in asked.out
+    assert "think (preset): " in think.ok().out and re.search(
+        r"Calls\s+of\s+a\s+model:\s+about\s+\d+\s+to\s+\d+\.", think.out
+    )
+    assert 'cdo think "' in think.out and "\nCaps:\n" in think.out
+    assert "adaptive (modifier): " in both.ok().out and "deep (preset): " in both.out
+    assert "No recorded call is repeated" in command.ok().out
 
 
 @pytest.mark.slow  # a closed port is tried again for a while: it may be a server that starts
@@ -1038,13 +1053,14 @@ def test_help_and_version(bare: Desk) -> None:
     for name in cli_commands():
         if " " not in name:
             assert re.search(rf"(?m)^  {name}  ", runs[0].out), name
-    assert "…\n" not in runs[0].out.partition("Commands:")[2].partition("Examples")[0]
+    assert "…\n" not in runs[0].out.partition("Ask:")[2].partition("Examples")[0]
     assert "..." not in runs[0].out  # no summary of a command is cut
     version = re.search(r'__version__ = "(.+)"', (ROOT / "cdo/__init__.py").read_text())
     assert version
     assert runs[4].ok().out == runs[5].ok().out == f"cdo, version {version[1]}\n"
     assert runs[6].ok().out == runs[7].ok().out
-    assert runs[8].ok().out == runs[9].ok().out
+    assert runs[8].ok().out.startswith("Usage: cdo think [OPTIONS] PROBLEM…\n")
+    assert runs[9].ok().out.startswith("Usage: cdo run [OPTIONS] [ARGS] PROBLEM…\n")
     assert runs[10].code == 2
     assert "Commands:" in runs[10].err
     assert max(map(len, runs[0].out.splitlines())) <= 100

@@ -176,12 +176,12 @@ def test_turns_have_common_ground_and_focus_in_place_of_a_decision() -> None:
 
 
 def test_a_price_that_is_not_known_is_never_zero_nor_the_same() -> None:
-    assert rows(HERE, "cost") == [("", "$0.0582", "at least $0.0100", None)]
+    assert rows(HERE, "cost") == [("", "$0.058", "at least $0.01", None)]
     unknown = replace(A, spent=TotalUsage(2, 10, 0, 0.0, 1))
     assert rows(compare(unknown, unknown), "cost") == [("", "unknown", "unknown", None)]
     assert compare(unknown, unknown).same
     cheaper = replace(A, spent=TotalUsage(13, 18_878, 0, 0.05))
-    assert rows(compare(A, cheaper), "cost") == [("", "$0.0582", "$0.0500 (-$0.0082)", False)]
+    assert rows(compare(A, cheaper), "cost") == [("", "$0.058", "$0.05 (-$0.0082)", False)]
     assert rows(HERE, "tokens") == [("", "18,878", "20,000 (+1,122)", False)]
 
 
@@ -191,7 +191,7 @@ def test_a_fork_says_from_where_and_what_it_took_over() -> None:
     assert compare(A, fork).past == "B is a fork of A after turn 2."
     assert compare(fork, A).past == "A is a fork of B after turn 2."
     assert rows(compare(A, fork), "tokens") == [("", "18,878", "20,000, and 12,000 before the fork (+1,122)", False)]
-    assert rows(compare(A, fork), "cost")[0][2] == "at least $0.0100, and $0.0300 before the fork"
+    assert rows(compare(A, fork), "cost")[0][2] == "at least $0.01, and $0.03 before the fork"
     other = replace(A, session="c", forked=origin.model_copy(update={"turn": 0}))
     assert compare(other, fork).past == "Both are forks of queue: A from its start, B after turn 2."
     for update in (
@@ -268,8 +268,8 @@ B queue-2 (end)
      A 18,878
      B 20,000 (+1,122)
   cost
-     A $0.0582
-     B at least $0.0100
+     A $0.058
+     B at least $0.01
 """
 AT_100 = """\
                     A queue (end)                           B queue-2 (end)
@@ -299,7 +299,7 @@ AT_100 = """\
   citations         4 of 5 verified                         =
 ≠ requests          13                                      15 (+2)
 ≠ tokens            18,878                                  20,000 (+1,122)
-  cost              $0.0582                                 at least $0.0100
+  cost              $0.058                                  at least $0.01
 """
 AT_140 = """\
                     A queue (end)                                               B queue-2 (end)

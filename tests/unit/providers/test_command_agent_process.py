@@ -324,7 +324,7 @@ def claude_error(status: int | None, text: str, subtype: str = "success") -> tup
     ("name", "steps", "fault", "words"),
     [
         ("codex", turn_failed("exceeded retry limit, last status: 429 Too Many Requests"), Fault.RATE_LIMITED, "429"),
-        ("codex", turn_failed("You've hit your usage limit. Try again at 3 PM."), Fault.RATE_LIMITED, "usage limit"),
+        ("codex", turn_failed("You've hit your usage limit. Try again at 3 PM."), Fault.USED_UP, "usage limit"),
         ("codex", turn_failed("Codex ran out of room in the model's context window."), Fault.OVERFLOW, "room"),
         ("codex", turn_failed("unexpected status 401 Unauthorized: bad key"), Fault.DENIED, "401"),
         ("codex", turn_failed("unexpected status 503 Service Unavailable: over"), Fault.OVERLOADED, "503"),
@@ -342,7 +342,7 @@ def claude_error(status: int | None, text: str, subtype: str = "success") -> tup
         ("claude", claude_error(None, "", "error_max_turns"), Fault.REJECTED, "max_turns"),
         ("claude", claude_error(None, "hm", "error_during_execution"), Fault.CRASHED, "during"),
         ("claude", [("err", "No conversation found with session ID: x\n"), ("exit", 1)], Fault.REJECTED, "No conv"),
-        ("claude", [("err", "Credit balance is too low\n"), ("exit", 1)], Fault.DENIED, "Credit"),
+        ("claude", [("err", "Credit balance is too low\n"), ("exit", 1)], Fault.USED_UP, "Credit"),
         ("gemini-cli", [("err", gemini_error(429, "quota")), ("exit", 173)], Fault.RATE_LIMITED, "429"),
         ("gemini-cli", [("err", gemini_error(400, "odd")), ("exit", 144)], Fault.REJECTED, "odd"),
         ("gemini-cli", [("err", gemini_error(41, "Invalid auth method.")), ("exit", 41)], Fault.DENIED, "auth"),

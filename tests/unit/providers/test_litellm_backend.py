@@ -353,7 +353,7 @@ def test_what_was_sent_is_known_from_the_body_alone(sent: Any, lacks: bool) -> N
 STATUSES = {
     400: Fault.REJECTED,
     401: Fault.DENIED,
-    402: Fault.DENIED,
+    402: Fault.USED_UP,
     403: Fault.DENIED,
     404: Fault.REJECTED,
     408: Fault.OVERLOADED,

@@ -150,7 +150,7 @@ def test_status_and_deliverables_come_first() -> None:
     top = text(html, "status")
     for words in (
         "Done", MISSION.mission, "MVP Features Selection accepted", "CRUD, session in an httpOnly cookie",
-        "Accepted 4 of 4", "3 rounds", "Open blockers 0", "$0.4450", "FINAL.md", "CERTIFICATE.yaml",
+        "Accepted 4 of 4", "3 rounds", "Open blockers 0", "$0.45", "FINAL.md", "CERTIFICATE.yaml",
         "3 files in deliverables/", "deliverables/mvp-features.md",
     ):  # fmt: skip
         assert words in top, words
@@ -240,8 +240,8 @@ def test_the_course_is_told_round_by_round() -> None:
         "Accepted accepted MVP Features Selection accepted Technical" in third and "halt The chair declared" in third
     )
     table = text(html, "course")
-    assert "Round 1 2 2 1 blocked 1 approved 1 1 0/3 $0.1350" in table
-    assert "Round 3 0 0 0 0 4/4 $0.1350" in table and "Bootstrap 0 0 0 0 0/3 $0.0400" in table
+    assert "Round 1 2 2 1 blocked 1 approved 1 1 0/3 $0.14" in table
+    assert "Round 3 0 0 0 0 4/4 $0.14" in table and "Bootstrap 0 0 0 0 0/3 $0.04" in table
 
 
 def test_the_plots_tell_what_was_counted() -> None:
@@ -337,7 +337,7 @@ def test_what_each_seat_and_product_cost() -> None:
     html, costs = page_of(told), mission_page.summed(told.records, told.state)
     shown = text(html, "cost")
     assert costs.total.calls == 13 and f"{money(costs.total.cost)} for 13 calls" in shown
-    assert f"chair-1 {BIG} 5 3,000 10.0 s $0.1200" in shown and f"watchdog-1 {BIG} 2" in shown
+    assert f"chair-1 {BIG} 5 3,000 10.0 s $0.12" in shown and f"watchdog-1 {BIG} 2" in shown
     assert f"operative-1 {SMALL} 2 1,402" in shown and f"envoy-1 {SMALL} 2 720" in shown
     # Of two products that an inspection looked at each bears a half; the envoy's words touch none.
     assert costs.products["team"].calls == 2 + 2, "envoys, and plans of a round without events of the chair"

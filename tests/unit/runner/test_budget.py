@@ -95,7 +95,7 @@ def test_a_request_of_fifteen_tokens_under_caps(limits: Limits, totals: TotalUsa
         (Limits(tokens=20), "cap of 20 tokens is reached: 12 are used and the next call may take 15"),
         (
             Limits(cost=13.5),
-            r"budget of \$13.5 is reached: \$12.0000 has been spent and the next call may cost \$15.0000",
+            r"budget of \$13.5 is reached: \$12.00 has been spent and the next call may cost \$15.00",
         ),
         (Limits(seconds=1.5), "time limit of 1.5 s"),
     ],

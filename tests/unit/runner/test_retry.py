@@ -36,6 +36,7 @@ ATTEMPTS = {
     Fault.REFUSED: 1,
     Fault.REJECTED: 1,
     Fault.DENIED: 1,
+    Fault.USED_UP: 1,
 }
 
 

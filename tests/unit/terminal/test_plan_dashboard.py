@@ -57,7 +57,7 @@ def test_the_first_turn_is_concrete_and_later_ones_are_what_may_vary() -> None:
         "model     anthropic/claude-sonnet-5-5 · anthropic · price unknown",
         "calls     5 to 21",
         "tokens    about 12,000 to 90,000",
-        "cost      $0.0500 to $1.25",
+        "cost      $0.05 to $1.25",
         "time      about 20.0 s to 10m05s",
         "note      bd: on",
     ]

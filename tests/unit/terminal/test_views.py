@@ -144,7 +144,9 @@ def test_every_character_named_in_the_rule_is_shown() -> None:
         (1e-9, "<$0.0001"),
         (0.00005, "$0.0001"),
         (0.0012, "$0.0012"),
-        (0.5, "$0.5000"),
+        (0.5, "$0.50"),
+        (0.05263, "$0.053"),
+        (0.0996, "$0.10"),
         (0.99996, "$1.00"),
         (1234.5, "$1,234.50"),
     ],
@@ -177,7 +179,7 @@ def test_cells_tick_and_settle() -> None:
     assert voices["t1-security-reviewer"].cells(99.0)[0] == "retrying in 0 s"
     voices = folded(TURN).voices
     assert voices["t1-critic"].cells(99.0) == ("done", "3.2 s", "812", "$0.0012", "0.62", "Not yet.")
-    assert voices["t1-architect"].cells(99.0) == ("done", "5.0 s", "1,624", "unknown", "0.80", "One gateway.")
+    assert voices["t1-architect"].cells(99.0) == ("done", "5.0 s", "1,620", "unknown", "0.80", "One gateway.")
 
 
 def test_an_unknown_price_is_never_zero() -> None:
@@ -196,7 +198,7 @@ def test_a_turn_ends_when_the_next_begins() -> None:
     board = board.apply(batch("t2-critic", "t2-referee"), 9.0)
     assert list(board.voices) == ["t2-critic", "t2-referee"]
     assert not board.settled
-    assert board.finished == ("turn 1  2/3 voices  0.55   7.5 s  $0.0024 + ?   3,248 tok  focus: Zone failure",)
+    assert board.finished == ("turn 1  2/3 voices  0.55   7.5 s  $0.0024 + ?   3,250 tok  focus: Zone failure",)
     board = board.apply(batch("final", kind="final"), 9.0)
     assert board.title == "final"
     assert len(board.finished) == 2
@@ -361,7 +363,7 @@ session audit: deep (wide scope) · a/b, c · tmp/cdo-audit
 turn 1: architect, critic, security-reviewer
   t1-security-reviewer  overloaded: try later; again in 2.0 s
   t1-critic             0.62   3.2 s     812 tok  $0.0012  Not yet.
-  t1-architect          0.80   5.0 s   1,624 tok  unknown  One gateway.
+  t1-architect          0.80   5.0 s   1,620 tok  unknown  One gateway.
   t1-security-reviewer  missing: overloaded: try later
 turn 1: synthesis
   t1-synthesis          0.55   1.5 s     812 tok  $0.0012  focus: Zone failure
@@ -540,9 +542,9 @@ def test_a_frame_at_100_columns() -> None:
 
 def test_a_frame_at_80_columns_keeps_every_column() -> None:
     assert drawn(folded(TURN), 9.0, 80) == [
-        "audit · deep · turn 1 · 5 calls · 3,248 tok · $0.0024 + ? · confidence 0.55",
+        "audit · deep · turn 1 · 5 calls · 3,250 tok · $0.0024 + ? · confidence 0.55",
         "voice             state       time  tokens     cost  conf  position",
-        "architect         done       5.0 s   1,624  unknown  0.80  One gateway.",
+        "architect         done       5.0 s   1,620  unknown  0.80  One gateway.",
         "critic            done       3.2 s     812  $0.0012  0.62  Not yet.",
         "security-rev…wer  missing    6.0 s                         overloaded: try lat…",
         "synthesis         done       1.5 s     812  $0.0012  0.55  focus: Zone failure",
@@ -552,7 +554,7 @@ def test_a_frame_at_80_columns_keeps_every_column() -> None:
 def test_a_frame_at_40_columns_keeps_what_matters() -> None:
     assert drawn(folded(TURN), 9.0, 40) == [
         "audit · deep · turn 1 · 5 calls",
-        "3,248 tok · $0.0024 + ?",
+        "3,250 tok · $0.0024 + ?",
         "confidence 0.55",
         "voice      state      time    cost conf",
         "architect  done      5.0 s unknown 0.80",
@@ -568,7 +570,7 @@ def test_only_the_head_is_left_of_a_folded_frame() -> None:
 
 def test_tensions_stand_under_the_voices() -> None:
     assert drawn(folded(DISPUTE), 40.0, 80) == [
-        "turn 3 · 6 calls · 4,872 tok · $0.0072 · confidence 0.50 → 0.60 → 0.70",
+        "turn 3 · 6 calls · 4,870 tok · $0.0072 · confidence 0.50 → 0.60 → 0.70",
         "voice      state       time  tokens     cost  conf  position",
         "critic     done       1.0 s     812  $0.0012  0.50  Yes.",
         "synthesis  done       1.0 s     812  $0.0012  0.70  focus: f",
@@ -653,7 +655,7 @@ def test_finished_turns_collapse_and_the_last_head_stays() -> None:
         "t1-security-reviewer missing: overloaded: try later",
         "stale: t2-critic.md, t2-synthesis.md moved to superseded/1; kept as edited:",
         "t2-scout.md",
-        "turn 1  2/3 voices  0.55   7.5 s  $0.0024 + ?   3,248 tok  focus: Zone failure",
+        "turn 1  2/3 voices  0.55   7.5 s  $0.0024 + ?   3,250 tok  focus: Zone failure",
         "FINAL.md was asked for again.",
         "turn 2  2 voices    from record",
         "final    2.0 s  $0.0012     812 tok",
@@ -852,7 +854,7 @@ def test_summary() -> None:
         "\n"
         "Confidence  0.82 (high, uncalibrated)\n"
         "Status      converged: exit-ready at confidence 0.82\n"
-        "Cost        $0.0231 (2 turns, 9 calls, 12,480 tokens)\n"
+        "Cost        $0.023 (2 turns, 9 calls, 12,500 tokens)\n"
         "Missing     t1-critic: timeout\n"
         "Note        turn 1: agreement of 80% is suspiciously high\n"
         "FINAL.md    tmp/cdo-audit/FINAL.md"
