@@ -17,6 +17,7 @@ from cdo.core.formatting import one_line
 if TYPE_CHECKING:
     from cdo.content.library import Library
     from cdo.planning.mixed_models import Mix
+    from cdo.planning.plan import Plan
     from cdo.planning.plan_builder import PlanEnvironment
     from cdo.planning.settings import Resolved
     from cdo.providers.models import ModelSpec
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 # Of past runs that --recall puts into the context: how many at most, and their estimated tokens in all.
 RECALLED, RECALL_TOKENS = 3, 2000
+GIVEN_TOKENS = 24_000  # most estimated tokens of the files given with -c, unless `context_tokens` is set
 
 
 def models_of(resolved: Resolved, library: Library, *, every: bool, mixed: bool) -> Mix:
@@ -97,11 +99,15 @@ def given_context(paths: Sequence[str], resolved: Resolved, specs: Sequence[Mode
     return _gathered(paths, survey.root_of(Path.cwd()), _room(resolved, specs)).markdown()
 
 
-def _room(resolved: Resolved, specs: Sequence[ModelSpec]) -> int:
-    """Estimated tokens that the context may have: those that are set, or a quarter of the smallest model's window."""
+def _room(resolved: Resolved, specs: Sequence[ModelSpec], wanted: int = 0) -> int:
+    """Estimated tokens that the context may have: those that are set, or a quarter of the smallest model's window.
+
+    Unless they are set, they are at most `GIVEN_TOKENS`, or `wanted` if that is more.
+    """
     from cdo.planning.settings import narrowed
 
-    usual = resolved.values.context_tokens or min(24_000, min(spec.window for spec in specs) // 4)
+    most = max(GIVEN_TOKENS, wanted)
+    usual = resolved.values.context_tokens or min(most, min(spec.window for spec in specs) // 4)
     return int(narrowed("context_tokens", usual, resolved.ceilings))
 
 
@@ -114,20 +120,24 @@ def _gathered(paths: Sequence[str], root: Path | None, room: int) -> Context:
 
 
 def context_of(
-    given: Sequence[str], resolved: Resolved, specs: Sequence[ModelSpec], problem: str, *, look: bool
+    given: Sequence[str], plan: Plan, resolved: Resolved, specs: Sequence[ModelSpec], problem: str, *, look: bool
 ) -> str:
     """The text of 00-context.md, within what the smallest model can read beside the rest.
 
-    It holds the files `given` with `-c`, and in a repository, with `look`, what a look around it found.
+    It holds the files `given` with `-c`, and in a repository, with `look`, what a look around it found: at most the
+    `context_tokens` of the plan, beside the files given.
     """
     from cdo.repository import survey
 
     if given and not look:
         raise UsageError("--context and --no-context exclude each other.", "Leave one out.")
-    room = _room(resolved, specs)
+    gathered = plan.context_tokens or 0
+    room = _room(resolved, specs, gathered)
     root = survey.root_of(Path.cwd()) if look else None
     files = _gathered(given, root, room)
-    return survey.survey(root, problem, room, files if given else None) if root else files.markdown()
+    if root is None:
+        return files.markdown()
+    return survey.survey(root, problem, min(room, files.tokens + gathered), files if given else None)
 
 
 def with_recall(resolved: Resolved, library: Library, problem: str, context: str) -> tuple[str, str]:

@@ -133,7 +133,7 @@ def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -
         check=check and from_session(check, Path(resolved.values.out)),
     )
     plan_ = plan_builder.make(invocation, problem, resolved, library, mix.names, around)
-    context = new_run.context_of(options["context"], resolved, specs, problem, look=look)
+    context = new_run.context_of(options["context"], plan_, resolved, specs, problem, look=look)
     if options["recall"]:
         context, note = new_run.with_recall(resolved, library, problem, context)
         notes = (*notes, note)

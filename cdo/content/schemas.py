@@ -32,7 +32,8 @@ class Preset(Schema):
     `start` is how many of `roles`, in order, make up the first turn, unless other roles fit the question better. With
     `mixed`, voices get models of different makers if several are available. `looks` is how often a voice may look
     into the repository in one reply, as [requests, rounds]; without it the numbers of `dispatch/tools.yaml` hold.
-    With `review`, a blind draft is corrected by ranked findings and a review. `words` limits the length of [a voice's
+    `context_tokens` is the most that is shown of a repository which nobody named. With `review`, a blind draft is
+    corrected by ranked findings and a review. `words` limits the length of [a voice's
     reply, FINAL.md].
     """
 
@@ -51,6 +52,7 @@ class Preset(Schema):
     review: bool = False
     words: tuple[WordCount, WordCount] = (500, 900)
     looks: Looks | None = None
+    context_tokens: Annotated[int, Field(ge=0, le=10_000_000)] = 16_000
 
 
 class Role(Schema):

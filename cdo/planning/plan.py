@@ -75,8 +75,9 @@ class Plan(BaseModel):
     Content: `domain_file` is the content document of the domain, `documents` are those it requires beside FINAL.md,
     and `integration` is where its results are meant to go. With `tools` [requests, rounds] the voices may look into
     the repository, which is at `root` as seen from the session's folder; a session that brings its own material has
-    it in its folder `MATERIAL`. With `review`, findings are ranked and a fresh voice reviews the draft of FINAL.md.
-    `words` limits the length of [a voice's reply, FINAL.md].
+    it in its folder `MATERIAL`. At most `context_tokens` of a repository are shown to them beforehand. With `review`,
+    findings are ranked and a fresh voice reviews the draft of FINAL.md. `words` limits the length of [a voice's
+    reply, FINAL.md].
 
     `remarks` are what a person should know. `changes` are those of a fork, at most one a turn. `crew` is the team of
     a cabal's mission. `today` is the day on which the run began, as models are told it. `check` reproduces the fault
@@ -119,6 +120,7 @@ class Plan(BaseModel):
     documents: dict[str, DocumentPrompt] = {}
     integration: tuple[str, ...] = ()
     root: str = ""
+    context_tokens: int | None = None
     remarks: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
     crew: Crew | None = None

@@ -104,6 +104,7 @@ def make(
         documents=team.documents,
         integration=tuple(place for place in team.integration if around.has_folder(place.partition(" ")[0])),
         root=around.root,
+        context_tokens=preset.context_tokens if around.root else None,
         review=mode is None and (preset.review if settings.review is None else settings.review),
         words=preset.words,
         today=around.today,

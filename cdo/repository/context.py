@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -49,6 +48,7 @@ HOW_TO_READ = (
     "counts are estimates."
 )
 LIST_LINES = 30  # entries of each list in the head
+NAMES = 5  # paths named for one reason why files were left out
 _MARK_ROOM = 100  # bytes reserved for the line that says how much was cut
 
 OVER_BUDGET = "over the budget"
@@ -109,15 +109,19 @@ class Context:
 
 
 def left_out(skipped: Sequence[Skipped], limit: int = LIST_LINES) -> list[str]:
-    """Return the head's lines about files left out and why: the totals, then at most `limit` entries."""
-    whys = Counter(item.why for item in skipped)
-    totals = "; ".join(f"{number:,} {why}" for why, number in whys.most_common())
+    """Return the head's lines about files left out: at most `limit`, one for each reason, with names."""
+    by_why: dict[str, list[str]] = {}
+    for item in skipped:
+        by_why.setdefault(item.why, []).append(item.path)
     # Rare reasons first, so that one secret is not hidden among a thousand ignored files.
-    ranked = sorted(skipped, key=lambda item: (whys[item.why], item.why))
-    lines = [f"- {code_span(item.path)}: {item.why}" for item in ranked[:limit]]
-    if more := ranked[limit:]:
-        lines.append(f"- … and {len(more):,} more")
-    return [f"Left out: {len(ranked):,} ({totals}).\n", *lines]
+    ranked = sorted(by_why.items(), key=lambda group: (len(group[1]), group[0]))
+    lines = []
+    for why, paths in ranked[:limit]:
+        more = f" and {len(paths) - NAMES:,} more" if len(paths) > NAMES else ""
+        lines.append(f"- {len(paths):,} {why}: {', '.join(map(code_span, paths[:NAMES]))}{more}")
+    if rest := ranked[limit:]:
+        lines.append(f"- {sum(len(paths) for _, paths in rest):,} for {pluralise(len(rest), 'other reason')}")
+    return [f"Left out: {pluralise(len(skipped), 'path')}.\n", *lines]
 
 
 def estimate_tokens(text: str) -> int:

@@ -101,6 +101,8 @@ _TEST = re.compile(
 )
 _START = words("main app cli index server lib core __main__")
 _OVERVIEWS = words("architecture design overview contributing")
+_HEADINGS = re.compile(rb"^#{1,4} (.{1,200})", re.MULTILINE)
+_SHOWN = 0.8  # least weight of a kind of file whose text says what a repository is about
 _FOLDER_FILES = words("__init__ index mod main lib")
 
 
@@ -137,6 +139,9 @@ class Ranking:
         }
         self._seen: list[_Seen] = []
         self._imports = Imports()
+        self._is_named = False
+        # The stems in the names of files, folders and definitions, and in headings; without tests.
+        self.names: set[str] = set()
 
     def add(self, path: str, data: bytes) -> None:
         """Count a file; `data` are its first bytes, b"" if it was not read."""
@@ -155,6 +160,11 @@ class Ranking:
         for identifier in self._identifiers:
             self._identifiers[identifier] += identifier in low
         self._imports.add(path, data)
+        if not is_test(path):
+            self._is_named = self._is_named or any(identifier in low for identifier in self._identifiers)
+            heads = b" ".join(_HEADINGS.findall(data)) if path.rpartition(".")[2].lower() in _PROSE else b""
+            named = b" ".join((_spaced(name), fields[1], _spaced(heads))).decode("utf-8", "ignore")
+            self.names.update(map(stem_of, set(named.split())))
 
     def ranked(self, changed: Mapping[str, int]) -> list[Ranked]:
         """Return all files, best first, ties by path; `changed` counts recent commits by path."""
@@ -174,6 +184,22 @@ class Ranking:
         """The question's stems, without those that occur in most files."""
         weighed = zip(self.stems, self._weights, strict=True)
         return tuple(stem for stem, weight in weighed if weight)
+
+    @property
+    def is_named(self) -> bool:
+        """True if the question names a file with its folder, or an identifier that a file holds."""
+        return self._is_named or any("/" in seen.path and seen.path in self._problem for seen in self._seen)
+
+    def held(self, stem: str) -> tuple[int, int]:
+        """Return how many files of source and prose hold a stem of the question, and their number; without tests."""
+        files = [seen for seen in self._seen if kind(seen.path) >= _SHOWN and not is_test(seen.path)]
+        number = self.stems.index(stem) if stem in self.stems else None
+        return sum(number is not None and seen.counts[number] > 0 for seen in files), len(files)
+
+    @staticmethod
+    def is_frame(word: str) -> bool:
+        """True if a word belongs to the way a question is asked, so that no file is searched for it."""
+        return word in _STOP | _FRAME
 
     # -- the words of the question ---------------------------------------------------------------------
 
@@ -315,11 +341,12 @@ def is_test(path: str) -> bool:
 def stems(problem: str) -> tuple[str, ...]:
     """Return the question's stems, in order of first use, at most `_TERMS` so that counting stays fast."""
     words = re.findall(r"[^\W\d_]{3,40}", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", problem[:20_000]))
-    found = dict.fromkeys(_stem(word) for word in map(str.lower, words) if word not in _STOP | _FRAME)
+    found = dict.fromkeys(stem_of(word) for word in map(str.lower, words) if word not in _STOP | _FRAME)
     return tuple(found)[:_TERMS]
 
 
-def _stem(word: str) -> str:
+@lru_cache(65_536)
+def stem_of(word: str) -> str:
     """Return a word without its ending, if the rest is long enough to be distinctive."""
     if word.endswith(("ies", "ied")) and len(word) > 5:
         return word[:-3]

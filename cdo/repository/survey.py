@@ -39,6 +39,7 @@ from cdo.repository.context import (
 from cdo.repository.excerpts import essential
 from cdo.repository.git import Git
 from cdo.repository.ranking import MAX_CHARS, Ranked, Ranking, is_test, kind
+from cdo.repository.relevance import concerns
 from cdo.repository.visible_files import (
     BINARY,
     GENERATED,
@@ -70,6 +71,9 @@ LINKED = 16  # files of an outline whose imports are listed
 MIN_STRUCTURE = 400  # tokens; a file's structure is useful in fewer tokens than an excerpt (`MIN_CUT`)
 
 NOTHING = "# Context\n\nNo context was gathered: there is no room for it.\n"
+NOT_RELEVANT = (
+    "No context was gathered: no file of the repository {name} is relevant to the question. Add files with `-c PATH`."
+)
 NESTED = "another repository"
 LOW = "ranked too low for the budget"
 
@@ -103,7 +107,8 @@ def _is_work_tree(place: Path) -> bool:
 def survey(root: Path, problem: str, budget: int, given: Context | None = None) -> str:
     """Return the text of `00-context.md`: at most `budget` estimated tokens about the repository at `root`.
 
-    The person's own material (`given`) comes first and is cut only if it alone exceeds the budget. The rest of the
+    A question that has nothing to do with the repository gets no file of it, and the text says so. Otherwise the
+    person's own material (`given`) comes first and is cut only if it alone exceeds the budget. The rest of the
     budget goes to an overview (folders, files, history), then to manifests and the README, then to the files that
     rank highest for `problem`. No file of the repository makes this raise.
     """
@@ -242,6 +247,7 @@ class _Survey:
         self._found = _look_around(self._tree)
         ranking, ranked = _ranked(self._tree, self._found, problem)
         self._ranking, self._ranked = ranking, ranked
+        self._is_relevant = concerns(problem, ranking)
         self._order = list(_first(self._found.files)) + [
             (item.path, _note(n, item)) for n, item in enumerate(ranked, 1)
         ]
@@ -251,7 +257,9 @@ class _Survey:
         self._lines = LIST_LINES if self._budget >= 8000 else 10 if self._budget >= 2000 else 3
 
     def text(self) -> str:
-        """Return a text within the budget, as large as ten attempts find."""
+        """Return a text within the budget, as large as ten attempts find; without files if none is relevant."""
+        if not self._is_relevant:
+            return self._without_files()
         room = self._budget
         for attempt in range(10):
             text = self._attempt(room)
@@ -260,6 +268,14 @@ class _Survey:
                 return text
             room -= (over + 4) << attempt  # only whole files drop out, so a small step may change nothing
         return NOTHING if estimate_tokens(NOTHING) <= self._budget else ""
+
+    def _without_files(self) -> str:
+        """Return the text for a question that has nothing to do with the repository: what was given."""
+        given = self._given.markdown() if self._given.pieces else "# Context\n"
+        head, _, rest = given.partition("\n\n")
+        name = code_span(printable(Path(self._tree.root).name))
+        text = f"{head.rstrip()}\n\n{NOT_RELEVANT.format(name=name)}\n" + (f"\n{rest}" if rest else "")
+        return text if estimate_tokens(text) <= self._budget else given
 
     def _attempt(self, room: int) -> str:
         """Return a text whose pieces and overview have about `room` tokens; its head is not counted."""

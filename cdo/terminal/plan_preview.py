@@ -115,6 +115,7 @@ class Preview:
             "bd: an epic for the run, a task for each turn" if plan.bd and self.tracked else "",
             "bd is not installed: the run is not tracked" if "bd" in plan.modifiers and not self.tracked else "",
             f"skills: {len(plan.skills)} to choose from" if plan.skills else "",
+            f"repository: at most {plan.context_tokens:,} tokens of files" if plan.context_tokens else "",
             f"repository: up to {plan.tools[0]} looks a voice" if plan.tools else "",
             f"at the end also: {', '.join(f'{item.file}.md' for item in plan.documents.values())}"
             if plan.documents

@@ -691,7 +691,7 @@ def test_without_front_matter_all_is_body(tmp_path: Path, text: str) -> None:
 PRESET = LIBRARY.load("presets/think").path.read_text(encoding="utf-8")
 PRESET_KEYS = (
     "about, width, start, max_turns, bd, skills, team_mode, dashboard, adaptive, roles, mixed, mode, review, "
-    "words, looks"
+    "words, looks, context_tokens"
 )
 
 

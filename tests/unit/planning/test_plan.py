@@ -45,6 +45,13 @@ def planned(
     return make(invocation(preset, *modifiers), problem, resolved, library, models, around)
 
 
+def test_the_budget_for_files_of_the_repository_grows_with_the_preset() -> None:
+    around = PlanEnvironment(root=".")
+    budgets = [planned(preset, around=around).context_tokens for preset in ("quick", "think", "deep", "full")]
+    assert budgets == [6000, 16_000, 32_000, 32_000]
+    assert planned("quick").context_tokens is None, "there is no repository"
+
+
 @pytest.mark.parametrize(
     ("preset", "looks"),
     [("quick", (5, 3)), ("think", (5, 3)), ("deep", (12, 6)), ("full", (16, 8)), ("debug", (5, 3))],

@@ -101,8 +101,8 @@ def test_the_whole_text(tmp_path: Path) -> None:
         "highest for `cache`, `right`: 2 files, 24 tokens.\n\n"
         "- `README.md`: 10 tokens; README\n"
         "- `src/a.py`: 14 tokens; rank 1 by `cache`\n\n"
-        "Left out: 1 (1 may hold secrets, by its name).\n\n"
-        "- `.env`: may hold secrets, by its name\n\n"
+        "Left out: 1 path.\n\n"
+        "- 1 may hold secrets, by its name: `.env`\n\n"
         "## Folders\n\n```\n./  2 files: markdown 1, python 1\nsrc/  1 file: python 1\n```\n\n"
         f"## Recent history\n\n```\n{date} Commit 0\nChanged most often in the last 100 commits:\n"
         "   1 README.md\n   1 src/a.py\n```\n\n"
@@ -127,7 +127,7 @@ def test_what_was_given_comes_first_and_whole(tmp_path: Path) -> None:
 def test_every_line_is_shown_under_its_number(tmp_path: Path) -> None:
     lines = [f"value_{n} = {n}" for n in range(1, 3000)]
     top = repo(tmp_path / "r", {"a.py": "\n".join(lines)})
-    for line in section_of(survey(top, "value", 4000), "a.py").splitlines():
+    for line in section_of(survey(top, "the value in this code", 4000), "a.py").splitlines():
         number, bar, text = line.partition("| ")
         assert not bar or lines[int(number) - 1] == text
 
@@ -146,7 +146,7 @@ def test_ranking_follows_the_question(tmp_path: Path) -> None:
     text = survey(top, "Why are session tokens expired too early?", 3000)
     order = shown(text)
     assert set(order[:3]) == {"src/mod7.py", "src/session_store.py", "docs/tokens.md"}
-    assert "gen.py" not in order and "- `gen.py`: lock file, minified or generated" in text
+    assert "gen.py" not in order and "- 2 lock file, minified or generated: `gen.py`, `vendor/session.min.js`" in text
     assert "ranked too low for the budget" in text and "by `sess" in text
 
 
@@ -287,7 +287,7 @@ def test_history_is_told_but_cannot_speak(tmp_path: Path) -> None:
     top = repo(tmp_path / "r", *({"a.py": f"{n}\n", f"b{n}.py": "x\n"} for n in range(20)))
     write(top, {"a.py": "last\n"})
     git(top, "commit", "-qam", "Esc \x1b[2J ``` \u202e ## x" + "y" * 300)
-    history = section_of(survey(top, "x", PLENTY), "Recent history")
+    history = section_of(survey(top, "this code", PLENTY), "Recent history")
     first, *rest = history.splitlines()
     assert re.fullmatch(r"\d{4}-\d\d-\d\d Esc ␛\[2J ``` <U\+202E> ## xy+", first) and len(first) <= 160
     assert [line.partition(" ")[2] for line in rest[:14]] == [f"Commit {n}" for n in range(19, 5, -1)]
@@ -304,14 +304,19 @@ def test_without_history_or_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("PATH", "")
     walked = survey(top, "cache", PLENTY)
     assert shown(walked) == shown(text) and section_of(walked, "All files") == section_of(text, "All files")
-    assert "- `x.log`: ignored by git" in walked
+    assert "- 1 ignored by git: `x.log`" in walked
 
 
 def test_tracked_untracked_deleted(tmp_path: Path) -> None:
     top = repo(tmp_path / "r", {"a.py": "x\n", "gone.py": "x\n", ".gitignore": "*.log\n", "forced.log": "x\n"})
     (top / "gone.py").unlink()
     write(top, {"new.py": "x\n", "new.log": "x\n"})
-    assert section_of(survey(top, "x", PLENTY), "All files").split() == [".gitignore", "a.py", "forced.log", "new.py"]
+    assert section_of(survey(top, "this code", PLENTY), "All files").split() == [
+        ".gitignore",
+        "a.py",
+        "forced.log",
+        "new.py",
+    ]
 
 
 # -- the budget -----------------------------------------------------------------------------------
@@ -328,7 +333,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.wide
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 12_000), st.sampled_from(["", "value_17", "Evaluate architecture", "日本"]), st.booleans())
+@given(st.integers(0, 12_000), st.sampled_from(["our", "value_17", "Evaluate architecture", "日本"]), st.booleans())
 def test_the_budget_is_kept_and_fences_hold(mixed: Path, budget: int, problem: str, give: bool) -> None:
     given = gather([Path("README.md"), Path("p1")], mixed, budget) if give else None
     text = survey(mixed, problem, budget, given)
@@ -343,7 +348,7 @@ def test_the_budget_is_kept_and_fences_hold(mixed: Path, budget: int, problem: s
 
 def test_small_budgets_still_say_most_of_all_files(mixed: Path) -> None:
     for budget in (1500, 4000, 20_000):
-        assert estimate_tokens(survey(mixed, "value", budget)) > 0.8 * min(budget, 15_000)
+        assert estimate_tokens(survey(mixed, "the value in this code", budget)) > 0.8 * min(budget, 15_000)
 
 
 # -- hostile repositories -------------------------------------------------------------------------
@@ -375,7 +380,7 @@ def test_nothing_that_a_repository_names_is_run(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("GIT_PAGER", str(program))
     monkeypatch.chdir(top)
     before = {path: path.stat().st_mtime_ns for path in (top / ".git").rglob("*")}
-    text = survey(top, "x", PLENTY)
+    text = survey(top, "this code", PLENTY)
     assert "Commit 1" in text and not marker.exists(), marker.read_text() if marker.exists() else text
     assert {path: path.stat().st_mtime_ns for path in (top / ".git").rglob("*")} == before
     # The trap is a real one.
@@ -395,7 +400,7 @@ def test_a_promised_object_is_not_fetched(tmp_path: Path) -> None:
     git(top, "config", "protocol.ext.allow", "always")
     tree = git(top, "rev-parse", "HEAD~1^{tree}").strip()
     (top / ".git/objects" / tree[:2] / tree[2:]).unlink()
-    assert shown(survey(top, "x", PLENTY)) == ["d/a.py"]
+    assert shown(survey(top, "this code", PLENTY)) == ["d/a.py"]
     assert not marker.exists()
     subprocess.run(["git", "-C", str(top), "log", "--name-only"], capture_output=True, check=False)
     assert marker.exists()  # the trap is a real one
@@ -405,7 +410,7 @@ def test_a_work_tree_elsewhere_is_not_believed(tmp_path: Path) -> None:
     write(tmp_path, {"private/diary.txt": "dear diary\n"})
     top = repo(tmp_path / "r", {"a.py": "x\n"})
     git(top, "config", "core.worktree", str(tmp_path / "private"))
-    text = survey(top, "diary", PLENTY)
+    text = survey(top, "the diary in this code", PLENTY)
     assert shown(text) == ["a.py"] and "diary.txt" not in text
 
 
@@ -435,14 +440,14 @@ def test_nothing_outside_and_no_secret_is_shown(tmp_path: Path) -> None:
         "tmp/cdo-1/": "an earlier session of cdo", "uv.lock": "lock file, minified or generated",
     }  # fmt: skip
     for path, why in reasons.items():
-        assert f"- `{path}`: {why}\n" in text
+        assert re.search(rf"(?m)^- \d+ {re.escape(why)}: .*`{re.escape(path)}`", text), path
 
 
 def test_submodules_are_named_and_not_entered(tmp_path: Path) -> None:
     inner, top = repo(tmp_path / "inner", {"x.py": "cache\n"}), repo(tmp_path / "r", {"a.py": "cache\n"})
     git(top, "submodule", "add", "-q", str(inner), "sub")
     text = survey(top, "cache", PLENTY)
-    assert "a.py" in shown(text) and "sub/x.py" not in text and "- `sub`: another repository" in text
+    assert "a.py" in shown(text) and "sub/x.py" not in text and "- 1 another repository: `sub`" in text
 
 
 def test_a_git_that_hangs_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -466,7 +471,7 @@ def test_the_same_tree_gives_the_same_text(tmp_path: Path) -> None:
         (tmp_path / place).mkdir(parents=True)
         write(tmp_path / place, {name: f"cache {name}\n" * 50 for name in order})
         git(tmp_path / place, "init", "-q")
-        texts.append(survey(tmp_path / place, "cache", 2500))
+        texts.append(survey(tmp_path / place, "Is the cache right?", 2500))
     assert texts[0] == texts[1] and "ranked too low" in texts[0]
 
 
@@ -530,5 +535,5 @@ def test_ranking_takes_anything_and_loses_nothing(problem: str, files: list[tupl
 def test_a_name_that_git_cannot_be_told_of_harms_nothing() -> None:
     with tempfile.TemporaryDirectory() as folder:
         top = repo(Path(folder) / "-n", {"--output=x": "x\n", ":(top)a.py": "x\n"})
-        assert len(shown(survey(top, "x", PLENTY))) == 2
+        assert len(shown(survey(top, "this code", PLENTY))) == 2
         assert sorted(path.name for path in top.iterdir()) == ["--output=x", ".git", ":(top)a.py"]
