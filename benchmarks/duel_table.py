@@ -17,7 +17,7 @@ from cdo.core.formatting import duration, money, one_line, pluralise
 from cdo.core.steps import InvalidReply
 from cdo.runner.prompts import CUT
 from cdo.session import records as sessions
-from cdo.session.artifact import from_file
+from cdo.session.reader import SessionFolder
 
 BAR = 0.75  # the share of cases in which cdo is to be preferred: six of eight
 JUDGES = ("judge-1", "judge-2")
@@ -116,7 +116,8 @@ def _deliberated(folder: Path, name: str) -> dict[str, Any]:
         data["prompts_shortened"] = any(_SHORTENED.search(json.dumps(item, ensure_ascii=False)) for item in records)
     if final.exists():
         text = final.read_text("utf-8")
-        artifact = from_file(text, "FINAL.md")
+        artifact = SessionFolder(session).artifact("FINAL")
+        assert artifact is not None
         data |= {key: artifact.own.get(key) for key in ("status", "why", "turns")}
         data |= {"confidence": artifact.meta.get("confidence"), "says_one_call_enough": says_enough(text)}
     return data

@@ -2,7 +2,7 @@
 
 From FINAL.md the judge gets what its author wrote for the reader. These parts are cut off:
 
-- the front matter;
+- the title and the lines below it, or the front matter of earlier versions;
 - every section after the last of the five (Decision, Confidence, Key Tensions, Minority Reports, Action Items), which
   is where code puts its records, and sections called `Worth of the run` or `... on record` wherever they stand;
 - the lines that code puts into the five: `On record: ...`, and how many citations were found, with the list of those
@@ -33,7 +33,8 @@ from cdo.repository import citations
 CRITERIA = ("correctness", "insight", "clarity", "actionability", "overall")
 _RECORD = re.compile(r"(?i)worth of the run|record of votes|.*\bon record")
 _OF_CODE = re.compile(rf"On record: .*|{citations.SUMMARY}")
-_SURE = re.compile(r"\*\*([01]\.\d\d) \(.*\)\*\*")
+_SURE = re.compile(r"\*\*([01]\.\d\d)(?: \(.*\)|[:,] .*)\*\*")
+_OPENING = re.compile(r"\A# .*\n\n(?:> .*\n\n)?(?:- \*\*(?:Decision|Confidence|Status|Cost|Date):\*\* .*(?:\n|\Z))+")
 _NOT_FOUND = re.compile(r"- ✗ `.*")
 _MARK = re.compile(r" (?:[✓○](?: \(found as [^()\n]*\))?|✗(?: \([^()\n]*\))?)")
 _TELLS = re.compile(
@@ -73,7 +74,7 @@ def of_reply(text: str) -> Shown:
 
 def of_final(text: str) -> Shown:
     """The reader's part of a FINAL.md."""
-    lines = split_front_matter(line_breaks(text))[1].split("\n")
+    lines = _OPENING.sub("", split_front_matter(line_breaks(text))[1]).split("\n")
     found = [(start, lines[start].strip("# \t")) for start, _, _ in headings(lines) if _level(lines[start]) <= 2]
     last = max((at for at, (_, title) in enumerate(found) if _name(title)), default=len(found) - 1)
     kept, cut = lines[: found[0][0]] if found else lines, list[str]()

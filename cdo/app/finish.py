@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdo.core.result import Result
 from cdo.formats.final_answer import add_to_section, final_section, unmarked
+from cdo.formats.final_opening import confidence_in_words, opening, status_in_words
 from cdo.formats.markdown import sections
 from cdo.history import baseline, history
 from cdo.planning.plan import Plan
@@ -57,10 +58,12 @@ def finish(session: Session, plan: Plan, outcome: Outcome | Delivery, runner: Ru
         }
         if outcome.lowered:
             own["stated_confidence"] = outcome.stated
-        final = _checked(artifacts.final(reply, outcome.confidence, own, outcome.lowered), outcome, runner)
+        said = confidence_in_words(outcome.confidence, outcome.stated, outcome.lowered)
+        final = _checked(artifacts.final(reply, outcome.confidence, own, said), outcome, runner)
         if gained := None if registry.phased(plan, runner.library) else baseline.measure(past, outcome.votes):
             final = replace(final, body=f"{final.body.rstrip()}\n\n## {baseline.TITLE}\n\n{gained.markdown()}")
-        session.put("FINAL", final)
+        top = _opening(final, past.frozen.created, said)
+        session.put("FINAL", replace(final, body=f"{top}\n\n{final.body.lstrip()}"))
     shown = session.artifact("FINAL") or reply
     return Result(
         session=session.name,
@@ -79,7 +82,22 @@ def finish(session: Session, plan: Plan, outcome: Outcome | Delivery, runner: Ru
         verified=len(outcome.verified),
         exists=len(outcome.existing),
         unverified=tuple(citation for citation, _ in outcome.unverified),
+        sure=confidence_in_words(outcome.confidence, outcome.stated, outcome.lowered),
         documents=tuple(file for name, data in outcome.documents.items() for file in (f"{name}.md", *data.drawn)),
+    )
+
+
+def _opening(final: artifacts.Artifact, created: str, confidence: str) -> str:
+    """Return the lines above the sections of FINAL.md. An audit has a verdict and no confidence of its own."""
+    decision, own = final_section(final.body, "Decision"), final.own
+    return opening(
+        question=own["problem"],
+        decision=decision or sections(final.body).get("verdict", ""),
+        status=status_in_words(own["status"], own["why"], own["turns"]),
+        cost=own["cost"],
+        created=created,
+        models=own["models"],
+        confidence="" if "audits" in own else f"{confidence} (uncalibrated)",
     )
 
 

@@ -11,8 +11,10 @@ from cdo.core.mission_names import MODE
 from cdo.core.result import Result
 from cdo.core.usage import TotalUsage
 from cdo.formats import strict_yaml
+from cdo.formats.final_opening import opening, status_in_words
 from cdo.formats.markdown import sections
 from cdo.session.artifact import Artifact
+from cdo.session.session_file import load
 from cdo.session.store import Session
 
 
@@ -21,25 +23,36 @@ def deliver(session: Session, delivery: Delivery, used: TotalUsage, kept: Mappin
     files, body = tuple(deliverables(delivery.state)), final(delivery)
     models: dict[str, list[str]] = {}
     for artifact in kept.values():
-        asked = models.setdefault(str(artifact.own.get("role") or ""), [])
-        if (model := str(artifact.own.get("model") or "")) not in ("", *asked):
-            asked.append(model)
+        of_role = models.setdefault(str(artifact.own.get("role") or ""), [])
+        if (model := str(artifact.own.get("model") or "")) not in ("", *of_role):
+            of_role.append(model)
+    asked = sorted({name for names in models.values() for name in names})
+    problem = " ".join((session.read("00-input.md") or "").split())[:300]
     own = {
         "session": session.name,
-        "problem": " ".join((session.read("00-input.md") or "").split())[:300],
+        "problem": problem,
         "preset": MODE,
         "status": delivery.status,
         "why": delivery.why,
         "turns": delivery.rounds,
-        "models": sorted({name for names in models.values() for name in names}),
+        "models": asked,
         "cost": used.known_cost,
         "missing_voices": [],
         **({"flags": list(delivery.flags)} if delivery.flags else {}),
     }
+    top = opening(
+        question=problem,
+        decision=sections(body).get("result", ""),
+        status=status_in_words(delivery.status, delivery.why, delivery.rounds, "round"),
+        cost=used.known_cost,
+        created=load(session).created,
+        models=asked,
+    )
+    page = f"{top}\n\n{body}"
     existing = session.artifact("FINAL")
     if existing is None or not existing.edited:
-        session.put("FINAL", Artifact({}, body, own))
-    proof = certificate(delivery, session.name, {role: sorted(names) for role, names in models.items()})
+        session.put("FINAL", Artifact({}, page, own))
+    proof = certificate(delivery, session.name, {role: sorted(names) for role, names in models.items()}, page)
     session.put_changed(NAME, strict_yaml.dump(proof))
     session.flush()
     return Result(

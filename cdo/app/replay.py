@@ -36,7 +36,7 @@ from cdo.runner.requests import PendingCall
 from cdo.runner.retry import CircuitBreaker
 from cdo.runner.runner import Runner, check_run
 from cdo.runner.substitutes import Substitutes
-from cdo.session.artifact import Artifact
+from cdo.session.artifact import SIDECARS, Artifact
 from cdo.session.given_files import recorded_files
 from cdo.session.reader import InMemorySession, SessionFolder, SessionReader
 from cdo.session.records import PREFIX, group_number
@@ -111,6 +111,9 @@ def inputs(then: InMemorySession) -> Iterator[tuple[str, bytes]]:
         given = file == "session.yaml" or _GIVEN.fullmatch(file) or group_number(file)
         if given or (file in reviewed and _PLAN.fullmatch(file)) or file in edited(then):
             yield file, then.data(file) or b""
+            sidecar = SIDECARS.get(file.removesuffix(".md"))
+            if sidecar and (data := then.data(sidecar)) is not None:
+                yield sidecar, data
     for file, text in recorded_files(then.records()).items():
         if not (then.data(file) or b"").strip():
             yield file, text.encode()

@@ -12,6 +12,7 @@ from cdo.app.replay import KEPT, MADE, ReplayRun, edited, inputs
 from cdo.core.mission_names import MODE
 from cdo.history import history
 from cdo.history.run_index import decided
+from cdo.session.artifact import SIDECARS
 from cdo.session.reader import InMemorySession, SessionReader
 
 _CHECKSUM = re.compile(r"^sha256: [0-9a-f]{64}\n", re.MULTILINE)
@@ -105,7 +106,9 @@ def compare(rehearsal: ReplayRun) -> ReplayReport:
     taken = tuple(file for file, _ in inputs(then))
     same, alike, differences = [], [], []
     for file in sorted({*then.files(), *made.files()} - {*taken, "journal.jsonl"}):
-        before, after = then.data(file), made.data(file)
+        if file in SIDECARS.values():  # compared with its artifact
+            continue
+        before, after = _whole(then, file), _whole(made, file)
         known = MADE.fullmatch(file) or KEPT.fullmatch(file)
         if file.startswith("calls/") or ((before is None or after is None) and not known):
             continue
@@ -130,6 +133,13 @@ def compare(rehearsal: ReplayRun) -> ReplayReport:
         ReplayOutcome.of(then),
         ReplayOutcome.of(made),
     )
+
+
+def _whole(archive: InMemorySession, file: str) -> bytes | None:
+    """Return the content of a file. An artifact with a sidecar comes with its keys, as others have them."""
+    data, sidecar = archive.data(file), SIDECARS.get(file.removesuffix(".md"))
+    keys = archive.data(sidecar) if sidecar else None
+    return data if data is None or keys is None else b"---\n%s---\n\n%s" % (keys, data)
 
 
 def _files(rehearsal: ReplayRun) -> set[str]:

@@ -56,7 +56,7 @@ from cdo.planning.plan import Plan
 
 KERNEL = "engine/cabal-kernel"
 DELIVERABLES = "deliverables"
-ENDINGS = ("FINAL.md", "CERTIFICATE.yaml")  # files that exist only when a mission has ended
+ENDINGS = ("FINAL.md", "FINAL.yaml", "CERTIFICATE.yaml")  # files that exist only when a mission has ended
 CLOSING = (
     MissionStep.INSPECT,
     MissionStep.PRESENT,

@@ -98,8 +98,9 @@ def run_and_report(
     finally:
         view.close()
         session.close()
+    width = columns(sys.stdout) if sys.stdout.isatty() else 0
     with contextlib.suppress(BrokenPipeError):  # if stdout is closed, the exit code still matters
-        click.echo(dumps(result.json()) if options["as_json"] else summary(result))
+        click.echo(dumps(result.json()) if options["as_json"] else summary(result, width))
     if result.status == UNRESOLVED:
         exit_now(EXIT_STRICT)
     if settings.strict and (result.status not in CLEAN or result.degraded):

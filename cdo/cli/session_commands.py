@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cdo.cli import demo, diff, library, machine, models, report, restore, skills, verify, watch
-from cdo.cli.common import JSON, OUT, SESSION, VERBOSE, print_table, print_text, session_archive
+from cdo.cli.common import JSON, OUT, SESSION, VERBOSE, columns, print_table, print_text, session_archive
 from cdo.cli.common import dumps as dumps  # also for the command line
 from cdo.core.errors import SessionError, UsageError
 from cdo.core.mission_names import MODE
@@ -168,11 +170,18 @@ def _show_one(archive: SessionReader, session: str, name: str, as_json: bool) ->
 @click.command()
 @SESSION
 @OUT
+@click.option("--raw", is_flag=True, help="Print the file as it is, as in a pipe.")
 @VERBOSE
-def final(session: str | None, out: str | None) -> None:
-    """Print FINAL.md of a session (the newest without a name)."""
+def final(session: str | None, out: str | None, raw: bool) -> None:
+    """Show FINAL.md of a session (the newest without a name); a pipe gets the file as it is."""
     archive = session_archive(session, out)
     text = archive.text("FINAL.md")
     if text is None:
         raise SessionError(f"{archive.place} has no FINAL.md yet.", f"`cdo resume {archive.name}` goes on with it.")
-    print_text(text)
+    if raw or not sys.stdout.isatty() or os.environ.get("TERM", "dumb") in ("", "dumb", "unknown"):
+        print_text(text)
+        return
+    from cdo.formats.markdown import split_front_matter
+    from cdo.terminal.markdown_view import show_markdown
+
+    show_markdown(split_front_matter(text)[1], sys.stdout, min(100, columns(sys.stdout)))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdo.cli.common import OUT, SESSION, VERBOSE, dumps, out_folder, session_folder
+from cdo.cli.common import OUT, SESSION, VERBOSE, columns, dumps, out_folder, session_folder
 from cdo.core.errors import SessionError, UsageError
 
 if TYPE_CHECKING:
@@ -289,5 +289,6 @@ class _Watcher(_Lines):
         self._grown(last=True)
         self.view.close()
         if isinstance(news.last, RunEnded):
+            width = columns(sys.stdout) if sys.stdout.isatty() else 0
             click.echo()
-            click.echo(summary(replace(news.last.result, path=str(self.folder))))
+            click.echo(summary(replace(news.last.result, path=str(self.folder)), width))

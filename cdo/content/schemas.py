@@ -90,7 +90,10 @@ class Criteria(Schema):
 
 
 class ConfidenceCaps(Schema):
-    """Upper limits that facts on record set to a stated confidence (see `convergence.bounded`)."""
+    """How facts on record lower a stated confidence (see `convergence.bounded`).
+
+    `unverified` is the weight of the share of citations that were not found; the others are upper limits.
+    """
 
     open_tension: Share = 0.79
     severe_objection: Share = 0.79

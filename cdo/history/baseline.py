@@ -120,7 +120,7 @@ class Baseline:
         silent = [f"{move.voice} (turn {move.turn})" for move in moved if move not in told]
         if silent:
             more = f" and {len(silent) - SHOWN} more" * (len(silent) > SHOWN)
-            found.append(f"- Answered otherwise without a stated reason: {', '.join(silent[:SHOWN])}{more}.")
+            found.append(f"- Changed the answer without giving a reason: {', '.join(silent[:SHOWN])}{more}.")
         found += _some([_moved(move) for move in sorted(told, key=lambda move: bool(move.evidence))])
         found += self._votes()
         if self.evidence:

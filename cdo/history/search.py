@@ -27,7 +27,7 @@ _WEIGHTS = (8.0, 2.0, 2.0, 1.0, 6.0)
 _BREAK = "\x1e"  # between the sections of a session
 _SIGNS = str.maketrans(dict.fromkeys((*MARKS, _BREAK)))
 # Lines that cdo itself writes into a section: they would match in every session.
-_FORM = re.compile(rf"(?m)^(?:\*\*[01]\.\d\d \(.*[,;] uncalibrated\)\*\*|On record: .*|{SUMMARY})$")
+_FORM = re.compile(rf"(?m)^(?:\*\*[01]\.\d\d(?: \(.*[,;] uncalibrated\)|[:,] .*)\*\*|On record: .*|{SUMMARY})$")
 # Sections of a mission's FINAL.md that repeat its decision, its deliverables and its rounds.
 _SAID_AGAIN = ("result", "decisions", "deliverables", "course")
 _TEXTS = f"""

@@ -200,7 +200,7 @@ class BranchWriter:
         changed: dict[str, bytes | None] = {
             name: data
             for name, data in found.items()
-            if git.blob_id(data, len(self._tip)) != self._tree.get(name) and _by_hand(name, data, name in self._tree)
+            if git.blob_id(data, len(self._tip)) != self._tree.get(name) and _by_hand(name, found, name in self._tree)
         }
         changed = self._clean(changed)
         gone = [
@@ -273,8 +273,13 @@ _CARRIED = (
 def _readable(session: Session) -> dict[str, bytes]:
     """Return the files of a session that a person may have changed, with their content."""
     folder = SessionFolder(session.path)
-    names = [name for name in filter(branch_reader.acceptable, folder.files()) if _read_again(name)]
+    files = filter(branch_reader.acceptable, folder.files())
+    names = [name for name in files if _read_again(name) or _is_sidecar(name)]
     return {name: data for name in names if (data := folder.data(name)) is not None}
+
+
+def _is_sidecar(name: str) -> bool:
+    return name in artifact.SIDECARS.values()
 
 
 def _read_again(name: str) -> bool:
@@ -282,14 +287,21 @@ def _read_again(name: str) -> bool:
     return bool(_INPUT.fullmatch(name) or _ARTIFACT.fullmatch(name) or standing.may_be_given(name))
 
 
-def _by_hand(name: str, data: bytes, known: bool) -> bool:
-    """True if a person made a file differ from the branch; False if cdo wrote it after the commit."""
+def _by_hand(name: str, found: Mapping[str, bytes], known: bool) -> bool:
+    """True if a person made a file differ from the branch; False if cdo wrote it after the commit.
+
+    `found` is the content of the files by name. A sidecar says something about its artifact and is never an edit.
+    """
+    data = found[name]
+    if _is_sidecar(name):
+        return False
     if standing.may_be_given(name):
         return standing.given(name, data)
     if not _ARTIFACT.fullmatch(name):
         return known
     try:
-        return artifact.from_file(data.decode("utf-8", "replace"), name).edited
+        kept = artifact.parse(name.removesuffix(".md"), lambda file: found.get(file, b"").decode("utf-8", "replace"))
+        return kept is None or kept.edited
     except SessionError:
         return True
 

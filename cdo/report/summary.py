@@ -38,8 +38,9 @@ def lowered(history: History) -> list[tuple[str, str]]:
     if not final or final.stated is None or final.confidence is None or final.stated <= final.confidence:
         return []
     first = final.sections.get("Confidence", "").partition("\n")[0]
-    said = re.search(r"bounded by (.{1,300}), uncalibrated", first)
-    places = {"open tension": "tensions", "missing voice": "course", "citation": "citations"}
+    said = re.search(r"lowered from [01]\.\d\d: (.{1,300})\*\*$", first)
+    said = said or re.search(r"bounded by (.{1,300}), uncalibrated", first)  # as earlier versions wrote it
+    places = {"tension": "tensions", "question": "tensions", "voice": "course", "citation": "citations"}
     there = {"tensions": history.tensions, "course": history.turns, "citations": _cited(history)}
     found = []
     for fact in said[1].split(", ") if said else ():

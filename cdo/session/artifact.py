@@ -2,6 +2,7 @@
 
 An artifact is YAML front matter (the reply's own keys, then cdo's) followed by Markdown. cdo's keys end with the
 `sha256` of the reply. If the reply no longer matches it, a person edited the file, and the edit takes precedence.
+FINAL.md is for readers, so its keys are in a file of their own: FINAL.yaml. `parse` and `files` know both layouts.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ OWN_KEYS = (
     "stated_confidence", "voices", "inputs", "sha256",
 )  # fmt: skip
 MAX_ARTIFACT_BYTES = 1_048_576
+SIDECARS = {"FINAL": "FINAL.yaml"}  # artifacts whose keys are in a file of their own
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,34 @@ class Artifact:
         return _document({**self.meta, **self.own}, self.body)
 
 
+def files(stem: str, artifact: Artifact) -> dict[str, str]:
+    """Return the texts of an artifact's files by name: its sidecar, if it has one, before its Markdown."""
+    sidecar = SIDECARS.get(stem)
+    if sidecar is None:
+        return {f"{stem}.md": artifact.text()}
+    own = {key: artifact.own[key] for key in OWN_KEYS if key in artifact.own and key != "sha256"}
+    keys = {**artifact.meta, **own, "sha256": artifact.sha}
+    body = f"{artifact.body.strip()}\n"
+    return {sidecar: strict_yaml.dump(keys), f"{stem}.md": neutralise(body) if has_active_markup(body) else body}
+
+
+def parse(stem: str, read: Callable[[str], str | None], place: str = "") -> Artifact | None:
+    """Return the artifact `stem`, None if it does not exist; raise `SessionError` if a person's edit broke it.
+
+    `read` returns the text of a file of the session, or None; `place` names the session in messages. A FINAL.md with
+    front matter, as earlier versions wrote it, is read without its sidecar.
+    """
+    text = read(f"{stem}.md")
+    if text is None:
+        return None
+    name, sidecar = (f"{place}/{stem}.md" if place else f"{stem}.md"), SIDECARS.get(stem)
+    if sidecar is None or split_front_matter(_unmarked(text).lstrip())[0] is not None:
+        return from_file(text, name)
+    keys = _keys(read(sidecar) or "", f"{name.removesuffix('.md')}.yaml", 0, "Fix the file")
+    found = _owned(keys, _unmarked(text))
+    return _owned(keys, restore(found.body)) if "sha256" in found.own and found.edited else found
+
+
 def digest(value: Any) -> str:
     """Return the SHA-256 (hex) of a JSON value in canonical form."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=str)
@@ -101,24 +131,34 @@ def _laid_out(text: str) -> str:
 
 def from_file(text: str, name: str) -> Artifact:
     """Parse a session's file; raise `SessionError` with line and column if a person's edit broke it."""
-    text = line_breaks(text).lstrip("\ufeff")
+    text = _unmarked(text)
     block, body = split_front_matter(text.lstrip())
     if block is None:
         return Artifact({}, body.strip(), {})
     above = text[: len(text) - len(text.lstrip())].count("\n")
+    keys = _keys(block, name, above, "Fix the front matter")
+    found = _owned(keys, body)
+    if "sha256" not in found.own or not found.edited:
+        return found  # written by a person, or nothing in it was neutralised
+    return _owned(_each(keys, unescape_keys), restore(body))
+
+
+def _unmarked(text: str) -> str:
+    """Return a file's text with plain line breaks and without a byte order mark."""
+    return line_breaks(text).lstrip("\ufeff")
+
+
+def _keys(block: str, name: str, above: int, fix: str) -> dict[str, Any]:
+    """Parse keys that start below line `above` of a file; raise `SessionError` with line and column."""
     try:
         keys = strict_yaml.load(block, max_bytes=MAX_ARTIFACT_BYTES, max_depth=8)
     except strict_yaml.YamlProblem as problem:
         where = f"line {problem.line + above}, column {problem.column}"
-        raise SessionError(
-            f"{name}: {where}: {problem.why}.", "Fix the front matter and resume; nothing is lost."
-        ) from None
+        raise SessionError(f"{name}: {where}: {problem.why}.", f"{fix} and resume; nothing is lost.") from None
     if not isinstance(keys, dict | None):
-        raise SessionError(f"{name}: its front matter is not a mapping of keys.", "Fix it and resume.")
-    found = _owned(keys or {}, body)
-    if "sha256" not in found.own or not found.edited:
-        return found  # written by a person, or nothing in it was neutralised
-    return _owned(_each(keys or {}, unescape_keys), restore(body))
+        what = "it" if name.endswith(".yaml") else "its front matter"
+        raise SessionError(f"{name}: {what} is not a mapping of keys.", "Fix it and resume.")
+    return keys or {}
 
 
 def _owned(keys: Mapping[str, Any], body: str) -> Artifact:
@@ -142,14 +182,13 @@ def _document(meta: Mapping[str, Any], body: str) -> str:
     return f"{head}{body.strip()}\n"
 
 
-def final(reply: Artifact, confidence: float, own: Mapping[str, Any], lowered: str = "") -> Artifact:
-    """Build FINAL.md: the reply's sections under front matter that only code writes.
+def final(reply: Artifact, confidence: float, own: Mapping[str, Any], said: str) -> Artifact:
+    """Build FINAL.md: the reply's sections, with keys that only code writes.
 
-    `confidence` is the confidence at the end of the run; `lowered` names the facts that lowered it. The number is
-    written to the front matter and to the start of the section Confidence, so that readers see the recorded number.
+    `confidence` is the confidence at the end of the run, `said` the same with its reason in words. It is also written
+    at the start of the section Confidence, so that readers see the recorded number.
     """
-    said = f"bounded by {lowered}, " if lowered else ""
-    line = f"**{confidence:.2f} ({confidence_word(confidence)}; {said}uncalibrated)**"
+    line = f"**{said}**"
     has_place = final_section(reply.body, "Confidence") is not None
     body = add_to_section(reply.body, "Confidence", line, first=True) if has_place else reply.body
     return Artifact({"confidence": confidence}, body, own)

@@ -67,7 +67,10 @@ class HumanEdits:
             text = self._read(f"{name}.md")
         if text is None:
             return None
-        artifact = artifacts.from_file(text, f"{self._path.name}/{name}.md")
+        read = {f"{name}.md": text}
+        artifact = artifacts.parse(name, lambda file: read.get(file) or self._read(file), self._path.name)
+        if artifact is None:
+            return None
         self._known[name] = (artifact, signature(status))
         return artifact
 

@@ -58,10 +58,9 @@ class SessionReader(ABC):
             raise SessionError(f"{self.place}/{file} is not UTF-8 text.", "Fix or remove it.") from None
 
     def artifact(self, stem: str) -> Artifact | None:
-        """Return the artifact `stem` (`t1-critic`), or None; raise `SessionError` if its front matter is invalid."""
+        """Return the artifact `stem` (`t1-critic`), or None; raise `SessionError` if its keys are invalid."""
         if stem not in self._artifacts:
-            text = self.text(f"{stem}.md")
-            self._artifacts[stem] = None if text is None else artifacts.from_file(text, f"{self.name}/{stem}.md")
+            self._artifacts[stem] = artifacts.parse(stem, self.text, self.name)
         return self._artifacts[stem]
 
     def records(self) -> list[dict[str, Any]]:

@@ -252,11 +252,26 @@ class Session:
             self._written(artifact.body),
             self._clean(dict(artifact.own), self._written),
         )
-        text = clean.text()
-        known = artifacts.from_file(text, name)
-        done = self.edits.put(name, known)
-        self._later(lambda: done(write_file(self._fd, f"{name}.md", text.encode())))
+        texts = artifacts.files(name, clean)
+        known = artifacts.parse(name, texts.get)
+        assert known is not None
+        done, sha = self.edits.put(name, known), known.sha
+        self._later(lambda: done(self._write_artifact(name, texts, sha)))
         return known
+
+    def _write_artifact(self, name: str, texts: Mapping[str, str], sha: str) -> os.stat_result:
+        """Write an artifact's Markdown, after its sidecar if it has one; return the status of the Markdown.
+
+        Markdown that the new sidecar does not fit would look edited by a person after a crash between the two writes.
+        It is removed first: a session without it is unfinished, and resuming writes both from the record.
+        """
+        page, sidecar = f"{name}.md", artifacts.SIDECARS.get(name)
+        if sidecar:
+            if status_of(page, self._fd) and f"\nsha256: {sha}" not in (self.read(sidecar) or ""):
+                os.unlink(page, dir_fd=self._fd)
+                sync(self._fd)
+            write_file(self._fd, sidecar, texts[sidecar].encode())
+        return write_file(self._fd, page, texts[page].encode())
 
     def put_text(self, name: str, text: str) -> None:
         """Write any other file of the session soon; `name` may lie in a folder, which is made."""
@@ -360,6 +375,10 @@ class Session:
                     for name in names:
                         with contextlib.suppress(FileNotFoundError):
                             os.rename(f"{name}.md", f"{name}.md", src_dir_fd=self._fd, dst_dir_fd=target)
+                            if sidecar := artifacts.SIDECARS.get(name):
+                                sync(target)
+                                sync(self._fd)  # an artifact without its sidecar would look edited
+                                os.rename(sidecar, sidecar, src_dir_fd=self._fd, dst_dir_fd=target)
                         self.edits.forget(name)
                     sync(target)
             sync(self._fd)

@@ -7,7 +7,9 @@ decides anything. Text from models, providers and file names passes `visible` fi
 from __future__ import annotations
 
 import os
+import re
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -31,7 +33,7 @@ from cdo.core.events import (
     RunBegan,
     ToolUsed,
 )
-from cdo.core.formatting import columns, one_line, paid, pluralise, visible
+from cdo.core.formatting import columns, one_line, pluralise, rounded_money, tokens_in_words, visible
 from cdo.core.mission_names import came
 from cdo.terminal.live_screen import frame
 from cdo.terminal.pulse import Pulse, beat, slow
@@ -101,8 +103,13 @@ def _files(names: Sequence[str]) -> str:
 
 
 class RunResult(Protocol):
-    """The result of a run. `path` is the session's directory; `decision` is "" if there is no FINAL.md."""
+    """The result of a run. `path` is the session's directory; `decision` is "" if there is no FINAL.md.
 
+    `sure` is the confidence with its reason in words, "" if it is not known.
+    """
+
+    @property
+    def session(self) -> str: ...
     @property
     def path(self) -> PurePath | str: ...
     @property
@@ -113,6 +120,8 @@ class RunResult(Protocol):
     def decision(self) -> str: ...
     @property
     def confidence(self) -> float | None: ...
+    @property
+    def sure(self) -> str: ...
     @property
     def turns(self) -> int: ...
     @property
@@ -131,23 +140,51 @@ class RunResult(Protocol):
     def flags(self) -> Sequence[str]: ...
 
 
-def summary(result: RunResult) -> str:
-    """Return the final text for stdout: decision, confidence, status, cost, what is missing, and the path."""
+def summary(result: RunResult, width: int = 0) -> str:
+    """Return the final text for stdout: decision, confidence, status, cost, what is missing, and the path.
+
+    For a terminal of `width` columns, its words are wrapped and the next commands are named. 0 is for a pipe.
+    """
     # Imported here, because a view must not load the modules that parse replies.
-    from cdo.session.artifact import confidence_word
+    from cdo.formats.final_opening import status_in_words
 
     sure, decision, path = result.confidence, visible(result.decision).strip(), PurePath(result.path)
-    amounts = ((result.turns, result.unit), (result.calls, "call"), (result.tokens, "token"))
-    stated = f"{sure:.2f} ({confidence_word(sure)}, uncalibrated)" if sure is not None else "none"
+    amounts = [pluralise(result.turns, result.unit), pluralise(result.calls, "call"), tokens_in_words(result.tokens)]
+    used = ", ".join(amounts)
+    stated = f"{one_line(result.sure) or f'{sure:.2f}'} (uncalibrated)" if sure is not None else "none"
     rows = [
         *([("Confidence", stated)] if result.unit == "turn" else []),
-        ("Status", f"{one_line(result.status)}: {one_line(result.why)}".removesuffix(": ")),
-        ("Cost", paid(result.cost, ", ".join(pluralise(*amount) for amount in amounts))),
+        ("Status", one_line(status_in_words(result.status, result.why, result.turns, result.unit))),
+        ("Cost", f"{used}, price unknown" if result.cost is None else f"{rounded_money(result.cost)} ({used})"),
         *(("Missing", one_line(name)) for name in (*result.missing_voices, *result.unaccepted)),
-        *(("Note", one_line(flag)) for flag in result.flags),
+        *(("Note", one_line(_explained(flag))) for flag in result.flags),
         ("FINAL.md", visible(str(path / "FINAL.md"))) if decision else ("Session", visible(str(path))),
     ]
-    return "\n".join([*([decision, ""] if decision else []), *(f"{name:<12}{text}" for name, text in rows)])
+    lines = [_wrapped(f"{name:<12}{text}", width, 12) for name, text in rows]
+    if decision:
+        title = "Decision" if result.unit == "turn" else "Result"
+        lines = [title, "", *(_wrapped(line, width) for line in decision.split("\n")), "", *lines]
+    if width and decision:
+        name = one_line(result.session)
+        lines += ["", f"next: cdo report {name} · cdo final {name} · cdo fork {name}"]
+    return "\n".join(lines)
+
+
+def _explained(flag: str) -> str:
+    """Return a flag with what it means, where its words alone do not say so."""
+    if re.fullmatch(r"turn \d+: agreement of \d+% is suspiciously high", flag):
+        return f"{flag}: voices may follow one another rather than the evidence"
+    return flag
+
+
+def _wrapped(line: str, width: int, indent: int = 0) -> str:
+    """Wrap a line at blanks; paths and long words stay whole. Without `width` it stays as it is."""
+    if not width or len(line) <= width:
+        return line
+    return textwrap.fill(
+        line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False,
+        replace_whitespace=False,
+    )  # fmt: skip
 
 
 # -- views ----------------------------------------------------------------------------------------

@@ -657,7 +657,7 @@ def soaked(path: Path, seed: int) -> int:
         every = recorded(place)
         assert len(every) == len(set(every))
         status = {0: "done", 3: "unresolved"}[ended.code]
-        assert f"status: {status}" in (place.session() / "FINAL.md").read_text()
+        assert f"status: {status}" in (place.session() / "FINAL.yaml").read_text()
         place.cdo("verify", "a").ok()
         assert not temporaries(place)
     return kills

@@ -393,6 +393,15 @@ One call would have done as well; one call would have given the same decision he
 """
 
 
+OPENED = "# Should we move?\n\n- **Decision:** No.\n- **Confidence:** 0.79 (uncalibrated)\n- **Cost:** $1.00\n\n"
+
+
+def test_the_judge_does_not_see_how_final_md_opens() -> None:
+    line = "**0.79, lowered from 0.80: 2 questions are still open**"
+    opened = re.sub(r"(?m)^\*\*0\.79 .*$", line, OPENED + FINAL.partition("---\n\n")[2])
+    assert duel_texts.of_final(opened) == duel_texts.of_final(FINAL)
+
+
 def test_the_judge_gets_what_the_author_wrote_and_nothing_else() -> None:
     shown = duel_texts.of_final(FINAL)
     assert shown.cut == ("Tensions and objections on record", "Worth of the run")

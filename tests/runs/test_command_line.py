@@ -288,9 +288,9 @@ def test_a_run_prints_its_decision_and_tells_its_progress(cdo: Desk, provider: P
         env=colourful,
     )
     for done, name in ((plain, "a"), (quiet, "b"), (talkative, "c")):
-        assert done.ok().out.startswith(f"{DECISION}\n\nConfidence  0.62 (moderate, uncalibrated)\n")
-        assert re.search(r"\nStatus +max_turns: ", done.out)
-        assert re.search(r"\nCost +\$0\.01\d\d \(1 turn, 4 calls, \d,\d{3} tokens\)\n", done.out)
+        assert done.ok().out.startswith(f"Decision\n\n{DECISION}\n\nConfidence  0.62: ")
+        assert re.search(r"\nStatus +finished after its 1 turn\n", done.out)
+        assert re.search(r"\nCost +\$0\.0\d \(1 turn, 4 calls, \d,\d{3} tokens\)\n", done.out)
         assert f"tmp/cdo-{name}" in done.out
         assert not ESCAPE.search(done.out + done.err)
         assert (cdo.session(name) / "FINAL.md").is_file()
@@ -964,7 +964,7 @@ EFFECTS: dict[str, dict[str, str]] = {
         "--json": f"{COMMANDS}test_show_gives_the_overview_the_files_and_every_exchange",
         "--verbose": LOUD,
     },
-    "final": {"--out": NAMED, "--verbose": LOUD},
+    "final": {"--out": NAMED, "--raw": "print the file as it is, as in a pipe", "--verbose": LOUD},
     "doctor": {"--json": f"{COMMANDS}test_doctor_says_what_would_be_used_and_why", "--verbose": LOUD},
     "models": {"--json": f"{COMMANDS}test_models_lists_providers_and_what_is_set_up", "--verbose": LOUD},
     "models pull": {

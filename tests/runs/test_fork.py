@@ -104,7 +104,7 @@ def test_what_is_shared_is_told_and_paid_only_by_its_source(ran: Desk, provider:
     own = [record for record in exchanges(ran.session("a-2")) if "from" not in record]
     assert sorted(record["call"] for record in own) == sorted([*T2, *T3, "final"])
     assert done.json["cost"] == pytest.approx(sum(record["cost"] for record in own))
-    head = from_file((ran.session("a-2") / "FINAL.md").read_text(), "FINAL.md").own
+    head = yaml.safe_load((ran.session("a-2") / "FINAL.yaml").read_text())
     assert head["cost"] == pytest.approx(done.json["cost"])
     shown = ran("show", "a-2", "--json").ok().json
     assert shown["cost"] == pytest.approx(done.json["cost"]) and shown["calls"] == 9

@@ -45,10 +45,10 @@ def test_list_shows_sessions_newest_first_and_damaged_ones(cdo: Desk) -> None:
     tmp = cdo.path / "tmp"
     for name in ("edited", "plan", "group", "final", "folder"):
         shutil.copytree(tmp / "cdo-done", tmp / f"cdo-{name}")
-    final = (tmp / "cdo-done/FINAL.md").read_text()
+    final = (tmp / "cdo-done/FINAL.yaml").read_text()
     edited = re.sub("(?m)^status: .*", "status: [odd, 1]", re.sub("(?m)^confidence: .*", "confidence: 1", final))
-    (tmp / "cdo-edited/FINAL.md").write_text(edited)
-    (tmp / "cdo-final/FINAL.md").write_text(final.replace("turns: 1", "turns: [1"))
+    (tmp / "cdo-edited/FINAL.yaml").write_text(edited)
+    (tmp / "cdo-final/FINAL.yaml").write_text(final.replace("turns: 1", "turns: [1"))
     (tmp / "cdo-plan/session.yaml").write_bytes(b"caf\xe9")
     group = next((tmp / "cdo-group/calls").glob("*.jsonl"))
     group.write_text("rubbish")
@@ -75,7 +75,8 @@ def test_list_shows_sessions_newest_first_and_damaged_ones(cdo: Desk) -> None:
     assert done["tokens"] > 1000
     assert 0 < done["cost"] < 0.1
     assert rows[-2]["problem"] == "Why not?"
-    for name, word in (("folder", broken.name), ("final", "FINAL.md"), ("group", group.name), ("plan", "not UTF-8")):
+    causes = {"folder": broken.name, "final": "FINAL.yaml", "group": group.name, "plan": "not UTF-8"}
+    for name, word in causes.items():
         (row,) = [row for row in rows if row["session"] == name]
         assert word in row["problem"]
 

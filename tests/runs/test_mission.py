@@ -364,7 +364,7 @@ def test_a_cap_of_rounds_ends_unresolved_with_what_is_missing(todo: Desk) -> Non
     assert result["status"] == "unresolved" and "cap of 1 round" in result["why"]
     assert result["deliverables"] == [] and len(result["unaccepted"]) == 3
     assert any("localStorage" in line for line in result["unaccepted"])
-    assert "status: unresolved" in (todo.session() / "FINAL.md").read_text()
+    assert "status: unresolved" in (todo.session() / "FINAL.yaml").read_text()
     todo("verify", "a").ok()
 
 

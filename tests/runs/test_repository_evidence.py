@@ -121,7 +121,7 @@ def test_a_model_that_only_ever_looks_is_a_missing_voice(checkout: Desk, provide
     mine = [info for info in provider.calls if info.call == "t1-critic"]
     assert [bool(info.body.get("tools")) for info in mine] == [True, True, True, False, False]
     assert "t1-critic" in checkout("show", "a").ok().out
-    assert "missing_voices: ['t1-critic: empty" in (checkout.session() / "FINAL.md").read_text()
+    assert "missing_voices: ['t1-critic: empty" in (checkout.session() / "FINAL.yaml").read_text()
 
 
 def test_a_model_that_knows_no_tools_is_asked_without(checkout: Desk, provider: Provider) -> None:

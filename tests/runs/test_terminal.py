@@ -211,7 +211,7 @@ ELSEWHERE = {
     ("cli.diff", "_painted(line)"): "lines() made it visible; colours are added",
     (
         "cli.run_session",
-        "dumps(result.json()) if options['as_json'] else summary(result)",
+        "dumps(result.json()) if options['as_json'] else summary(result, width)",
     ): "summary() makes all visible",
     ("cli.library", "line(parts, _short(one_line(row['problem']), max(16, width - len(parts) - 2)))"): "parts are",
     ("cli.library", "f'    {one_line(hit.where, 40)}: {_marked(hit.passage)}'"): "_marked() makes it visible",
@@ -221,7 +221,7 @@ ELSEWHERE = {
     ("terminal.views", "self._frame(_ENDLESS)"): "rich draws what frame() made visible",
     ("terminal.views", "Group(*texts)"): "the same",
     ("cli.watch", "''.join((row.lstrip(' ') for row in dumps(data).split('\\n')))"): "dumps() on one line",
-    ("cli.watch", "summary(replace(news.last.result, path=str(self.folder)))"): "summary() makes all visible",
+    ("cli.watch", "summary(replace(news.last.result, path=str(self.folder)), width)"): "summary() makes all visible",
 }
 
 

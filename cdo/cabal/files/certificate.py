@@ -36,17 +36,20 @@ MAX_BYTES = 32_000_000  # most bytes of a certificate
 _WORDS = ("session", "status", "why", "final", "sha256")  # keys of a certificate whose values are text
 UNCOVERED = (
     "mission.md, TREE.md, CHAT.md, 00-input.md, inbox/ and the files of single calls",
-    "FINAL.md's front matter, except its status, and white space around its text",
+    "FINAL.yaml, except the status in it, and white space around the text of FINAL.md",
     "which models were asked, how many rounds there were and why the mission ended: the certificate only says so",
     "whether a judged criterion is met in truth: what is checked is that its quote stands in what was accepted",
     "whether somebody made the certificate and all files anew",
 )
 
 
-def certificate(delivery: Delivery, session: str, models: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+def certificate(
+    delivery: Delivery, session: str, models: Mapping[str, Sequence[str]], body: str = ""
+) -> dict[str, Any]:
     """Return the data of CERTIFICATE.yaml, for `strict_yaml.dump`; `models` are the models that were asked, by role.
 
-    It covers the files as `layout` renders them from this state, and a FINAL.md with the body `final(delivery)`.
+    It covers the files as `layout` renders them from this state, and a FINAL.md with the text `body`: by default
+    `final(delivery)`.
     """
     state = delivery.state
     projections, kept = layout.files(state, None)
@@ -59,7 +62,7 @@ def certificate(delivery: Delivery, session: str, models: Mapping[str, Sequence[
         "accepted": _entries(state),
         "unaccepted": _unaccepted(state),
         "models": {role: list(names) for role, names in models.items()},
-        "final": fingerprint(final(delivery)),
+        "final": fingerprint(body or final(delivery)),
         "files": {name: _digest(texts[name].encode()) for name in sorted(texts) if _certified(name)},
     }
     return {**data, "sha256": _seal(data)}
@@ -185,7 +188,7 @@ def proved(archive: SessionReader) -> Proof:
     problems: dict[str, str] = {}
     texts = {}
     for name in archive.files():
-        if _certified(name) or name == "FINAL.md":
+        if _certified(name) or name in ("FINAL.md", "FINAL.yaml"):
             texts[name] = _decoded(name, archive.data(name) or b"", problems)
     certified, seal = _certificate(_decoded(NAME, data, problems))
     claims = [seal]
@@ -265,18 +268,16 @@ def _status(
     elif _unaccepted(state) != certified["unaccepted"]:
         why = "the products that are not accepted are others than it says"
     yield CertificateClaim("mission", f"is {status}: {pluralise(len(open_), 'live product')} not accepted", why)
-    yield CertificateClaim(
-        "FINAL.md", f"says {status}, and is as it was written", _final(certified, texts.get("FINAL.md"))
-    )
+    yield CertificateClaim("FINAL.md", f"says {status}, and is as it was written", _final(certified, texts))
 
 
-def _final(certified: Mapping[str, Any], text: str | None) -> str:
-    if text is None:
-        return "it is gone"
+def _final(certified: Mapping[str, Any], texts: Mapping[str, str]) -> str:
     try:
-        found = artifact.from_file(text, "FINAL.md")
+        found = artifact.parse("FINAL", texts.get)
     except SessionError as error:
         return error.message
+    if found is None:
+        return "it is gone"
     said = {**found.meta, **found.own}.get("status", certified["status"])
     if said != certified["status"]:
         return f"its status is {said}, the certificate's is {certified['status']}"

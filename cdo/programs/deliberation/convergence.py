@@ -232,21 +232,30 @@ def bounded(
     unverified: int,
     objections: int = 0,
 ) -> tuple[float, str]:
-    """Return a stated confidence bounded by facts on record, and the facts that lowered it ("" if none did).
+    """Return a stated confidence lowered by facts on record, and these facts in words ("" if it was not lowered).
 
-    An open tension, a voice missing in the last turn and an open severe objection against the leading answer each cap
-    it. If a share s of all citations was not found, the cap is 1 - weight x s.
+    If a share s of all citations was not found, weight x s is subtracted. After that, an open tension, an open severe
+    objection against the leading answer and a voice missing in the last turn each cap it.
     """
-    limits = []
-    if open_tensions:
-        limits.append((bounds.open_tension, f"{open_tensions} open tension{'s' * (open_tensions > 1)}"))
-    if objections:
-        limits.append((bounds.severe_objection, f"{objections} severe objection{'s' * (objections > 1)} still open"))
-    if missing:
-        limits.append((bounds.missing_voice, f"{missing} missing voice{'s' * (missing > 1)}"))
+    left, total = stated, verified + unverified
+    reasons = []
     if unverified:
-        total = verified + unverified
-        left = 1 - bounds.unverified * unverified / total
-        limits.append((round(left, 2), f"{unverified} of {total} citations not found"))
-    found = min([stated, *(limit for limit, _ in limits)])
-    return found, ", ".join(reason for limit, reason in limits if limit < stated)
+        left = min(stated, max(0.0, round(stated - bounds.unverified * unverified / total, 2)))
+    if left < stated:
+        reasons.append(f"{unverified} of {pluralise(total, 'citation')} {_were(unverified)} not found")
+    caps = [
+        (bounds.open_tension, open_tensions, "question", "still open"),
+        (bounds.severe_objection, objections, "severe objection", "still open"),
+        (bounds.missing_voice, missing, "voice", "missing"),
+    ]
+    binding = [cap for cap in caps if cap[1] and cap[0] < left]
+    reasons += [f"{pluralise(count, noun)} {_are(count)} {state}" for _, count, noun, state in binding]
+    return min([left, *(cap[0] for cap in binding)]), ", ".join(reasons)
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"

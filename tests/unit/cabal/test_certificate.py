@@ -160,12 +160,12 @@ def session(state: MissionState) -> Files:
     """The files of a mission that ended so."""
     delivery = Delivery.of(state)
     projections, kept = layout.files(state, None)
-    head = f"---\nsession: a\nstatus: {delivery.status}\ncost: 0.5\n---\n\n"
     texts = {
         **projections,
         **kept,
         **layout.deliverables(state),
-        "FINAL.md": head + final(delivery),
+        "FINAL.md": final(delivery),
+        "FINAL.yaml": f"session: a\nstatus: {delivery.status}\ncost: 0.5\n",
         NAME: strict_yaml.dump(certificate(delivery, "a", MODELS)),
         "00-input.md": "Build it\n",
         "session.yaml": "created: 2026-01-01\n",
@@ -520,8 +520,8 @@ def test_what_is_not_covered_is_named_and_may_change(files: Files) -> None:
     for name in ("mission.md", "TREE.md", "CHAT.md", "00-input.md"):
         assert name in told
         assert proof({**files, name: b"Changed\n"}).holds
-    cost = edited(files, "FINAL.md", "cost: 0.5", "cost: 9.5")
-    assert proof(cost).holds and "FINAL.md's front matter" in told
+    cost = edited(files, "FINAL.yaml", "cost: 0.5", "cost: 9.5")
+    assert proof(cost).holds and "FINAL.yaml" in told
     models = resealed(files, lambda data: data.update(models={"plan": ["another"]}))
     assert proof(models).holds and "which models were asked" in told
 
@@ -561,7 +561,7 @@ FORGED = [
     (f"{P7}/product.yaml", "parent: p6", "parent: p1", "what it holds is not what is certified"),
     ("deliverables/mvp-features.md", "SameSite=Lax", "SameSite=None", "is not the content of its version"),
     ("FINAL.md", "**Done**", "**Unresolved**", "FINAL.md: it was changed"),
-    ("FINAL.md", "status: done", "status: unresolved", "its status is unresolved, the certificate's is done"),
+    ("FINAL.yaml", "status: done", "status: unresolved", "its status is unresolved, the certificate's is done"),
 ]  # fmt: skip
 
 
@@ -630,8 +630,8 @@ def test_a_certificate_that_claims_something_else_is_found(
 
 def test_an_unresolved_mission_cannot_be_called_done() -> None:
     files = session(rich())
-    text = files["FINAL.md"].decode().replace("status: unresolved", "status: done")
-    lines = wrong(resealed({**files, "FINAL.md": text.encode()}, lambda data: data.update(status="done")))
+    text = files["FINAL.yaml"].decode().replace("status: unresolved", "status: done")
+    lines = wrong(resealed({**files, "FINAL.yaml": text.encode()}, lambda data: data.update(status="done")))
     assert "it is said to be done, and these are not accepted: Specify a TODO list MVP, Roll-out" in lines
 
 

@@ -263,7 +263,7 @@ def test_a_run_without_a_turn_is_empty(session: Path) -> None:
 def test_what_a_person_edited_counts_as_it_stands(session: Path) -> None:
     change(session / "t3-critic.md", "Wait a month.", "Burn it.")
     change(session / "t3-synthesis.md", "focus 3", "my own focus")
-    change(session / "FINAL.md", "Wait a month.", "Never wait.")
+    change(session / "FINAL.md", "## Decision\n\nWait a month.", "## Decision\n\nNever wait.")
     found = history.read(SessionFolder(session))
     critic = next(said for said in found.turns[2].voices if said.voice == "critic")
     assert (critic.position, critic.edited, critic.findings) == ("Burn it.", True, ())
@@ -360,6 +360,7 @@ def test_whatever_stands_in_the_head_of_an_edited_end_it_can_be_told(
 
 def test_an_end_without_a_head_is_an_end(session: Path) -> None:
     (session / "FINAL.md").write_text("Only words.\n")
+    (session / "FINAL.yaml").unlink()
     found = history.read(SessionFolder(session))
     assert found.status == "finished"
     assert found.final and (found.final.decision, dict(found.final.sections)) == ("", {})
@@ -373,7 +374,7 @@ def test_headings_in_code_are_no_sections(session: Path) -> None:
     assert "## Not one" in final.sections["Decision"] and final.sections["Action Items"] == "- Go."
 
 
-@pytest.mark.parametrize("file", ["session.yaml", "calls/0001.jsonl", "FINAL.md"])
+@pytest.mark.parametrize("file", ["session.yaml", "calls/0001.jsonl", "FINAL.md", "FINAL.yaml"])
 def test_what_the_rest_depends_on_is_named_when_it_is_damaged(session: Path, file: str) -> None:
     (session / file).write_text("---\n[\n---\n")
     with pytest.raises(SessionError, match=re.escape(file)) as found:

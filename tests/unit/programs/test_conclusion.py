@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cdo.core.steps import InvalidReply
 from cdo.formats.final_answer import FinalFormat
+from cdo.formats.final_opening import confidence_in_words
 from cdo.programs.deliberation import final_record
 from cdo.programs.deliberation.conclusion import Outcome, from_record
 from cdo.programs.deliberation.convergence import Position, Tension
@@ -263,8 +264,9 @@ def test_the_verdict_the_outcome_and_final_md_have_one_confidence(
         assert out.confidence >= made.criteria.exit_confidence and "open" not in statuses
     author = run.calls["final"]
     assert (author.data["confidence"], author.data["bounded_by"]) == (f"{out.confidence:.2f}", out.lowered)
-    page = final(Artifact({}, "## Decision\n\nx\n\n## Confidence\n\nFair.", {}), out.confidence, {}, out.lowered)
-    assert page.meta["confidence"] == out.confidence and f"**{out.confidence:.2f} (" in page.body
+    said = confidence_in_words(out.confidence, out.stated, out.lowered)
+    page = final(Artifact({}, "## Decision\n\nx\n\n## Confidence\n\nFair.", {}), out.confidence, {}, said)
+    assert page.meta["confidence"] == out.confidence and f"**{out.confidence:.2f}" in page.body
 
 
 # -- the record that code adds ---------------------------------------------------------------------

@@ -433,18 +433,21 @@ FACTS = ("open_tensions", "objections", "missing", "verified", "unverified")
     [
         (0.9, (0, 0, 0, 0, 0), 0.9, ""),
         (0.9, (0, 0, 0, 7, 0), 0.9, ""),
-        (0.9, (1, 0, 0, 0, 0), 0.79, "1 open tension"),
-        (0.9, (0, 1, 0, 0, 0), 0.79, "1 severe objection still open"),
-        (0.95, (0, 0, 2, 0, 0), 0.9, "2 missing voices"),
-        (0.9, (0, 0, 0, 1, 1), 0.75, "1 of 2 citations not found"),
-        (0.9, (0, 0, 0, 0, 4), 0.5, "4 of 4 citations not found"),
+        (0.9, (1, 0, 0, 0, 0), 0.79, "1 question is still open"),
+        (0.9, (0, 1, 0, 0, 0), 0.79, "1 severe objection is still open"),
+        (0.95, (0, 0, 2, 0, 0), 0.9, "2 voices are missing"),
+        (0.9, (0, 0, 0, 1, 1), 0.65, "1 of 2 citations was not found"),
+        (0.9, (0, 0, 0, 0, 4), 0.4, "4 of 4 citations were not found"),
+        (0.85, (0, 0, 0, 7, 3), 0.7, "3 of 10 citations were not found"),
         (
             0.95,
-            (2, 2, 1, 3, 1),
+            (2, 2, 1, 19, 1),
             0.79,
-            "2 open tensions, 2 severe objections still open, 1 missing voice, 1 of 4 citations not found",
+            "1 of 20 citations was not found, 2 questions are still open, 2 severe objections are still open, "
+            "1 voice is missing",
         ),
-        (0.6, (2, 3, 1, 3, 1), 0.6, ""),
+        (0.6, (2, 3, 1, 4, 0), 0.6, ""),
+        (0.6, (2, 3, 1, 3, 1), 0.47, "1 of 4 citations was not found"),
     ],
 )
 def test_facts_on_record_bound_a_stated_confidence(

@@ -568,7 +568,10 @@ def test_a_severe_objection_outlives_its_voice() -> None:
     assert run.outcome.dissents == ("critic/O1: it loses data 1 times",)
     assert [item["id"] for item in run.final.data["dissents"]] == ["O1"]
     assert [[item["id"] for item in run.synthesis(turn).data["objections"]] for turn in range(1, 6)] == [["O1"]] * 5
-    assert (run.outcome.confidence, run.outcome.lowered) == (0.79, "1 open tension, 1 severe objection still open")
+    assert (run.outcome.confidence, run.outcome.lowered) == (
+        0.79,
+        "1 question is still open, 1 severe objection is still open",
+    )
     # The last word of whoever left is kept, too.
     left = {item.voice: item.turn for item in run.outcome.dropped}
     assert left == {"architect": 2, "critic": 2, "pragmatist": 1, "referee": 2}
@@ -623,7 +626,7 @@ def test_an_unweighed_objection_defers_the_exit_until_a_referee_sat() -> None:
     run = drive(plan(turns=(1, 5)), READY, voices=critical(9, 1))
     assert (run.outcome.turns, run.outcome.status) == (2, "converged") and "referee" in run.roles(2)
     # What nobody answered still bounds the confidence, and here keeps it below what an exit needs.
-    assert (run.outcome.confidence, run.outcome.lowered) == (0.79, "1 severe objection still open")
+    assert (run.outcome.confidence, run.outcome.lowered) == (0.79, "1 severe objection is still open")
     assert run.outcome.why == "no open tension and no new gap in 2 turns"
 
 
@@ -770,8 +773,8 @@ def test_exit_ready_converges_at_the_confidence_that_is_printed() -> None:
     # An open tension bounds it, so that the run is not over by its own word.
     run = drive(plan(turns=(1, 3)), {**ready, "confidence": 0.95})
     assert (run.outcome.status, run.outcome.turns, run.outcome.stated) == ("max_turns", 3, 0.95)
-    assert (run.outcome.confidence, run.outcome.lowered) == (0.79, "1 open tension")
-    assert (run.final.data["confidence"], run.final.data["bounded_by"]) == ("0.79", "1 open tension")
+    assert (run.outcome.confidence, run.outcome.lowered) == (0.79, "1 question is still open")
+    assert (run.final.data["confidence"], run.final.data["bounded_by"]) == ("0.79", "1 question is still open")
 
 
 def test_quiet_turns_converge() -> None:

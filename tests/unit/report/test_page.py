@@ -95,7 +95,7 @@ def test_the_decision_comes_first_and_dissent_with_it(told: Desk) -> None:
         "critic (o1, severity 7): two writes without one transaction", "Name who owns the nightly comparison",
         "turn 3: agreement of 75% is suspiciously high: above 70% voices may follow one another rather",
         "t2-systems-thinker",
-        "Still open T4: Who owns the comparison at night", "lowered by 1 open tension, 2 of",
+        "Still open T4: Who owns the comparison at night", "lowered by 2 of",
     ):  # fmt: skip
         assert words in top, words
     addresses = parsed(html).addresses

@@ -15,7 +15,17 @@ from cdo.formats import markdown, strict_yaml
 from cdo.formats.final_answer import FinalFormat, final_section
 from cdo.formats.voice import AgentFormat, SynthesisFormat
 from cdo.session import artifact as artifacts
-from cdo.session.artifact import OWN_KEYS, Artifact, confidence_word, digest, final, from_file, from_reply
+from cdo.session.artifact import (
+    OWN_KEYS,
+    Artifact,
+    confidence_word,
+    digest,
+    files,
+    final,
+    from_file,
+    from_reply,
+    parse,
+)
 from tests.support import viewers
 from tests.support.answers import agent_text, final_text, synthesis_text
 from tests.support.effort import at_most
@@ -285,7 +295,8 @@ def test_a_digest_depends_on_values_only() -> None:
 
 # -- FINAL.md --------------------------------------------------------------------------------------
 
-LINE = "**0.72 (moderate; uncalibrated)**"
+SAID = "0.72, lowered from 0.80: 1 question is still open"
+LINE = f"**{SAID}**"
 
 
 @pytest.mark.parametrize(
@@ -293,7 +304,7 @@ LINE = "**0.72 (moderate; uncalibrated)**"
 )
 def test_the_recorded_confidence_stands_at_the_start_of_its_section(heading: str) -> None:
     reply = from_reply(final_text("Stage it.").replace("## Confidence", heading), {})
-    made = final(reply, 0.72, {"status": "converged"})
+    made = final(reply, 0.72, {"status": "converged"}, SAID)
     place = final_section(made.body, "Confidence")
     assert place is not None
     assert place.startswith(f"{LINE}\n\n0.7: the voices agree")
@@ -304,23 +315,23 @@ def test_the_recorded_confidence_stands_at_the_start_of_its_section(heading: str
 
 def test_only_the_confidence_line_is_new() -> None:
     text = final_text("Stage it:\n\n```md\n## Confidence\n\n\n\nx\n```\n\n\n\nDone.")
-    made = final(from_reply(text, {}), 0.72, {})
+    made = final(from_reply(text, {}), 0.72, {}, SAID)
     assert made.body.replace(f"{LINE}\n\n", "") == text.strip()
     assert made.body.index(LINE) > made.body.index("Done.")
 
 
 def test_an_empty_confidence_section_gets_the_line_alone() -> None:
-    made = final(from_reply("## Decision\n\nYes.\n\n## Confidence\n\n## Action Items\n\nNone.", {}), 0.72, {})
+    made = final(from_reply("## Decision\n\nYes.\n\n## Confidence\n\n## Action Items\n\nNone.", {}), 0.72, {}, SAID)
     assert made.body == f"## Decision\n\nYes.\n\n## Confidence\n\n{LINE}\n\n## Action Items\n\nNone."
 
 
 def test_a_final_without_the_section_is_left_as_it_is() -> None:
-    assert final(from_reply("Words.", {}), 0.72, {}).body == "Words."
+    assert final(from_reply("Words.", {}), 0.72, {}, SAID).body == "Words."
 
 
 def test_the_models_own_head_is_not_the_finals() -> None:
     reply = from_reply("---\nconfidence: 1\nauthor: me\nstatus: won\n---\n" + final_text("Stage it."), {})
-    made = final(reply, 0.4, {"status": "max_turns", "turns": 3})
+    made = final(reply, 0.4, {"status": "max_turns", "turns": 3}, SAID)
     assert made.text().startswith("---\nconfidence: 0.4\nstatus: max_turns\nturns: 3\nsha256: ")
     assert not saved(made).edited
 
@@ -477,3 +488,38 @@ def test_what_a_person_writes_into_a_file_is_read_as_it_is_meant() -> None:
 def test_inert_text_takes_no_time(text: str) -> None:
     with at_most(6):
         assert markdown.restore(markdown.neutralise(text)) == text
+
+
+# -- FINAL.md and its sidecar ----------------------------------------------------------------------
+
+PAGE = Artifact({"confidence": 0.7}, "# Q?\n\n## Decision\n\nStage [it](http://x.example).", {"status": "converged"})
+
+
+def test_the_page_is_for_readers_and_its_keys_are_beside_it() -> None:
+    written = files("FINAL", PAGE)
+    assert list(written) == ["FINAL.yaml", "FINAL.md"]
+    assert written["FINAL.md"].startswith("# Q?\n") and "[it](http" not in written["FINAL.md"]
+    assert written["FINAL.yaml"] == f"confidence: 0.7\nstatus: converged\nsha256: {PAGE.sha}\n"
+    found = parse("FINAL", written.get)
+    assert found and (found.meta, found.body) == (PAGE.meta, PAGE.body) and not found.edited
+
+
+@pytest.mark.parametrize("old", ["# Q?", "Stage"])
+def test_a_page_that_a_person_changed_is_edited_and_keeps_its_keys(old: str) -> None:
+    written = files("FINAL", PAGE)
+    found = parse("FINAL", {**written, "FINAL.md": written["FINAL.md"].replace(old, "Mine")}.get)
+    assert found and found.edited and found.own["status"] == "converged"
+    alone = parse("FINAL", {"FINAL.md": "Mine\n"}.get)
+    assert alone and alone.edited and alone.own == {}
+    assert parse("FINAL", {"FINAL.yaml": written["FINAL.yaml"]}.get) is None
+
+
+def test_a_page_of_an_earlier_version_is_read_with_its_front_matter() -> None:
+    found = parse("FINAL", {"FINAL.md": PAGE.text(), "FINAL.yaml": "status: other\n"}.get)
+    assert found and (found.meta, found.own["status"], found.edited) == (PAGE.meta, "converged", False)
+
+
+@pytest.mark.parametrize("broken", ["status: [\n", "- 1\n", "a: 1\na: 2\n"])
+def test_a_broken_sidecar_is_named(broken: str) -> None:
+    with pytest.raises(SessionError, match=r"cdo-a/FINAL\.yaml: "):
+        parse("FINAL", {**files("FINAL", PAGE), "FINAL.yaml": broken}.get, "cdo-a")

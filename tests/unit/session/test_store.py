@@ -1119,7 +1119,8 @@ def test_superseding_keeps_and_numbers(tmp_path: Path) -> None:
         "1/t1-synthesis.md",
         "2/FINAL.md",
     ]
-    assert "again" in (folder / "2" / "FINAL.md").read_text()
+    assert sorted(path.parent.name for path in folder.rglob("FINAL.yaml")) == ["1", "2"]
+    assert "again" in (folder / "2" / "FINAL.yaml").read_text()
 
 
 def test_artifacts_are_listed_in_the_order_of_turns(tmp_path: Path) -> None:
@@ -1334,3 +1335,38 @@ def test_no_control_character_of_a_reply_reaches_a_file(tmp_path: Path) -> None:
         text = file.read_text("utf-8")
         assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text), file
     assert kept in (path / "t1-critic.md").read_text("utf-8")
+
+
+def test_a_kill_between_the_page_and_its_sidecar_never_makes_an_edit(tmp_path: Path) -> None:
+    """Killed at any write, FINAL.md is absent, or unedited as it was or as it is to be."""
+    for stop in range(1, 30):
+        session = new(tmp_path / f"cdo-{stop}")
+        session.put("FINAL", voice("old"))
+        session.flush()
+        left = stop
+
+        def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*given: Any, **named: Any) -> Any:
+                nonlocal left
+                left -= 1
+                if left <= 0:
+                    raise OSError(errno.EIO, "killed")
+                return real(*given, **named)
+
+            return call
+
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("rename", "unlink", "fsync"):
+                patch.setattr(os, name, counted(getattr(os, name)))
+            session.put("FINAL", voice("new"))
+            with contextlib.suppress(SessionError):
+                session.flush()
+            done = left > 0
+        session.close()
+        with contextlib.closing(Session.open(session.path)) as again:
+            found = again.artifact("FINAL")
+            assert found is None or (not found.edited and found.meta["position"] in ("old", "new"))
+            assert not done or (found and found.meta["position"] == "new")
+        if done:
+            return
+    raise AssertionError("never written")
