@@ -89,11 +89,6 @@ def rounded_money(cost: float | None) -> str:
     return "less than $0.01"
 
 
-def tokens_in_words(number: int) -> str:
-    """Return a number of tokens for a result: "about 126,000 tokens"; small ones as they are."""
-    return f"about {round(number, -3):,} tokens" if number >= 10_000 else pluralise(number, "token")
-
-
 def paid(cost: float | None, amounts: str) -> str:
     """Return a cost with what was used, such as "$0.05 (13 calls)", or "13 calls, price unknown"."""
     return f"{amounts}, price unknown" if cost is None else f"{money(cost)} ({amounts})"

@@ -33,7 +33,7 @@ from cdo.core.events import (
     RunBegan,
     ToolUsed,
 )
-from cdo.core.formatting import columns, one_line, pluralise, rounded_money, tokens_in_words, visible
+from cdo.core.formatting import columns, one_line, pluralise, rounded_money, visible
 from cdo.core.mission_names import came
 from cdo.terminal.live_screen import frame
 from cdo.terminal.pulse import Pulse, beat, slow
@@ -149,7 +149,7 @@ def summary(result: RunResult, width: int = 0) -> str:
     from cdo.formats.final_opening import status_in_words
 
     sure, decision, path = result.confidence, visible(result.decision).strip(), PurePath(result.path)
-    amounts = [pluralise(result.turns, result.unit), pluralise(result.calls, "call"), tokens_in_words(result.tokens)]
+    amounts = [pluralise(result.turns, result.unit), pluralise(result.calls, "call"), pluralise(result.tokens, "token")]
     used = ", ".join(amounts)
     stated = f"{one_line(result.sure) or f'{sure:.2f}'} (uncalibrated)" if sure is not None else "none"
     rows = [

@@ -857,7 +857,7 @@ def test_summary() -> None:
         "\n"
         "Confidence  0.82, lowered from 0.90: 1 question is still open (uncalibrated)\n"
         "Status      converged after 2 turns\n"
-        "Cost        $0.02 (2 turns, 9 calls, about 12,000 tokens)\n"
+        "Cost        $0.02 (2 turns, 9 calls, 12,500 tokens)\n"
         "Missing     t1-critic: timeout\n"
         "Note        turn 1: agreement of 80% is suspiciously high: voices may follow one another rather than the "
         "evidence\n"
