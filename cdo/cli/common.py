@@ -99,6 +99,16 @@ def session_folder(name: str | None, out: str | None) -> Path:
     return path
 
 
+def is_session(name: str, out: str | None) -> bool:
+    """True if there is a folder of a session with this name."""
+    from cdo.session.records import session_path
+
+    try:
+        return (session_path(out_folder(out), name) / "session.yaml").is_file()
+    except (CdoError, OSError, ValueError):
+        return False
+
+
 def complete_session(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The names of sessions that begin with `incomplete`, newest first, for a shell's completion."""
     from click.shell_completion import CompletionItem

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from cdo.session.reader import SessionReader
     from cdo.session.session_file import Frozen
     from cdo.session.store import Session
+    from cdo.terminal.plan_preview import Preview
 
 EPILOG = """\b
 Examples:
@@ -75,6 +76,7 @@ def fork(session: str | None, **options: Any) -> None:
     session stays as it is.
     """
     from cdo.app import fork as forking
+    from cdo.cli.consent import agree
     from cdo.session import session_file
     from cdo.session.reader import SessionFolder
 
@@ -102,6 +104,9 @@ def fork(session: str | None, **options: Any) -> None:
     fresh = session_file.new_session_file(plan, adjusted, sources, forked)
     caps = forking.caps(kept.settings, changed, archive.name)
     told = (shared.words, forking.told(plan.changes[-1]), *notes, *caps)
+    seen = False
+    if not options["no_run"]:
+        seen = agree(_preview(plan, specs, archive, library, options, turn), adjusted, resolved.sources, options)
     made = session_file.create_session(
         fresh,
         {**shared.files, **forking.material(archive, plan)},
@@ -111,7 +116,25 @@ def fork(session: str | None, **options: Any) -> None:
     )
     if options["no_run"]:
         return _leave_it(made, plan, shared, told, options)
-    return _go_on(made, plan, specs, fresh, library, told, options)
+    return _go_on(made, plan, specs, fresh, library, told, options, seen)
+
+
+def _preview(
+    plan: Plan,
+    specs: list[ModelSpec],
+    archive: SessionReader,
+    library: Library,
+    options: Mapping[str, Any],
+    turn: int,
+) -> Preview:
+    """Return the preview of a fork, whose estimate begins after the last shared turn."""
+    from cdo.cli.consent import after_turn
+
+    shown = plan.with_models(plan.asked, {spec.name: spec.vendor for spec in specs})
+    problem, context = archive.text("00-input.md") or "", archive.text("00-context.md") or ""
+    name = options["name"] or ""
+    given = preview(shown, specs, problem, context, library, name, whole=options["verbose"])
+    return after_turn(given, turn)
 
 
 def _settings(archive: SessionReader, kept: Frozen, resolved: Resolved) -> Settings:
@@ -231,6 +254,7 @@ def _go_on(
     library: Library,
     told: tuple[str, ...],
     options: Mapping[str, Any],
+    seen: bool,
 ) -> None:
     """Run the new session with the usual view of a run."""
     from cdo.cli.run_session import run_and_report
@@ -242,4 +266,4 @@ def _go_on(
     except CdoError:
         made.close()
         raise
-    run_and_report(made, plan, shown, fresh.settings, options, resumed=False, notes=told)
+    run_and_report(made, plan, shown, fresh.settings, options, resumed=False, notes=told, plan_shown=seen)

@@ -50,6 +50,15 @@ def write_groups(formatter: click.HelpFormatter, rows: Mapping[str, tuple[str, s
                 formatter.write_dl([rows[name] for name in names])
 
 
+class RequestWords(click.Command):
+    """A command whose argument also holds the words after `--`, which are in `ctx.meta["cdo.after"]` too."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            ctx.meta["cdo.after"] = args[args.index("--") + 1 :]
+        return super().parse_args(ctx, args)
+
+
 class Words(click.Command):
     """The command `run`. Words after `--` all belong to the problem; its help explains the words in front of it."""
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cdo.cli.common import JSON, OUT, VERBOSE, dumps, library_here, print_text, session_archive, session_folder
-from cdo.cli.options import LIMITS, NO_GIT, NO_INPUT, OUTPUT, TRUST, preview, resolve
+from cdo.cli.help import RequestWords
+from cdo.cli.options import CONSENT, LIMITS, NO_GIT, OUTPUT, TRUST, preview, resolve
+from cdo.cli.run import given_request
 from cdo.core.errors import SessionError, UsageError
 
 if TYPE_CHECKING:
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from cdo.planning.estimate import Range
     from cdo.planning.mission_crew import Crew
     from cdo.planning.settings import Resolved
+    from cdo.terminal.plan_preview import Preview
 
 EPILOG = """\b
 Examples:
@@ -31,7 +35,7 @@ Exit codes: 0 done, 3 unresolved (a cap or a stall ended it; FINAL.md says what 
 6 the team waits for your answer; others as of `cdo run`."""
 
 
-@click.command("cabal", epilog=EPILOG)
+@click.command("cabal", cls=RequestWords, epilog=EPILOG)
 @click.argument("words", nargs=-1, required=True, metavar="REQUEST…")
 @click.option(
     "-m",
@@ -58,9 +62,10 @@ Exit codes: 0 done, 3 unresolved (a cap or a stall ended it; FINAL.md says what 
 @TRUST
 @click.option("--dry-run", is_flag=True, help="Print the team and the range of calls and cost. Send nothing.")
 @NO_GIT
-@NO_INPUT
+@CONSENT
 @OUTPUT
-def cabal(words: tuple[str, ...], **options: Any) -> None:
+@click.pass_context
+def cabal(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> None:
     """Have a team turn a request into reviewed deliverables.
 
     A chair plans, operatives write, peers review, a watchdog inspects, an envoy tells you; nothing is accepted before
@@ -68,8 +73,8 @@ def cabal(words: tuple[str, ...], **options: Any) -> None:
     """
     from cdo.app import seats as seating
     from cdo.app.new_run import given_context
+    from cdo.cli.consent import agree
     from cdo.cli.models import require_demo_model
-    from cdo.cli.run import given_request
     from cdo.cli.run_session import run_and_report
     from cdo.planning import mission_plan
     from cdo.security import secrets
@@ -78,7 +83,9 @@ def cabal(words: tuple[str, ...], **options: Any) -> None:
     if options["session"] is not None:
         records.session_path(Path(), options["session"])
     library = library_here(trust_now=options["trust"])
-    request = secrets.redactor(os.environ)(given_request(words, library))
+    after = ctx.meta.get("cdo.after")
+    before = words if after is None else words[: len(words) - len(after)]
+    request = secrets.redactor(os.environ)(given_request(before, after, library, options["out"]))
     resolved = resolve(options, library).sure(library)
     crew, notes = _crew(options, resolved, library)
     specs = seating.specs(list(crew.seats.values()), library, resolved.values, os.environ)
@@ -88,7 +95,8 @@ def cabal(words: tuple[str, ...], **options: Any) -> None:
     shown = preview(plan, specs, request, context, library, options["session"] or "")
     if options["dry_run"]:
         span = mission_plan.estimate(crew, specs, shown.given)
-        return _dry_run(crew, request, span, notes, options["as_json"])
+        return _dry_run(shown, span, notes, as_json=options["as_json"], verbose=options["verbose"])
+    agree(shown, resolved.values, resolved.sources, options)
     seating.allow_weights(specs)
     require_demo_model(specs, quiet=options["quiet"])
     session = session_file.create(plan, request, context, resolved, options["session"])
@@ -138,29 +146,30 @@ def _crew(options: Mapping[str, Any], resolved: Resolved, library: Library) -> t
     )
 
 
-def _dry_run(crew: Crew, request: str, span: Range, notes: Sequence[str], as_json: bool) -> None:
+def _dry_run(shown: Preview, span: Range, notes: Sequence[str], *, as_json: bool, verbose: bool) -> None:
     """Print the plan of a mission; send nothing."""
-    from cdo.core.formatting import money, one_line, pluralise, rounded
+    from cdo.cli.consent import mission_lines, told
 
+    crew, request = shown.plan.crew, shown.problem
+    assert crew
     if as_json:
         cost = None if span.cost is None else [round(value, 6) for value in span.cost]
-        row = {"request": request, "rounds": crew.rounds, "seats": crew.seats, "deliberations": crew.deliberations}
+        files = [{"path": file.path, "tokens": file.tokens} for file in shown.files]
+        row = {
+            "request": request,
+            "files": files,
+            "rounds": crew.rounds,
+            "seats": crew.seats,
+            "deliberations": crew.deliberations,
+        }
         click.echo(
             dumps({**row, "calls": list(span.calls), "tokens": list(span.tokens), "cost": cost, "notes": list(notes)})
         )
         return
-    print_text(f"Mission: {one_line(request, 200)}")
-    for agent, model in crew.seats.items():
-        print_text(f"  {agent:<13}{model}")
-    low, high = span.tokens
-    price = "unknown" if span.cost is None else f"{money(span.cost[0])} to {money(span.cost[1])}"
-    print_text(
-        f"{pluralise(crew.rounds, 'round')} at most; {span.calls[0]} to {span.calls[1]} calls without retries, "
-    )
-    print_text(f"{rounded(low)} to {rounded(high)} tokens, cost {price}")
-    print_text(f"Beside this at most {pluralise(crew.deliberations, 'Decision')} deliberated")
-    for note in notes:
-        print_text(note)
+    for text in mission_lines(shown.plan, request, span, notes):
+        print_text(text)
+    for text in told(replace(shown, span=span), whole=verbose):
+        print_text(text.replace("Sending", "Would send", 1))
     click.echo("Nothing was sent.")
 
 

@@ -32,6 +32,11 @@ def _options(*options: Options) -> Options:
 
 LIMITS = _options(
     click.option("--budget", metavar="USD", help="Maximum cost. Models of unknown price are refused."),
+    click.option(
+        "--ask-above",
+        metavar="USD",
+        help="Ask before a run that may cost more (default: 5; 0: before each run that is not free).",
+    ),
     click.option("--max-calls", metavar="N", help="Maximum number of requests, retries included."),
     click.option("--max-tokens", metavar="N", help="Maximum number of tokens, in and out."),
     click.option("--timeout", metavar="S", help="Maximum duration of the run, in seconds."),
@@ -62,8 +67,8 @@ NO_GIT = click.option("--no-git", is_flag=True, help="Do not commit the run to a
 def flags(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that were given among a command's options."""
     keys = (
-        "model", "width", "turns", "budget", "max_calls", "max_tokens", "timeout", "concurrency", "out", "strict",
-        "skills", "adr_dir", "no_git",
+        "model", "width", "turns", "budget", "ask_above", "max_calls", "max_tokens", "timeout", "concurrency", "out",
+        "strict", "skills", "adr_dir", "no_git",
     )  # fmt: skip
     found = {key: options[key] for key in keys if options.get(key) not in (None, (), False)}
     if options.get("review") is not None:
@@ -101,13 +106,36 @@ def from_session(check: CheckCommand, out: Path) -> CheckCommand:
 
 
 def preview(
-    plan: Plan, specs: Sequence[ModelSpec], problem: str, context: str, library: Library, session: str
+    plan: Plan,
+    specs: Sequence[ModelSpec],
+    problem: str,
+    context: str,
+    library: Library,
+    session: str,
+    *,
+    whole: bool = False,
 ) -> Preview:
-    """Return the preview of a plan, with its estimated range of calls, tokens, cost and time."""
+    """Return the preview of a plan, with its estimated range of calls, tokens, cost and time.
+
+    With `whole` it lists all files of the context.
+    """
     from cdo.planning.estimate import estimate
     from cdo.repository.context import estimate_tokens
+    from cdo.repository.shown_files import shown_files
     from cdo.terminal.plan_preview import Preview
 
     given = estimate_tokens(problem + context)
     there = shutil.which("bd") is not None
-    return Preview(plan, specs, estimate(plan, specs, given), given, problem, library, session, tracked=there)
+    return Preview(
+        plan,
+        specs,
+        estimate(plan, specs, given),
+        given,
+        problem,
+        library,
+        session,
+        tracked=there,
+        files=shown_files(context),
+        context_tokens=estimate_tokens(context),
+        whole=whole,
+    )

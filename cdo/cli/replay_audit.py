@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from cdo.cli.common import (
     require_allowed_weights,
     session_archive,
 )  # fmt: skip
-from cdo.cli.options import LIMITS, NO_GIT, OUTPUT, TRUST, preview, resolve
+from cdo.cli.options import CONSENT, LIMITS, NO_GIT, OUTPUT, TRUST, preview, resolve
 from cdo.core.errors import SessionError
 
 if TYPE_CHECKING:
@@ -147,6 +148,7 @@ def _shown(value: Any) -> str:
 @click.option("--session", "name", metavar="NAME", help="Name of the audit's session (default: SESSION-audit).")
 @TRUST
 @click.option("--dry-run", is_flag=True, help="Print the calls and what they cost. Send nothing.")
+@CONSENT
 @OUTPUT
 def audit(session: str | None, **options: Any) -> None:
     """Let another model sum up: does the decision survive?
@@ -157,7 +159,9 @@ def audit(session: str | None, **options: Any) -> None:
     from cdo.app import audit as auditing
     from cdo.app import replay as rehearsal
     from cdo.app import seats
+    from cdo.cli.consent import agree
     from cdo.cli.run_session import run_and_report
+    from cdo.core.formatting import pluralise
     from cdo.programs.audit.program import SURVIVES
     from cdo.session import records, session_file
 
@@ -183,8 +187,14 @@ def audit(session: str | None, **options: Any) -> None:
     require_allowed_weights(specs, str(archive.place), resolved, options)
     plan, files = auditing.plan(source, brief, specs), auditing.files(rehearsed, brief)
     remarks = auditing.remarks(brief, specs, source.vendors, rehearsed)
+    span = auditing.estimate(brief, files, specs)
     if options["dry_run"]:
-        return _dry_run(brief, plan, auditing.estimate(brief, files, specs), remarks, options["as_json"])
+        return _dry_run(brief, plan, span, remarks, options["as_json"])
+    material = "\n".join(text for text in files.values() if isinstance(text, str))
+    asked = preview(plan, specs, "", material, library, "", whole=options["verbose"])
+    asked = replace(asked, span=span)
+    rows = _rows(brief, plan, span, remarks)
+    agree(asked, resolved.values, resolved.sources, options, to=pluralise(len(brief.orders), "order"), plan=rows)
     # Do not inherit `strict`: an audit never converges. Inherit `no_git`: what was kept off git stays off it.
     off = resolved.values.no_git or begun.settings.no_git
     kept = resolved.values.model_copy(update={"strict": False, "no_git": off})
@@ -232,8 +242,6 @@ def _status(path: Path) -> str:
 
 def _dry_run(brief: AuditBrief, plan: Plan, span: Range, remarks: Sequence[str], as_json: bool) -> None:
     """Print the plan of an audit; send nothing."""
-    from cdo.core.formatting import money, pluralise, rounded
-
     if as_json:
         cost = None if span.cost is None else [round(value, 6) for value in span.cost]
         orders = [list(order) for order in brief.orders]
@@ -241,12 +249,23 @@ def _dry_run(brief: AuditBrief, plan: Plan, span: Range, remarks: Sequence[str],
         found = {**row, "calls": list(span.calls), "tokens": list(span.tokens), "cost": cost, "notes": list(remarks)}
         click.echo(dumps(found))
         return
-    print_text(f"Audit of {brief.source}: {pluralise(len(brief.orders), 'order')}, {', '.join(plan.models)}")
-    for number, order in enumerate((brief.first, *brief.orders)):
-        print_text(f"  {f'order {number}' if number else 'first'}: {', '.join(order)}")
+    for text in _rows(brief, plan, span, remarks):
+        print_text(text)
+    click.echo("Nothing was sent.")
+
+
+def _rows(brief: AuditBrief, plan: Plan, span: Range, remarks: Sequence[str]) -> list[str]:
+    """Return the plan of an audit."""
+    from cdo.core.formatting import money, pluralise, rounded
+
     low, high = span.tokens
     price = "unknown" if span.cost is None else f"{money(span.cost[0])} to {money(span.cost[1])}"
-    print_text(f"{span.calls[0]} calls, {rounded(low)} to {rounded(high)} tokens, cost {price}")
-    for remark in remarks:
-        print_text(remark)
-    click.echo("Nothing was sent.")
+    return [
+        f"Audit of {brief.source}: {pluralise(len(brief.orders), 'order')}, {', '.join(plan.models)}",
+        *(
+            f"  {f'order {number}' if number else 'first'}: {', '.join(order)}"
+            for number, order in enumerate((brief.first, *brief.orders))
+        ),
+        f"{span.calls[0]} calls, {rounded(low)} to {rounded(high)} tokens, cost {price}",
+        *remarks,
+    ]

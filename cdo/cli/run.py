@@ -20,6 +20,7 @@ from cdo.cli.common import (
     columns,
     complete_session,
     dumps,
+    is_session,
     library_here,
     print_text,
     require_allowed_weights,
@@ -32,7 +33,7 @@ from cdo.core.formatting import one_line
 
 if TYPE_CHECKING:
     from cdo.content.library import Library
-    from cdo.planning.arguments import Invocation
+    from cdo.planning.arguments import Invocation, Vocabulary
     from cdo.planning.plan import CheckCommand
     from cdo.planning.settings import Resolved
     from cdo.terminal.plan_preview import Preview
@@ -100,8 +101,8 @@ def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -
     library = library_here(trust_now=options["trust"])
     vocabulary = grammar.vocabulary(library.names("presets"), library.names("modes"))
     after = ctx.meta.get("cdo.after")
-    _not_a_command(words, after, vocabulary.words())
     _not_waiting(words, vocabulary.words(), library)
+    require_question(words, after, vocabulary, options["out"])
     try:
         invocation = grammar.parse(words, vocabulary, after_dashes=after)
     except grammar.NoProblem:
@@ -139,23 +140,26 @@ def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -
         notes = (*notes, note)
         if options["dry_run"]:
             click.echo(visible(note), err=True)
-    shown = preview(plan_, specs, problem, context, library, options["session"] or "")
+    shown = preview(plan_, specs, problem, context, library, options["session"] or "", whole=options["verbose"])
+    shown = replace(shown, needless=_needless(invocation, shown))
     if options["dry_run"]:
         if check:
             _announce(check, resolved.values.check_timeout)
         return _dry_run(shown, options["as_json"])
     if resolved.values.adr_dir:
         new_run.require_writable(Path(resolved.values.adr_dir))
+    from cdo.cli.consent import agree
     from cdo.cli.models import require_demo_model
     from cdo.cli.run_session import run_and_report
 
+    seen = agree(shown, resolved.values, resolved.sources, options, option="--no-context")
     if check:
         _allow(check)
     seats.allow_weights(specs)
     require_demo_model(specs, quiet=options["quiet"])
     session = session_file.create(plan_, problem, context, resolved, options["session"])
     told = (*notes, *plan_.remarks)
-    return run_and_report(session, plan_, shown, resolved.values, options, resumed=False, notes=told)
+    return run_and_report(session, plan_, shown, resolved.values, options, resumed=False, notes=told, plan_shown=seen)
 
 
 @click.command("resume")
@@ -180,6 +184,7 @@ def resume_command(session: str | None, **options: Any) -> None:
     Without a name, resume the newest unfinished session.
     """
     from cdo.app import seats
+    from cdo.cli.consent import after_turn, agree
     from cdo.security import secrets
     from cdo.session import session_file
     from cdo.session.given_files import keep_or_restore
@@ -206,7 +211,15 @@ def resume_command(session: str | None, **options: Any) -> None:
         plan = kept.plan.with_models(names, {spec.name: spec.vendor for spec in specs})
         restored = keep_or_restore(opened)
         problem = opened.read("00-input.md") or ""
-        shown = preview(plan, specs, problem, opened.read("00-context.md") or "", library, opened.name)
+        context = opened.read("00-context.md") or ""
+        shown = preview(plan, specs, problem, context, library, opened.name, whole=options["verbose"])
+        begun = any(record["kind"] == "exchange" and not record.get("from") for record in opened.records)
+        # What was agreed to when the run began goes on; a session for which nothing was paid is like a new one.
+        seen = (
+            False
+            if begun
+            else agree(after_turn(shown, kept.forked.turn if kept.forked else 0), adjusted, resolved.sources, options)
+        )
     except CdoError:
         opened.close()
         raise
@@ -214,27 +227,22 @@ def resume_command(session: str | None, **options: Any) -> None:
 
     lowered = session_file.lowered(kept, resolved)
     told = [*restored, *(f"{key} is lowered by {resolved.sources[key]}" for key in lowered)]
-    return run_and_report(opened, kept.plan, shown, adjusted, options, resumed=True, notes=told)
+    return run_and_report(opened, kept.plan, shown, adjusted, options, resumed=True, notes=told, plan_shown=seen)
 
 
 # -- what a run needs ------------------------------------------------------------------------------
 
 
-def _not_a_command(words: Sequence[str], after: Sequence[str] | None, vocabulary: Sequence[str]) -> None:
-    """Raise `UsageError` if the problem is only a command's name, or most likely a misspelled one."""
-    import difflib
+def require_question(
+    words: Sequence[str], after: Sequence[str] | None, vocabulary: Vocabulary, out: str | None, program: str = "cdo"
+) -> None:
+    """Raise `UsageError` if the first word of the question is more likely a mistyped command."""
+    from cdo.content.schemas import CommandWords
+    from cdo.planning import mistyped
 
-    commands = _commands()
-    first = words[0] if words else ""
-    if len(words) != 1 or after is not None or first in vocabulary:
-        return
-    if first in commands:
-        raise UsageError(f"`{first}` is a command.", f"Put it first: cdo {first} …; or quote a longer problem.")
-    if near := difflib.get_close_matches(first, [*commands, *vocabulary], n=1, cutoff=0.75):
-        raise UsageError(
-            f"`{first[:40]}` is not a command, and as a problem it is short.",
-            f"Did you mean `cdo {near[0]}`? Put `--` before it if it is the problem.",
-        )
+    table = library_here().read(mistyped.TABLE, CommandWords)[0]
+    known = mistyped.KnownWords(_commands(), vocabulary, table, lambda name: is_session(name, out), program)
+    known.require_question(words, after)
 
 
 def _not_waiting(words: Sequence[str], vocabulary: Sequence[str], library: Library) -> None:
@@ -339,25 +347,53 @@ def _unasked(invocation: Invocation, options: Mapping[str, Any]) -> tuple[str, .
     )
 
 
-def given_request(words: Sequence[str], library: Library) -> str:
-    """Return the request of `cdo cabal` from its arguments, stdin (`-`) or a file (`@FILE`); raise `UsageError`."""
+def given_request(words: Sequence[str], after: Sequence[str] | None, library: Library, out: str | None) -> str:
+    """Return the request of `cdo cabal` from its arguments, stdin (`-`) or a file (`@FILE`); raise `UsageError`.
+
+    `after` are the words after a `--`, None if there is none.
+    """
     from cdo.planning import arguments as grammar
 
     vocabulary = grammar.vocabulary(library.names("presets"), library.names("modes"))
-    return _problem(*grammar.problem_source(grammar.request(words, vocabulary)))
+    text = grammar.request(words, vocabulary, after_dashes=after)
+    require_question(words, after, vocabulary, out, "cdo cabal")
+    return _problem(*grammar.problem_source(text))
+
+
+def _needless(invocation: Invocation, shown: Preview) -> str:
+    """Return a sentence that says that the question needs no deliberation; "" if it may need one.
+
+    A preset that was named for a deliberation is taken at its word.
+    """
+    from cdo.content.schemas import Complexity
+    from cdo.planning.complexity import TABLES, settled
+    from cdo.terminal.sending import calls, cost
+
+    if invocation.preset not in (None, "quick") or invocation.mode or invocation.domain:
+        return ""
+    what = settled(shown.problem, shown.library.read(TABLES, Complexity)[0])
+    if not what:
+        return ""
+    made = f"{calls(shown.span)}, {cost(shown.specs, shown.span)}"
+    return f"This needs no deliberation ({what}): one call to a model would answer it. As asked, cdo makes {made}."
 
 
 def _dry_run(preview: Preview, as_json: bool) -> None:
     """Print the plan of a run; send nothing."""
+    from cdo.cli.consent import told
     from cdo.planning.estimate import summary
     from cdo.terminal.plan_dashboard import lines
 
     if as_json:
         first = [voice.name for voice in preview.first().voices]
-        click.echo(dumps(summary(preview.plan, preview.problem, preview.span, first)))
+        files = [{"path": file.path, "tokens": file.tokens} for file in preview.files]
+        more = {"files": files, "context_tokens": preview.context_tokens, "needless": preview.needless}
+        click.echo(dumps({**summary(preview.plan, preview.problem, preview.span, first), **more}))
         return
     for row in lines(preview.first(), columns(sys.stdout)):
         print_text(row)
+    for row in told(preview, option="--no-context"):
+        print_text(row.replace("Sending", "Would send", 1))
     click.echo("Nothing was sent.")
 
 

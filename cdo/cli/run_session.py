@@ -53,12 +53,14 @@ def run_and_report(
     *,
     resumed: bool,
     notes: Sequence[str] = (),
+    plan_shown: bool = False,
     seats: Mapping[str, ModelSeat] | None = None,
 ) -> None:
     """Run a session's stored plan (`kept`) with a view, print its result, and exit with its code.
 
     `preview` shows the plan with the models asked from now on, which may differ from those of the stored plan.
     `seats` answer in place of the models that the preview names.
+    With `plan_shown`, the person has seen the plan.
     """
     plan = preview.plan
     view = make_view(sys.stderr, quiet=options["quiet"], verbose=options["verbose"], json=options["as_json"])
@@ -80,7 +82,11 @@ def run_and_report(
                 view(NoteTold(text=note))
             if plan.dashboard:
                 _show_plan(
-                    session, preview, view, begun=any(record["kind"] == "exchange" for record in session.records)
+                    session,
+                    preview,
+                    view,
+                    begun=any(record["kind"] == "exchange" for record in session.records),
+                    seen=plan_shown,
                 )
             shell = _shell(view, preview, options, kept.instead(plan.models))
             shell.seats = seats
@@ -107,13 +113,13 @@ def run_and_report(
         exit_now(EXIT_STRICT)
 
 
-def _show_plan(session: Session, preview: Preview, view: RunView, *, begun: bool) -> None:
+def _show_plan(session: Session, preview: Preview, view: RunView, *, begun: bool, seen: bool) -> None:
     """Show the plan's dashboard before the first turn, and save it. With `hitl` it is shown at the first review."""
     if begun:
         return
     sketch = preview.first()
     session.put_text("00-plan.md", markdown(sketch))
-    if not preview.plan.hitl:
+    if not (seen or preview.plan.hitl):
         view(PlanShown(lines=lines(sketch, columns(sys.stderr))))
 
 

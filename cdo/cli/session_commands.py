@@ -173,7 +173,10 @@ def _show_one(archive: SessionReader, session: str, name: str, as_json: bool) ->
 @click.option("--raw", is_flag=True, help="Print the file as it is, as in a pipe.")
 @VERBOSE
 def final(session: str | None, out: str | None, raw: bool) -> None:
-    """Show FINAL.md of a session (the newest without a name); a pipe gets the file as it is."""
+    """Show the decision (FINAL.md) of a session.
+
+    Without a name it is the newest session. A terminal gets rendered Markdown, a pipe the file as it is.
+    """
     archive = session_archive(session, out)
     text = archive.text("FINAL.md")
     if text is None:

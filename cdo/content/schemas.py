@@ -126,7 +126,7 @@ class Complexity(Schema):
     """`engine/complexity.yaml`: the words and points by which a preset is picked if none is named.
 
     Each table maps a label to patterns, separated by commas. `thresholds` maps presets to their lowest scores, in
-    ascending order.
+    ascending order. `settled` maps a label to the regular expression of problems that need no deliberation.
     """
 
     purpose: str
@@ -140,6 +140,20 @@ class Complexity(Schema):
     wide: dict[str, str]
     fields: dict[str, str]
     english: str
+    settled: dict[str, str] = Field(default_factory=dict)
+
+
+class CommandWords(Schema):
+    """`engine/command-words.yaml`: the words by which a mistyped command is told from a question.
+
+    `meant` maps words that are no commands to the commands that people mean by them. `ordinary` lists words that
+    resemble a command, and with which a question may begin all the same.
+    """
+
+    purpose: str
+    load_when: str
+    meant: dict[str, str]
+    ordinary: str
 
 
 class Price(Schema):

@@ -89,6 +89,26 @@ def rounded_money(cost: float | None) -> str:
     return "less than $0.01"
 
 
+def about(number: float) -> str:
+    """Return a number rounded to two significant digits, since an estimate is no more exact."""
+    whole = max(0, round(number))
+    return f"{round(whole, 2 - len(str(whole))):,}"
+
+
+def about_money(low: float, high: float | None = None) -> str:
+    """Return dollars, or a range of dollars, rounded to cents, or to two significant digits below ten cents."""
+    first, last = (_dollars(value) for value in (low, low if high is None else high))
+    return f"${first}" if first == last else f"${first}–{last}"
+
+
+def _dollars(value: float) -> str:
+    if value >= 99.5:
+        return f"{about(value)}"
+    if value >= 0.095 or value <= 0:
+        return f"{value:.2f}".removesuffix(".00")
+    return f"{value:.4f}".rstrip("0") if value < 0.00095 else f"{value:.3f}" if value < 0.0095 else f"{value:.2f}"
+
+
 def paid(cost: float | None, amounts: str) -> str:
     """Return a cost with what was used, such as "$0.05 (13 calls)", or "13 calls, price unknown"."""
     return f"{amounts}, price unknown" if cost is None else f"{money(cost)} ({amounts})"

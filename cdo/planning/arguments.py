@@ -103,18 +103,18 @@ def parse(words: Sequence[str], vocabulary: Vocabulary, *, after_dashes: Sequenc
     )
 
 
-def request(words: Sequence[str], vocabulary: Vocabulary) -> str:
+def request(words: Sequence[str], vocabulary: Vocabulary, *, after_dashes: Sequence[str] | None = None) -> str:
     """Return the request of a mission: its words, joined with one space.
 
-    A mission has no args, so an args word in front is a mistake. Raises `UsageError` for such a word and for a blank
-    request.
+    A mission has no args, so an args word in front is a mistake, but not after a `--`. Raises `UsageError` for such a
+    word and for a blank request.
     """
     if words and _args_tokens(words[0], vocabulary):
         raise UsageError(
             f"{_quoted(words[0])} is for `cdo` alone, not for `cdo cabal`",
             'Leave it out; if it belongs to the request, quote that as a whole: cdo cabal "Build …"',
         )
-    if not (text := " ".join(words)).strip():
+    if not (text := " ".join([*words, *(after_dashes or ())])).strip():
         raise UsageError("The request is empty", 'Give one: cdo cabal "Build …"')
     return text
 

@@ -23,6 +23,7 @@ FOREIGN_WORDS = 5  # a text with fewer words may be English even if none of them
 # At most this much is read: the start, and the end, where the question follows a long paste.
 READ_START, READ_END = 6_000, 2_000
 WHY_LIMIT = 120
+SETTLED_LIMIT = 100  # characters; a longer problem is never taken for one that needs no deliberation
 
 _WORD = re.compile(r"[^\W_]+")
 _QUESTION_MARK = re.compile(r"\?(?![\w?&=/%])|[？؟]+")  # the last of `???`; not the one inside a URL
@@ -102,6 +103,14 @@ def subject(problem: str, tables: Complexity) -> tuple[str, tuple[str, ...]]:
     """Return the prose that gauge reads of a problem, and the fields (keys of `fields`) that it is about."""
     prose = _without_code(_window(problem)[0])[0]
     return prose, _find(tables.fields, _line(_WORD.findall(prose.casefold())))[0]
+
+
+def settled(problem: str, tables: Complexity) -> str:
+    """Return what makes a problem one that needs no deliberation, such as "arithmetic"; "" if nothing does."""
+    text = " ".join(problem.split()).strip(" ?!.=").casefold()
+    if len(text) > SETTLED_LIMIT:
+        return ""
+    return next((label for label, pattern in tables.settled.items() if re.fullmatch(pattern, text)), "")
 
 
 def _signals(reading: _ProblemReading, tables: Complexity) -> list[_Signal | None]:

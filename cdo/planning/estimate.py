@@ -26,6 +26,7 @@ class Range:
     tokens: tuple[int, int]
     cost: tuple[float, float] | None
     seconds: tuple[float, float] = (0.0, 0.0)
+    known: tuple[float, float] = (0.0, 0.0)  # dollars for the models whose price is known
 
 
 def estimate(plan: Plan, specs: Sequence[ModelSpec], input_tokens: int) -> Range:
@@ -46,6 +47,7 @@ def estimate(plan: Plan, specs: Sequence[ModelSpec], input_tokens: int) -> Range
         tokens=(_tokens(fewest), _tokens(most)),
         cost=None if low is None or top is None else (low, top),
         seconds=(_seconds(plan, fewest, narrow)[0], _seconds(plan, most, wide)[1]),
+        known=(_known(fewest), _known(most)),
     )
 
 
@@ -111,6 +113,10 @@ def _cost(exchanges: Sequence[_Exchange]) -> float | None:
     costs = [model.cost(Usage(prompt, reply)) for model, prompt, reply in exchanges]
     known = [cost for cost in costs if cost is not None]
     return sum(known) if len(known) == len(costs) else None
+
+
+def _known(exchanges: Sequence[_Exchange]) -> float:
+    return sum(model.cost(Usage(prompt, reply)) or 0.0 for model, prompt, reply in exchanges)
 
 
 def summary(plan: Plan, problem: str, span: Range, first: Sequence[str]) -> Mapping[str, Any]:

@@ -84,6 +84,7 @@ class Settings(BaseModel):
     width: Width = None
     turns: Annotated[int, Number, Field(ge=1, le=100)] | None = None
     budget: Positive | None = None
+    ask_above: Annotated[float, Number, Field(ge=0, allow_inf_nan=False)] = 5.0  # a dearer run needs agreement
     max_calls: Natural | None = None
     max_tokens: Natural | None = None
     timeout: Positive | None = None
@@ -136,9 +137,11 @@ class Resolved:
         )
 
 
+_ASK_ABOVE = float(Settings.model_fields["ask_above"].default)
+
 # Of a project's value and the person's own the stricter one holds.
 _STRICTER: Mapping[str, Callable[..., Any]] = {
-    "budget": min, "max_calls": min, "max_tokens": min, "timeout": min, "no_git": max,
+    "budget": min, "ask_above": min, "max_calls": min, "max_tokens": min, "timeout": min, "no_git": max,
 }  # fmt: skip
 # What an untrusted project may narrow as well.
 _NARROWER: Mapping[str, Callable[..., Any]] = {
@@ -156,6 +159,8 @@ def stricter(mine: Settings, now: Resolved) -> dict[str, Any]:
     """The caps among the settings of this invocation that are lower than those in `mine`, from any source."""
     found = {}
     for key, choose in _STRICTER.items():
+        if key == "ask_above":  # about agreeing to begin a run, and not a cap of the run itself
+            continue
         kept, given = getattr(mine, key), getattr(now.values, key)
         if given not in (None, False) and (kept is None or choose(kept, given) != kept):
             found[key] = given
@@ -194,7 +199,7 @@ def resolve(flags: Mapping[str, Any], library: Library, env: Mapping[str, str] |
             take(key, _one(key, text, f"CDO_{key.upper()}"), f"CDO_{key.upper()}")
     waiting = _waiting(library)
     for key in _STRICTER:
-        if key in waiting.values:
+        if key in waiting.values and not (key == "ask_above" and waiting.values[key] > _ASK_ABOVE):
             take(key, waiting.values[key], waiting.path)
     for kind, root in library.roots:
         path = root / CONFIG

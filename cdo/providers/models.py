@@ -39,6 +39,7 @@ EMBEDDED = "smollm2"
 DEFAULT_REPLY_TOKENS = 4096
 DEFAULT_WINDOW = 131_072  # tokens; a model with a smaller window refuses, and then gets a shorter prompt
 LOCAL_WINDOW = 8192
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LOCAL_REPLY_TOKENS = 700
 
 
@@ -72,6 +73,11 @@ class ModelSpec:
     vendor: str = ""
     family: str = ""
     idempotency: str = ""
+
+    @property
+    def here(self) -> bool:
+        """True if the model, or the server that offers it, runs on this machine."""
+        return self.route in ("local", "scripted") or (urlsplit(self.url).hostname or "") in LOOPBACK
 
     def cost(self, usage: Usage) -> float | None:
         """Return the dollars for `usage`: by price, or as stated by the provider if that is more; None if unknown.

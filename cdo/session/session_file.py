@@ -126,11 +126,12 @@ def with_overrides(frozen: Frozen, now: Resolved) -> Settings:
     """Return the settings under which a session continues.
 
     They are the session's own, apart from the adjustable settings that this invocation gives explicitly, lower caps
-    from any of its sources, and prices. Prices are always those of this invocation: the session can come from
-    another person, and a price of 0 would void a budget.
+    from any of its sources, prices and `ask_above`. These two are always those of this invocation: the session can
+    come from another person, and a price of 0 would void a budget.
     """
     explicit = {key: getattr(now.values, key) for key in given(now)}
-    update = {**stricter(frozen.settings, now), **explicit, "prices": now.values.prices}
+    own = {"prices": now.values.prices, "ask_above": now.values.ask_above}
+    update = {**stricter(frozen.settings, now), **explicit, **own}
     return frozen.settings.model_copy(update=update)
 
 

@@ -69,7 +69,8 @@ class Sketch:
     `why` is the reason for this preset. `matches` are, by chosen voice, the words of the question that match it.
     `width` is the range of voices in later turns, which matters if `adaptive`. `turns` is (the turn after which each
     further turn must be earned, the cap). `past` and `tensions` (titles of open tensions) describe earlier turns.
-    `notes` are sentences about the surroundings of the run, such as "bd: on". In all text fields, "" means none.
+    `notes` are sentences about the surroundings of the run, such as "bd: on". `files` has a row for each file that is
+    sent, or for the first ones. In all text fields, "" means none.
 
     A mode with its own program has `phases` and `ends`, which are shown instead of the usual directives and criteria.
     `phases` has the name of each turn from the first on, with its number of voices (0: as many as in this turn); the
@@ -97,6 +98,7 @@ class Sketch:
     notes: tuple[str, ...] = ()
     phases: tuple[tuple[str, int], ...] = ()
     ends: str = ""
+    files: tuple[str, ...] = ()
 
 
 # -- words -----------------------------------------------------------------------------------------
@@ -193,6 +195,8 @@ def _terms(sketch: Sketch) -> Iterator[tuple[str, str]]:
         priced = "price known" if model.priced else "price unknown"
         yield "model", " · ".join(filter(None, (model.name, model.vendor, priced)))
     yield from _ranges(sketch.span)
+    for file in sketch.files:
+        yield "sends", file
     for note in sketch.notes:
         yield "note", note
 

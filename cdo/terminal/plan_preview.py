@@ -13,14 +13,18 @@ from cdo.planning.plan import Plan
 from cdo.planning.turn_plan import Proposal
 from cdo.programs.registry import first_turn, outline
 from cdo.providers.models import ModelSpec
+from cdo.repository.shown_files import ShownFile
 from cdo.terminal.plan_dashboard import Model, PastTurn, PlannedVoice, Sketch, Span
+from cdo.terminal.sending import listed
 
 
 @dataclass(frozen=True)
 class Preview:
     """The facts known before a turn: the plan, its models, and the estimated usage.
 
-    `given` counts the tokens of question and context; `tracked` tells if bd is installed.
+    `given` counts the tokens of question and context; `tracked` tells if bd is installed. `files` are those that the
+    context shows, which has `context_tokens`; a plan lists all of them if `whole`. `needless` says why the question
+    needs no deliberation, "" if it may need one.
     """
 
     plan: Plan
@@ -31,6 +35,10 @@ class Preview:
     library: Library
     session: str = ""
     tracked: bool = True
+    files: tuple[ShownFile, ...] = ()
+    context_tokens: int = 0
+    whole: bool = False
+    needless: str = ""
 
     def first(self) -> Sketch:
         """Return the dashboard before the first turn, with the voices that the program itself asks."""
@@ -96,6 +104,7 @@ class Preview:
             past=tuple(past),
             tensions=tuple(tensions),
             notes=tuple(self._notes()),
+            files=tuple(listed(self.files, whole=self.whole)),
         )
 
     def _title(self, role: str) -> str:

@@ -149,7 +149,11 @@ def summary(result: RunResult, width: int = 0) -> str:
     from cdo.formats.final_opening import status_in_words
 
     sure, decision, path = result.confidence, visible(result.decision).strip(), PurePath(result.path)
-    amounts = [pluralise(result.turns, result.unit), pluralise(result.calls, "call"), pluralise(result.tokens, "token")]
+    amounts = [
+        pluralise(result.turns, result.unit),
+        pluralise(result.calls, "call"),
+        pluralise(result.tokens, "token"),
+    ]
     used = ", ".join(amounts)
     stated = f"{one_line(result.sure) or f'{sure:.2f}'} (uncalibrated)" if sure is not None else "none"
     rows = [

@@ -162,9 +162,9 @@ def test_words_that_cannot_act_are_named_before_the_run(cdo: Desk, provider: Pro
 
 
 USAGE: list[tuple[list[str], list[str]]] = [
-    (["deep,adaptve", "q"], ["`adaptve` in `deep,adaptve`", "Write `adaptive`"]),
-    (["deep,full", "q"], ["`deep` and `full` are both presets"]),
-    (["deep", "full", "q"], ["`deep` and `full` are both presets"]),
+    (["deep,adaptve", "Why?"], ["`adaptve` in `deep,adaptve`", "Write `adaptive`"]),
+    (["deep,full", "Why?"], ["`deep` and `full` are both presets"]),
+    (["deep", "full", "Why?"], ["`deep` and `full` are both presets"]),
     (["deep"], ["no problem"]),
     ([], ["no problem"]),
     ([""], ["empty"]),
@@ -175,7 +175,7 @@ USAGE: list[tuple[list[str], list[str]]] = [
     (["@."], ["Is a directory"]),
     (["\udcff\udcfe bad"], ["not UTF-8"]),
     (["--json", "list"], ["`list` is a command", "Put it first"]),
-    (["deep", "--nope", "q"], ["--nope", "`cdo run --help`", "put `--` before the problem"]),
+    (["deep", "--nope", "Why?"], ["--nope", "`cdo run --help`", "put `--` before the problem"]),
     (["--mode", "x"], ["Did you mean --model"]),
     (["---"], ["put `--` before the problem"]),
     (["--model"], ["--model", "requires an argument"]),
@@ -188,14 +188,14 @@ USAGE: list[tuple[list[str], list[str]]] = [
     (["--json", "cabal"], ["`cabal` is a command"]),
     (["docter"], ["Did you mean `cdo doctor`"]),
     (["thnk"], ["Did you mean `cdo think`"]),
-    (["--width", "8-3", "q"], ["--width cannot be `8-3`", "must not be above"]),
-    (["--budget", "$5", "q"], ["--budget cannot be `$5`", "a number"]),
-    (["-m", "", "q"], ["--model cannot be ``", "empty"]),
-    (["--out", "", "q"], ["--out cannot be ``", "empty"]),
-    (["--session", "", "q"], ["`` cannot be the name"]),
-    (["--session", "../x", "q"], ["`../x` cannot be the name"]),
-    (["-c", "nowhere", "q"], ["nowhere"]),
-    (["-c", ".", "--no-context", "q"], ["exclude each other"]),
+    (["--width", "8-3", "Why?"], ["--width cannot be `8-3`", "must not be above"]),
+    (["--budget", "$5", "Why?"], ["--budget cannot be `$5`", "a number"]),
+    (["-m", "", "Why?"], ["--model cannot be ``", "empty"]),
+    (["--out", "", "Why?"], ["--out cannot be ``", "empty"]),
+    (["--session", "", "Why?"], ["`` cannot be the name"]),
+    (["--session", "../x", "Why?"], ["`../x` cannot be the name"]),
+    (["-c", "nowhere", "Why?"], ["nowhere"]),
+    (["-c", ".", "--no-context", "Why?"], ["exclude each other"]),
     (["completion"], ["Missing argument 'SHELL'", "bash, zsh, fish"]),
     (["completion", "tcsh"], ["'tcsh' is not one of"]),
     (["show", ".."], ["`..` cannot be the name"]),
@@ -296,7 +296,8 @@ def test_a_run_prints_its_decision_and_tells_its_progress(cdo: Desk, provider: P
         assert (cdo.session(name) / "FINAL.md").is_file()
     assert quiet.err == ""
     lines = plain.err.splitlines()
-    assert lines[0] == "session a: quick (you asked for quick) · openai/gpt-4.1 · tmp/cdo-a"
+    assert lines[0] == "Sending the question and no files to openai/gpt-4.1 × 2 voices, $0.02–0.05"
+    assert lines[1] == "session a: quick (you asked for quick) · openai/gpt-4.1 · tmp/cdo-a"
     assert [line.split()[0] for line in lines if line.startswith("  t1-")][-1] == "t1-synthesis"
     assert "asking" not in plain.err
     assert "t1-critic      asking openai/gpt-4.1" in talkative.err
@@ -310,7 +311,8 @@ def test_json_is_the_result_and_nothing_else(cdo: Desk, provider: Provider) -> N
     done = cdo("think", "--json", "--turns", "2", "--session", "a", "Why?").ok()
     result = done.json
     assert list(result) == KEYS
-    assert done.err.startswith("session a: think")
+    assert done.err.startswith("Sending the question and no files to openai/gpt-4.1 × 3 voices, $")
+    assert done.err.splitlines()[1].startswith("session a: think")
     tokens = sum(
         len(info.prompt) // 4 for info in provider.calls
     )  # the answers' own tokens come on top, four characters a token
@@ -792,6 +794,8 @@ PAGE = "tests/unit/report/test_page.py::"
 DIFFS = "tests/runs/test_diff_command.py::"
 WATCHED = "tests/runs/test_watch.py::"
 MISSION = "tests/runs/test_mission.py::"
+AGREED = "tests/runs/test_consent.py::test_without_a_terminal_a_dear_run_ends_before_anything_is_sent_or_written"
+BEGUN = "tests/runs/test_consent.py::test_resume_asks_only_if_nothing_was_paid_for_yet"
 SEATED = f"{MISSION}test_a_dry_run_shows_the_team_and_sends_nothing"
 SHARED = f"{MISSION}test_the_options_of_a_run_are_those_of_a_mission"
 SHOWN = f"{MISSION}test_context_shows_what_an_agent_would_be_shown"
@@ -799,6 +803,7 @@ VERIFIED = "tests/runs/test_verify_command.py::"
 # Which test shows the effect of each option that --help offers.
 EFFECTS: dict[str, dict[str, str]] = {
     "run": {
+        "--ask-above": AGREED,
         "--model": f"{CLI}{SHAPE}",
         "--context": f"{CLI}{SHAPE}",
         "--no-context": f"{CLI}{SHAPE}",
@@ -827,6 +832,7 @@ EFFECTS: dict[str, dict[str, str]] = {
         "--verbose": RUN,
     },
     "resume": {
+        "--ask-above": BEGUN,
         "--rounds": f"{MISSION}test_a_higher_cap_of_rounds_goes_on_for_good",
         "--check": "tests/runs/test_check.py::test_the_check_of_a_session_that_somebody_else_made_is_not_run",
         "--model": OWN,
@@ -868,6 +874,7 @@ EFFECTS: dict[str, dict[str, str]] = {
         "--verbose": LOUD,
     },
     "fork": {
+        "--ask-above": AGREED,
         "--turn": f"{FORKS}test_a_fork_asks_only_for_the_turns_after_the_shared_ones",
         **dict.fromkeys(
             ("--focus", "--role", "--without", "--note"),
@@ -906,6 +913,8 @@ EFFECTS: dict[str, dict[str, str]] = {
         "--verbose": f"{REPLAYS}test_whole_differences_are_shown_when_asked",
     },
     "audit": {
+        **dict.fromkeys(("--ask-above", "--yes"), AGREED),
+        "--no-input": "tests/runs/test_consent.py::test_with_no_input_a_terminal_counts_as_none",
         "--model": f"{CHAIR}test_two_models_sit_in_turn_and_judge_each_other",
         "--orders": f"{CHAIR}test_a_chair_that_follows_whom_it_reads_first",
         "--session": f"{CHAIR}test_an_audit_keeps_to_its_caps_and_goes_on_with_other_ones",
@@ -982,6 +991,7 @@ EFFECTS: dict[str, dict[str, str]] = {
     },
     "completion": {"--verbose": LOUD},
     "cabal": {
+        **dict.fromkeys(("--ask-above", "--yes"), AGREED),
         "--model": f"{MISSION}test_the_watchdog_sits_on_another_makers_model",
         "--seat": SEATED,
         "--operatives": SEATED,
@@ -1097,7 +1107,7 @@ ANNOYING: list[tuple[str, int, str]] = [
     ("cdo quick -q 'Why?' | true; exit ${PIPESTATUS[0]}", 0, ""),
     ("cdo quick -q --strict 'Why?' | true; exit ${PIPESTATUS[0]}", 3, ""),
     ("cdo deep <&-", 2, "There is no problem"),
-    ("cdo --dry-run x <&-", 0, "Nothing was sent."),
+    ("cdo --dry-run x? <&-", 0, "Nothing was sent."),
     ("cdo list >&-", 0, "There is no session in tmp."),
     ("cdo quick x -q >&-", 0, ""),
     ("cdo quick x --json 2>&-", 0, '"status": "max_turns"'),
@@ -1106,21 +1116,21 @@ ANNOYING: list[tuple[str, int, str]] = [
     ("cdo content list >/dev/full", 8, "disk is full"),
     ("cdo --version >/dev/full", 8, "disk is full"),
     ("cdo list --nope 2>/dev/full", 2, ""),
-    ("mkdir gone; cd gone; rmdir ../gone; cdo --dry-run x", 2, "folder you are in does not exist"),
+    ("mkdir gone; cd gone; rmdir ../gone; cdo --dry-run x?", 2, "folder you are in does not exist"),
     ("mkdir gone; cd gone; rmdir ../gone; cdo list", 2, "folder you are in does not exist"),
     ("mkdir gone; cd gone; rmdir ../gone; cdo --version", 0, "cdo, version"),
-    ("HOME=/dev/null cdo --dry-run x", 0, "Nothing was sent."),
+    ("HOME=/dev/null cdo --dry-run x?", 0, "Nothing was sent."),
     ("HOME=/proc cdo quick -q x", 0, DECISION),
-    ("unset HOME; cdo --dry-run x", 0, "Nothing was sent."),
+    ("unset HOME; cdo --dry-run x?", 0, "Nothing was sent."),
     ("unset TERM; cdo quick -q x", 0, DECISION),
     ("TERM= cdo quick x", 0, DECISION),
     ("PYTHONIOENCODING=ascii cdo quick -q Ünïcødé", 0, DECISION),
-    ("PYTHONIOENCODING=ascii cdo --dry-run --json Ünïcødé", 0, "\\u00dcn\\u00efc"),
-    ("LC_ALL=C LANG=C cdo --dry-run --json Ünïcødé", 0, "Ünïcødé"),
+    ("PYTHONIOENCODING=ascii cdo --dry-run --json Ünïcødé?", 0, "\\u00dcn\\u00efc"),
+    ("LC_ALL=C LANG=C cdo --dry-run --json Ünïcødé?", 0, "Ünïcødé"),
     ("cdo list --out nowhere", 0, "There is no session in nowhere."),
     ("cdo final", 8, "no session in tmp"),
     (
-        "mkdir tmp; cd tmp; cdo --dry-run x; cdo quick -q x --out . --session a; cdo show ./cdo-a",
+        "mkdir tmp; cd tmp; cdo --dry-run x?; cdo quick -q x --out . --session a; cdo show ./cdo-a",
         0,
         "session:    a",
     ),

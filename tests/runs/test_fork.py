@@ -14,6 +14,7 @@ import yaml
 
 from cdo.app.fork import base, changed, role, shared
 from cdo.core.errors import SessionError, UsageError
+from cdo.core.formatting import money
 from cdo.planning.plan import Change
 from cdo.session.artifact import from_file
 from cdo.session.reader import InMemorySession, SessionFolder
@@ -99,7 +100,7 @@ def test_what_is_shared_is_told_and_paid_only_by_its_source(ran: Desk, provider:
     records = exchanges(ran.session())
     once = sum(record["cost"] for record in records if record["call"] in T1)
     done = ran("fork", "a", "--turn", "1", "--json").ok()
-    assert f"shares turn 1 with a (${once:.4f}, 4 calls): not asked, not paid again" in done.err
+    assert f"shares turn 1 with a ({money(once)}, 4 calls): not asked, not paid again" in done.err
     assert "turn 2: held with nothing changed" in done.err
     own = [record for record in exchanges(ran.session("a-2")) if "from" not in record]
     assert sorted(record["call"] for record in own) == sorted([*T2, *T3, "final"])

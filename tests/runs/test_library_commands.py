@@ -296,7 +296,7 @@ def test_search_takes_words_as_words(library: Desk) -> None:
 def test_what_models_wrote_reaches_a_terminal_only_visibly(bare: Desk, finished: Desk) -> None:
     (bare.path / "tmp").mkdir()
     path = past(finished, bare.path / "tmp", "a", "Split \x1b[31mit?", "Split \x1b]0;x\x07 it \x02 now.")
-    change(path, "\nstatus: ", '\nstatus: "\\e[31modd"  # ')
+    change(path, "\nstatus: ", '\nstatus: "\\e[31modd"  # ', "FINAL.yaml")
     for args in (["list"], ["search", "split"], ["cost"], ["list", "--json"], ["search", "--json", "split"]):
         done = bare(*args).ok()
         assert not set(done.out) & {"\x1b", "\x07", "\x01", "\x02"}

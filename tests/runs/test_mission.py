@@ -112,7 +112,7 @@ def test_the_todo_list_is_blocked_then_approved_then_done(todo: Desk, provider: 
     }  # fmt: skip
     assert SAFE in (session / "deliverables/mvp-features-selection.md").read_text()
     final = (session / "FINAL.md").read_text()
-    assert "status: done" in final and "Say what a client sees when limited" in final
+    assert "**Status:** done after 3 rounds" in final and "Say what a client sees when limited" in final
     proof = yaml.safe_load((session / "CERTIFICATE.yaml").read_text())
     assert proof["status"] == "done"
     assert "httpOnly cookies" in (session / "CHAT.md").read_text()
@@ -184,7 +184,7 @@ def test_an_unreadable_inspection_accepts_nothing(todo: Desk, provider: Provider
     ended = todo(*TEAM, "--rounds", "3", REQUEST).failed(3)
     assert names(provider).count("r2-inspect") == 3
     final = (todo.session() / "FINAL.md").read_text()
-    assert "status: unresolved" in final and "has not been inspected" in final
+    assert "**Status:** unresolved after 3 rounds: " in final and "has not been inspected" in final
     assert not (todo.session() / "deliverables").exists(), "nothing is presented as accepted"
     assert "0 of 4" in ended.err
 

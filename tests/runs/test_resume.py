@@ -100,7 +100,7 @@ def edit(path: Path, old: str, new: str) -> bytes:
 
 
 def superseded(session: Path, number: int = 1) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in (session / "superseded" / str(number)).iterdir()}
+    return {path.name: path.read_bytes() for path in (session / "superseded" / str(number)).glob("*.md")}
 
 
 def artifact_files(session: Path) -> dict[str, bytes]:
@@ -250,7 +250,7 @@ def test_a_voice_that_was_given_up_is_named_and_not_asked_again(empty: Place, p:
     result = empty.resume("--json").ok().json
     assert p.calls == []
     assert result["missing_voices"] and result["missing_voices"][0].startswith("t2-critic: refused")
-    assert "t2-critic: refused" in (empty.session() / "FINAL.md").read_text()
+    assert "t2-critic: refused" in (empty.session() / "FINAL.yaml").read_text()
 
 
 @pytest.mark.quick

@@ -55,7 +55,7 @@ USES: dict[str, Use] = {
     "context of all": given("."),
     "context of a folder": given("src"),
     "context of a file": given("src/in/a.py"),
-    "survey": lambda root: survey(root, "What is the value?", 4000),
+    "survey": lambda root: survey(root, "What is the value in this code?", 4000),
 }
 # A link that a person names is followed: what counts is what happens to it after that.
 NAMED = ("context of a folder", "context of a file")

@@ -23,7 +23,7 @@ from cdo.content.library import (
     within,
 )
 from cdo.content.project import FOLDERS, MAX_FILES, project_folder, read_project, unused
-from cdo.content.schemas import Complexity, Convergence, LocalModels, Preset, Prompt, Providers, Role
+from cdo.content.schemas import CommandWords, Complexity, Convergence, LocalModels, Preset, Prompt, Providers, Role
 from cdo.content.skill_files import body, discover
 from cdo.content.skill_ranking import SkillInjection
 from cdo.core.errors import ConfigError, ContentError
@@ -92,6 +92,7 @@ SCHEMAS: dict[str, Any] = {
     "engine/review-protocol": Prompt,
     "engine/revision-protocol": Prompt,
     "engine/complexity": Complexity,
+    "engine/command-words": CommandWords,
     "engine/convergence": Convergence,
     "engine/rca-protocol": Prompt,
     "engine/minutes-protocol": Prompt,

@@ -78,6 +78,7 @@ VALUES: dict[str, tuple[str, Any]] = {
     "turns": ("7", 7),
     "today": ("2026-05-04", "2026-05-04"),
     "budget": ("2.50", 2.5),
+    "ask_above": ("0.5", 0.5),
     "max_calls": ("9", 9),
     "max_tokens": ("1000", 1000),
     "timeout": ("1e3", 1000.0),

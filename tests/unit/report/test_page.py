@@ -90,12 +90,12 @@ def test_the_decision_comes_first_and_dissent_with_it(told: Desk) -> None:
     assert [ident for ident in page.ids if ident in order] == order
     top = parsed_part(html[: html.index("<nav")])
     for words in (
-        stories.QUESTION, "Write to both queues now; read from Redis only after the sale.", "0.79",
+        stories.QUESTION, "Write to both queues now; read from Redis only after the sale.", "0.64",
         "moderate, uncalibrated", "max turns", "the cap of 3 turns was reached", "0.84 was stated",
         "critic (o1, severity 7): two writes without one transaction", "Name who owns the nightly comparison",
         "turn 3: agreement of 75% is suspiciously high: above 70% voices may follow one another rather",
         "t2-systems-thinker",
-        "Still open T4: Who owns the comparison at night", "lowered by 2 of",
+        "Still open T4: Who owns the comparison at night", "lowered because 2 of 5 citations were not found",
     ):  # fmt: skip
         assert words in top, words
     addresses = parsed(html).addresses

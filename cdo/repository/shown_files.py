@@ -1,0 +1,40 @@
+"""Lists the files that a context shows, from the text of `00-context.md` itself: what is listed is what is sent."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from cdo.repository.context import estimate_tokens
+
+_HEADING = re.compile(r"## (\S.*)")
+_FENCE = re.compile(r"(`{3,})[a-z0-9]*")
+_NUMBERED = re.compile(r"^\d+\| ", re.MULTILINE)  # lines of files are numbered, those of an outline are not
+
+
+@dataclass(frozen=True)
+class ShownFile:
+    """One file of a context: its path, and the estimated tokens of its text as it is shown."""
+
+    path: str
+    tokens: int
+
+
+def shown_files(context: str) -> tuple[ShownFile, ...]:
+    """Return the files of a context, in its order: sections whose fenced text has numbered lines."""
+    found: list[ShownFile] = []
+    lines = context.splitlines(keepends=True)
+    at, heading = 0, ""
+    while at < len(lines):
+        line = lines[at].rstrip("\n")
+        fence = _FENCE.fullmatch(line)
+        if title := _HEADING.fullmatch(line):
+            heading = title[1]
+        elif fence:
+            end = next((row for row in range(at + 1, len(lines)) if lines[row].rstrip("\n") == fence[1]), len(lines))
+            text = "".join(lines[at + 1 : end])
+            if heading and _NUMBERED.search(text):
+                found.append(ShownFile(heading, estimate_tokens(text)))
+            at, heading = end, ""
+        at += 1
+    return tuple(found)
