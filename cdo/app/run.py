@@ -110,7 +110,7 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
     tracker = _tracker(session, root or Path.cwd(), library, say) if _tracked(plan, root or Path.cwd()) else None
     if tracker:
         observers.append(tracker)
-    trail = None if settings.no_git else GitCommitObserver(session, say, Path.cwd(), library, redactor(os.environ))
+    trail = None if settings.no_git else _trail(session, settings, library, say)
     if trail:
         observers.append(trail)
     for note in session.notes:
@@ -187,6 +187,10 @@ TRACKER_PATIENCE = 30.0  # seconds that bd gets at the end to take in what is le
 def _tracked(plan: Plan, folder: Path) -> bool:
     """True if the run goes into bd. Without bd that is so only if the person asked for it, who is then told."""
     return plan.bd and ("bd" in plan.modifiers or git.program("bd", os.path.realpath(folder)) is not None)
+
+
+def _trail(session: Session, settings: Settings, library: Library, say: Callable[[str], None]) -> GitCommitObserver:
+    return GitCommitObserver(session, say, Path.cwd(), library, redactor(os.environ), settings.branch)
 
 
 def _tracker(session: Session, folder: Path, library: Library, say: Callable[[str], None]) -> Beads:

@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from cdo.providers.models import ModelSpec
     from cdo.session.reader import SessionReader
 
-OUT = click.option("--out", metavar="DIR", help="Folder of the sessions (default: tmp).")
+OUT = click.option("--out", metavar="DIR", help="Folder of the sessions (default: tmp at the repository's root).")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 VERBOSE = click.option("-v", "--verbose", is_flag=True, help="Show tracebacks of errors.", expose_value=False)
 
@@ -39,10 +40,48 @@ def library_here(*, trust_now: bool = False) -> Library:
 
 
 def out_folder(out: str | None) -> Path:
-    """The folder that sessions live in: the one given, else the one set."""
+    """The folder that sessions live in: the one given, else the one set, else `tmp` at the repository's root."""
     from cdo.planning import settings
 
-    return Path(settings.resolve({"out": out} if out else {}, library_here()).values.out)
+    return Path(placed(settings.resolve({"out": out} if out else {}, library_here())).values.out)
+
+
+def placed(resolved: Resolved) -> Resolved:
+    """The settings with the folder of sessions where none is set: `tmp` at the repository's root."""
+    if resolved.sources["out"] != "default":
+        return resolved
+    return replace(resolved, values=resolved.values.model_copy(update={"out": str(_tmp())}))
+
+
+def _tmp() -> Path:
+    """`tmp` at the root of the work tree around, as a relative path; of the working directory where there is none.
+
+    A root of another user is not used, as somebody else could read what is kept there; nor is a read-only one.
+    """
+    from cdo.repository.survey import root_of
+
+    here = Path.cwd()
+    root = root_of(here)
+    with contextlib.suppress(OSError):
+        if root and (root / ".git").stat().st_uid == root.stat().st_uid == os.geteuid():
+            folder = root / "tmp"
+            if os.access(folder if folder.is_dir() else root, os.W_OK | os.X_OK):
+                return Path(os.path.relpath(folder, os.path.realpath(here)))
+    return Path("tmp")
+
+
+def session_folders(out: str | None) -> list[Path]:
+    """The folders to look for sessions in: `out_folder`, and the `tmp` here that an older version may have used."""
+    folder, here = out_folder(out), Path("tmp")
+    more = not out and folder.name == "tmp" and ".." in folder.parts and here.is_dir()
+    return [folder, here] if more else [folder]
+
+
+def all_sessions(out: str | None) -> list[Path]:
+    """The directories of all sessions, newest first."""
+    from cdo.session.records import newest_first, sessions
+
+    return newest_first(path for folder in session_folders(out) for path in sessions(folder))
 
 
 def require_trusted_session(session: Path, root: str, adr_dir: str | None) -> None:
@@ -81,21 +120,26 @@ def require_allowed_weights(
         seats.require_allowed_weights(specs, session)
 
 
+def session_place(name: str, out: str | None) -> Path:
+    """The directory of a session by its name or path, whether or not it is there; raise `UsageError`."""
+    from cdo.session.records import session_path
+
+    places = [Path(name)] if os.sep in name else [session_path(folder, name) for folder in session_folders(out)]
+    return next((place for place in places if place.is_dir()), places[0])
+
+
 def session_folder(name: str | None, out: str | None) -> Path:
     """The directory of a session by its name or path; the newest without one."""
-    from cdo.session.records import session_path, sessions
-
-    folder = out_folder(out)
     if name is None:
-        found = sessions(folder)
+        found = all_sessions(out)
         if not found:
-            raise SessionError(f"There is no session in {folder}.", 'Begin one: cdo think "Should we …?"')
+            raise SessionError(f"There is no session in {out_folder(out)}.", 'Begin one: cdo think "Should we …?"')
         return found[0]
     if not Path(name).is_dir():
-        name = name.removeprefix("cdo/")  # as its branch is called
-    path = Path(name) if os.sep in name else session_path(folder, name)
+        name = name.removeprefix("refs/").removeprefix("cdo/")  # as git calls it
+    path = session_place(name, out)
     if not path.is_dir():
-        raise SessionError(f"There is no session {path}.", "`cdo list --git` shows what there is, on branches too.")
+        raise SessionError(f"There is no session {path}.", "`cdo list --git` shows what there is, in git too.")
     return path
 
 
@@ -113,10 +157,10 @@ def complete_session(ctx: click.Context, _: click.Parameter, incomplete: str) ->
     """The names of sessions that begin with `incomplete`, newest first, for a shell's completion."""
     from click.shell_completion import CompletionItem
 
-    from cdo.session.records import PREFIX, sessions
+    from cdo.session.records import PREFIX
 
     try:
-        found = [path.name.removeprefix(PREFIX) for path in sessions(out_folder(ctx.params.get("out")))]
+        found = [path.name.removeprefix(PREFIX) for path in all_sessions(ctx.params.get("out"))]
     except CdoError:
         return []
     return [CompletionItem(name) for name in found if name.startswith(incomplete)]
@@ -125,7 +169,7 @@ def complete_session(ctx: click.Context, _: click.Parameter, incomplete: str) ->
 def session_archive(name: str | None, out: str | None) -> SessionReader:
     """A session to look back on, by its name or path; the newest without one. Raises `SessionError`.
 
-    One whose folder is gone is read from the branch of git that keeps it, and that is said.
+    One whose folder is gone is read from git, and that is said.
     """
     from cdo.session.reader import SessionFolder
 

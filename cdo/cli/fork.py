@@ -19,7 +19,7 @@ from cdo.cli.common import (
     require_trusted_session,
     session_archive,
 )  # fmt: skip
-from cdo.cli.options import CONSENT, LIMITS, NO_GIT, OUTPUT, STRICT, TRUST, from_session, preview, resolve
+from cdo.cli.options import BRANCH, CONSENT, LIMITS, NO_GIT, OUTPUT, STRICT, TRUST, from_session, preview, resolve
 from cdo.core.errors import CdoError, UsageError
 from cdo.core.formatting import one_line, visible
 
@@ -65,6 +65,7 @@ Examples:
 @LIMITS
 @STRICT
 @NO_GIT
+@BRANCH
 @OUT
 @CONSENT
 @OUTPUT

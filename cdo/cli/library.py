@@ -24,6 +24,7 @@ from cdo.cli.common import (
     out_folder,
     print_table,
     session_archive,
+    session_folders,
 )
 from cdo.core.errors import UsageError
 
@@ -68,7 +69,7 @@ def _filters(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.command("list")
 @click.argument("text", nargs=-1, metavar="[TEXT]…")
 @_filters
-@click.option("--git", is_flag=True, help="List also sessions that are only on a git branch.")
+@click.option("--git", is_flag=True, help="List also sessions that are only in git.")
 @OUT
 @JSON
 @VERBOSE
@@ -83,7 +84,7 @@ def list_(
     from cdo.history.search_query import filtered
 
     folder = out_folder(out)
-    rows = run_index.rows(folder)
+    rows = _in_order([run_index.rows(place) for place in session_folders(out)])
     if git:
         rows = _with_branches(rows, folder)
     words = tuple(word for argument in text for word in argument.split())
@@ -97,8 +98,7 @@ def list_(
 
 
 def _with_branches(rows: Sequence[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
-    """Add rows for sessions that exist only on branches; return all, newest first."""
-    from cdo.history.search_query import created
+    """Add rows for sessions that exist only in git; return all, newest first."""
     from cdo.session import branch_reader
 
     there = {row["session"] for row in rows}
@@ -118,8 +118,17 @@ def _with_branches(rows: Sequence[dict[str, Any]], folder: Path) -> list[dict[st
         for item in kept.values()
         if item.name not in there
     ]
+    return _in_order([rows, more])
+
+
+def _in_order(parts: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Return the rows of several places, newest first; those of one place stay as they are."""
+    from cdo.history.search_query import created
+
+    if len(parts) == 1:
+        return list(parts[0])
     oldest = datetime.min.replace(tzinfo=UTC)
-    return sorted([*rows, *more], key=lambda row: created(row) or oldest, reverse=True)
+    return sorted([row for part in parts for row in part], key=lambda row: created(row) or oldest, reverse=True)
 
 
 def _wanted(options: dict[str, str | None], rows: Sequence[dict[str, Any]], words: tuple[str, ...] = ()) -> RunFilter:
@@ -244,7 +253,8 @@ def search(words: tuple[str, ...], limit: int | None, out: str | None, as_json: 
     from cdo.history.search_query import match
 
     folder, expression = out_folder(out), match(words)
-    hits = fulltext.search(folder, expression, limit or 10)
+    most = limit or 10
+    hits = [hit for place in session_folders(out) for hit in fulltext.search(place, expression, most)][:most]
     if as_json:
         return click.echo(dumps([_hit(hit) for hit in hits]))
     for hit in hits:
@@ -310,7 +320,8 @@ def cost(
     from cdo.history.search_query import filtered
 
     folder = out_folder(out)
-    found = _named(sessions, out) if sessions else run_index.entries(folder)
+    every = (item for place in session_folders(out) for item in run_index.entries(place))
+    found = _named(sessions, out) if sessions else list(every)
     rows = [entry.row for entry in found]
     chosen = filtered(rows, _wanted(options, rows))[:limit]
     damaged = [str(row["session"]) for row in chosen if row["status"] == "damaged"]
@@ -330,7 +341,7 @@ def cost(
 
 
 def _named(names: Sequence[str], out: str | None) -> list[IndexEntry]:
-    """Return the index entries of these sessions, each once; a session without a folder is read from its branch."""
+    """Return the index entries of these sessions, each once; a session without a folder is read from git."""
     from cdo.history.run_index import entry, look
     from cdo.session.reader import SessionFolder
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cdo import __version__
-from cdo.cli.common import JSON, VERBOSE, dumps, library_here, print_table, print_text
+from cdo.cli.common import JSON, VERBOSE, dumps, library_here, placed, print_table, print_text
 from cdo.core.errors import CdoError, UsageError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def _findings() -> dict[str, str]:
     from cdo.providers.local_models import expanded
 
     library = library_here()
-    resolved = settings.resolve({}, library)
+    resolved = placed(settings.resolve({}, library))
     rows = {"cdo": __version__, "python": sys.version.split()[0]}
     try:
         if resolved.values.model:
@@ -229,7 +229,7 @@ def config(as_json: bool) -> None:
     from cdo.planning import settings
 
     library = library_here()
-    resolved = settings.resolve({}, library)
+    resolved = placed(settings.resolve({}, library))
     values = resolved.values.model_dump(mode="json")
     if as_json:
         click.echo(dumps({key: {"value": value, "source": resolved.sources[key]} for key, value in values.items()}))

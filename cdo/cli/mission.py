@@ -12,7 +12,7 @@ import click
 
 from cdo.cli.common import JSON, OUT, VERBOSE, dumps, library_here, print_text, session_archive, session_folder
 from cdo.cli.help import RequestWords
-from cdo.cli.options import CONSENT, LIMITS, NO_GIT, OUTPUT, TRUST, preview, resolve
+from cdo.cli.options import BRANCH, CONSENT, LIMITS, NO_GIT, OUTPUT, TRUST, preview, resolve
 from cdo.cli.run import given_request
 from cdo.core.errors import SessionError, UsageError
 
@@ -62,6 +62,7 @@ Exit codes: 0 done, 3 unresolved (a cap or a stall ended it; FINAL.md says what 
 @TRUST
 @click.option("--dry-run", is_flag=True, help="Print the team and the range of calls and cost. Send nothing.")
 @NO_GIT
+@BRANCH
 @CONSENT
 @OUTPUT
 @click.pass_context

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cdo.cli.common import placed
+
 if TYPE_CHECKING:
     from cdo.content.library import Library
     from cdo.planning.plan import CheckCommand, Plan
@@ -61,14 +63,15 @@ REVIEW = click.option(
 TRUST = click.option(
     "--trust", is_flag=True, help="Trust this project's .cdo folder and its skills, as they are now."
 )
-NO_GIT = click.option("--no-git", is_flag=True, help="Do not commit the run to a git branch.")
+NO_GIT = click.option("--no-git", is_flag=True, help="Do not commit the run to git.")
+BRANCH = click.option("--branch", is_flag=True, help="Commit to the branch cdo/SESSION instead of refs/cdo/SESSION.")
 
 
 def flags(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that were given among a command's options."""
     keys = (
         "model", "width", "turns", "budget", "ask_above", "max_calls", "max_tokens", "timeout", "concurrency", "out",
-        "strict", "skills", "adr_dir", "no_git",
+        "strict", "skills", "adr_dir", "no_git", "branch",
     )  # fmt: skip
     found = {key: options[key] for key in keys if options.get(key) not in (None, (), False)}
     if options.get("review") is not None:
@@ -89,7 +92,7 @@ def resolve(options: Mapping[str, Any], library: Library) -> Resolved:
     from cdo.planning import settings
     from cdo.providers.local_models import expanded
 
-    resolved = settings.resolve(flags(options), library)
+    resolved = placed(settings.resolve(flags(options), library))
     meant = expanded(resolved.values.model, library)
     resolved = replace(resolved, values=resolved.values.model_copy(update={"model": meant}))
     own = library.project

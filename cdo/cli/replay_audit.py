@@ -15,15 +15,15 @@ from cdo.cli.common import (
     JSON,
     OUT,
     SESSION,
+    all_sessions,
     dumps,
     exit_now,
     library_here,
-    out_folder,
     print_text,
     require_allowed_weights,
     session_archive,
 )  # fmt: skip
-from cdo.cli.options import CONSENT, LIMITS, NO_GIT, OUTPUT, TRUST, preview, resolve
+from cdo.cli.options import BRANCH, CONSENT, LIMITS, NO_GIT, OUTPUT, TRUST, preview, resolve
 from cdo.core.errors import SessionError
 
 if TYPE_CHECKING:
@@ -144,6 +144,7 @@ def _shown(value: Any) -> str:
 @LIMITS
 @click.option("--strict", is_flag=True, help="Exit with code 3 unless the decision survives.")
 @NO_GIT
+@BRANCH
 @OUT
 @click.option("--session", "name", metavar="NAME", help="Name of the audit's session (default: SESSION-audit).")
 @TRUST
@@ -215,9 +216,9 @@ def audit(session: str | None, **options: Any) -> None:
 
 def _newest(out: str | None) -> str | None:
     """Return the newest finished session that can be audited, or None."""
-    from cdo.session import records, session_file
+    from cdo.session import session_file
 
-    for path in records.sessions(out_folder(out)):
+    for path in all_sessions(out):
         if (path / "FINAL.md").exists():
             text = (path / "session.yaml").read_text("utf-8", "replace")
             plan = session_file.read_frozen(text, path).plan

@@ -1,4 +1,4 @@
-"""Implements `cdo restore`, which writes a session's folder again from its git branch. Sends nothing."""
+"""Implements `cdo restore`, which writes a session's folder again from git. Sends nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @OUT
 @VERBOSE
 def restore(name: str, out: str | None) -> None:
-    """Restore a session's folder from its branch cdo/NAME.
+    """Restore a session's folder from git (refs/cdo/NAME, or its branch cdo/NAME).
 
     `cdo list --git` shows the names. The folder of origin/NAME is called NAME. A restored session can be read and
     resumed; no recorded call is repeated or billed again.
@@ -50,10 +50,10 @@ def restore(name: str, out: str | None) -> None:
 
 
 def _archive(folder: Path, name: str) -> SessionReader:
-    """Return the session on its branch, from the repository around the sessions' folder or the working directory."""
+    """Return the session as git keeps it, in the repository of the sessions' folder or the working directory."""
     from cdo.session.branch_reader import open_branch
 
     for place in (folder, Path.cwd()):
         if found := open_branch(place, name):
             return found
-    raise SessionError(f"There is no branch of git for a session {name}.", "`cdo list --git` shows what there is.")
+    raise SessionError(f"Git keeps no session {name} here.", "`cdo list --git` shows what there is.")

@@ -17,17 +17,32 @@ import click
 
 from cdo.cli.common import (
     OUT,
+    all_sessions,
     columns,
     complete_session,
     dumps,
     is_session,
     library_here,
+    out_folder,
     print_text,
     require_allowed_weights,
     require_trusted_session,
+    session_place,
 )  # fmt: skip
 from cdo.cli.help import Words
-from cdo.cli.options import CONSENT, LIMITS, NO_GIT, OUTPUT, REVIEW, STRICT, TRUST, from_session, preview, resolve
+from cdo.cli.options import (
+    BRANCH,
+    CONSENT,
+    LIMITS,
+    NO_GIT,
+    OUTPUT,
+    REVIEW,
+    STRICT,
+    TRUST,
+    from_session,
+    preview,
+    resolve,
+)
 from cdo.core.errors import CdoError, UsageError
 from cdo.core.formatting import one_line
 
@@ -35,7 +50,6 @@ if TYPE_CHECKING:
     from cdo.content.library import Library
     from cdo.planning.arguments import Invocation, Vocabulary
     from cdo.planning.plan import CheckCommand
-    from cdo.planning.settings import Resolved
     from cdo.terminal.plan_preview import Preview
 
 MAX_PROBLEM = 2**20  # bytes
@@ -91,6 +105,7 @@ failed, 8 session damaged or locked, 130 interrupted."""
 @click.option("--dry-run", is_flag=True, help="Print the plan and the range of calls and cost. Send nothing.")
 @REVIEW
 @NO_GIT
+@BRANCH
 @CONSENT
 @OUTPUT
 @click.pass_context
@@ -176,6 +191,7 @@ def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -
 @STRICT
 @OUT
 @NO_GIT
+@BRANCH
 @CONSENT
 @OUTPUT
 def resume_command(session: str | None, **options: Any) -> None:
@@ -192,7 +208,10 @@ def resume_command(session: str | None, **options: Any) -> None:
 
     library = library_here(trust_now=options["trust"])
     resolved = resolve(options, library)
-    path = _path(session, resolved) if session else session_file.newest_unfinished(Path(resolved.values.out))
+    out = options["out"]
+    path = (
+        session_place(session, out) if session else session_file.newest_unfinished(all_sessions(out), out_folder(out))
+    )
     opened = Session.open(path, secrets.redactor(os.environ))
     try:
         kept = session_file.load(opened)
@@ -395,10 +414,3 @@ def _dry_run(preview: Preview, as_json: bool) -> None:
     for row in told(preview, option="--no-context"):
         print_text(row.replace("Sending", "Would send", 1))
     click.echo("Nothing was sent.")
-
-
-def _path(name: str, resolved: Resolved) -> Path:
-    """Return a session's directory, from its name or from a path to it."""
-    from cdo.session.records import session_path
-
-    return Path(name) if os.sep in name else session_path(Path(resolved.values.out), name)

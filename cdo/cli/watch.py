@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdo.cli.common import OUT, SESSION, VERBOSE, columns, dumps, out_folder, session_folder
+from cdo.cli.common import (
+    OUT,
+    SESSION,
+    VERBOSE,
+    all_sessions,
+    columns,
+    dumps,
+    out_folder,
+    session_folder,
+    session_place,
+)  # fmt: skip
 from cdo.core.errors import SessionError, UsageError
 
 if TYPE_CHECKING:
@@ -46,13 +56,13 @@ def watch(session: str | None, follow: bool, as_json: bool, out: str | None) -> 
 
 def _chosen(name: str | None, out: str | None, follow: bool) -> Path:
     """Return the folder of the session to watch; with `follow`, it need not exist yet."""
-    from cdo.session.records import locked, session_path, sessions
+    from cdo.session.records import locked
 
     if name is None:
-        running = (path for path in sessions(out_folder(out)) if locked(path))
+        running = (path for path in all_sessions(out) if locked(path))
         return next(running, None) or session_folder(None, out)
     if follow:
-        return Path(name) if os.sep in name else session_path(out_folder(out), name)
+        return session_place(name, out)
     try:
         return session_folder(name, out)
     except (SessionError, UsageError):  # such as `origin/a`, which is not a folder

@@ -1,4 +1,4 @@
-"""Writes the commits of a run onto its branch, without index, HEAD, work tree or hooks."""
+"""Writes the commits of a run onto its ref, without index, HEAD, work tree or hooks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from cdo.core.errors import SessionError
 from cdo.files.atomic_files import signature
 from cdo.observers.commit_messages import CommitMessageBuilder, PendingCommit
 from cdo.repository import git
-from cdo.repository.git import Repository
+from cdo.repository.git import Branch, Repository
 from cdo.repository.git_process import Refused
 from cdo.security.secrets import secret_of
 from cdo.session import artifact, branch_reader
-from cdo.session.branch_reader import BRANCH, HEADS
+from cdo.session.branch_reader import BRANCH, HEADS, LOCAL, REFS
 from cdo.session.reader import SessionFolder
 from cdo.session.session_file import read_frozen
 from cdo.session.store import Session
@@ -33,6 +33,7 @@ ADVICE = (
     (r"\.lock'", "If no other git is at work there, remove that lock."),
     (r"dubious ownership", "It belongs to another user, so cdo leaves it alone."),
     (r"'refs/heads/cdo' exists", "Rename that branch: `git branch -m cdo cdo-old`."),
+    (r"'refs/cdo' exists", "Remove that ref: `git update-ref -d refs/cdo`."),
     (r"(?i)permission|read-only", "Fix the permissions of the repository."),
     (r"is checked out", "Check out another branch there."),
     (r"no git program", "Install git."),
@@ -44,13 +45,22 @@ class NoBranch(Exception):
 
 
 class BranchWriter:
-    """The branch of one session: chooses it, and makes commits on it. Raises `Refused`, `CdoError`, `OSError`."""
+    """The ref of one session: chooses it, and makes commits on it. Raises `Refused`, `CdoError`, `OSError`.
+
+    A new one is `refs/cdo/NAME`, or the branch `refs/heads/cdo/NAME` where `heads` asks for it.
+    """
 
     def __init__(
-        self, session: Session, told: CommitMessageBuilder, folder: Path, redact: Callable[[str], str]
+        self,
+        session: Session,
+        told: CommitMessageBuilder,
+        folder: Path,
+        redact: Callable[[str], str],
+        heads: bool = False,
     ) -> None:
         self.repository: Repository | None = None
-        self.branch = self.foreign = ""  # `foreign`: a commit on the branch that is not cdo's
+        self.branch = self.foreign = ""  # the short name of the ref; a commit there that is not cdo's
+        self._place = HEADS if heads else REFS
         self.held: dict[str, str] = {}  # files kept off the branch, and what secret each seems to hold
         self.until = float("inf")  # on the monotonic clock: the deadline of git
         self._redact = redact
@@ -93,7 +103,7 @@ class BranchWriter:
 
     @property
     def _ref(self) -> str:
-        return f"{HEADS}{self.branch}"
+        return f"{self._place}{self.branch}"
 
     def _start(self) -> None:
         """Find the repository and the session's branch in it; begin the branch, or commit a person's changes."""
@@ -101,10 +111,10 @@ class BranchWriter:
         if repository is None:
             raise NoBranch
         repository.until = self.until
-        if repository.has(f"{HEADS}cdo"):
-            raise Refused("'refs/heads/cdo' exists, so that no branch can be called cdo/…")
-        branch = self._choose(repository)
-        self.branch = branch
+        place, branch = self._choose(repository)
+        if repository.has(f"{place}cdo"):
+            raise Refused(f"'{place}cdo' exists, so that no ref can be called {place}cdo/…")
+        self._place, self.branch = place, branch
         try:
             self._look()
             if not self._tip:
@@ -115,10 +125,14 @@ class BranchWriter:
             self.branch = ""  # try again from the start
             raise
 
-    def _choose(self, repository: Repository) -> str:
-        """Return the branch on record, else the first one that is free or holds this very session."""
+    def _choose(self, repository: Repository) -> tuple[str, str]:
+        """Return place and name of the ref on record, else of the first name that is free or holds this session.
+
+        A name is free if no place has it, so that git never finds two histories under one name.
+        """
         name = f"{BRANCH}{self._session.name}"
-        there = {found.ref: found for found in repository.branches(f"{HEADS}{name}", f"{HEADS}{name}-*")}
+        refs = (f"{place}{name}{more}" for place in LOCAL for more in ("", "-*"))
+        there = {found.ref: found for found in repository.branches(*refs)}
         taken = set(repository.unborn()) - set(there)
         frozen = read_frozen(self._session.read("session.yaml"), self._session.path)
         forked = frozen.forked and f"{frozen.forked.session}@{frozen.forked.turn}"
@@ -126,20 +140,22 @@ class BranchWriter:
         recorded = [str(item["branch"]) for item in self._session.records if item["kind"] == "trail"]
         mine = [item for item in reversed(recorded) if re.fullmatch(rf"{re.escape(name)}(-[0-9]+)?", item)]
         for branch in (*mine[:1], name, *(f"{name}-{number}" for number in range(2, 100))):
-            found = there.get(f"{HEADS}{branch}")
-            free = found is None and f"{HEADS}{branch}" not in taken
-            if free or (found and not found.symbolic and branch_reader.holds(repository, found.tip, frozen.created)):
+            found = [(place, there[ref]) for place in LOCAL if (ref := f"{place}{branch}") in there]
+            place = next((place for place, ref in found if _continues(repository, ref, frozen.created)), "")
+            if not found and f"{HEADS}{branch}" not in taken:
+                place = self._place
+            if place:
                 if branch not in mine[:1]:
                     self._session.note({"kind": "trail", "branch": branch})
-                return branch
-        raise Refused(f"all branches called {name} hold other sessions")
+                return place, branch
+        raise Refused(f"all refs called {name} hold other sessions")
 
     def _look(self) -> None:
         """Read the current tip of the branch; raise `Refused` if it is symbolic or checked out."""
         repository = self._there()
         found = next((branch for branch in repository.branches(self._ref) if branch.ref == self._ref), None)
         if found and found.symbolic:
-            raise Refused(f"{self.branch} is only another name of a branch")
+            raise Refused(f"{self.branch} is only another name of a ref")
         if found and found.worktree:
             raise Refused(f"{self.branch} is checked out in {found.worktree}")
         tip = found.tip if found else ""
@@ -262,6 +278,11 @@ class BranchWriter:
             else:
                 self._tree[name] = git.blob_id(data, len(tip))
         self._tip, self._event, self._last = tip, event, branch_reader.trailers(message)
+
+
+def _continues(repository: Repository, ref: Branch, created: str) -> bool:
+    """True if a ref holds the session created at `created`, and commits can be added to it."""
+    return not ref.symbolic and branch_reader.holds(repository, ref.tip, created)
 
 
 _CARRIED = (

@@ -1,8 +1,8 @@
-"""Keeps a run on a branch of git: a commit for every turn, with a message that people and machines can read.
+"""Keeps a run in git: a commit for every turn, with a message that people and machines can read.
 
 An observer beside the run: it collects events, and one thread makes the commits in order. A failure there costs the
-branch and never the run. The tree of a commit is the session's folder, so that a session can be read, compared and
-restored from its branch alone.
+commits and never the run. The tree of a commit is the session's folder, so that a session can be read, compared and
+restored from git alone.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ _GOES_ON = (CallSent, QuestionAsked, ReviewBegan, RunEnded, RunStopped)
 
 
 class GitCommitObserver:
-    """Keeps one run of an open session on its branch, from now until `close`.
+    """Keeps one run of an open session in git, from now until `close`.
 
     An instance is the observer of one process. Events queue commits, which a thread makes in order; `close` makes the
     commit of the run's end. `say` gets what a person should know, from the calling thread. `folder` is where the run
     was started, for a session that is kept outside of any repository. `library` words the messages. `redact` removes
-    secrets from them. A file that it would change stays off the branch, and so does a file with text that looks like
-    a key. The files of a mission's round are written when the run goes on, so the commit of a round waits for that.
+    secrets from them. A file that it would change stays out of the commits, and so does a file with text that looks
+    like a key. `heads` asks for a real branch. The files of a mission's round are written when the run goes on, so
+    the commit of a round waits for that.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class GitCommitObserver:
         folder: Path,
         library: Library,
         redact: Callable[[str], str] = str,
+        heads: bool = False,
     ) -> None:
         problem = session.read("00-input.md") or ""
         self._session = session
@@ -63,7 +65,7 @@ class GitCommitObserver:
         self._told = CommitMessageBuilder(
             session.name, problem, session.records, lambda text: masked(redact(text)), library
         )
-        self._keeper = BranchWriter(session, self._told, folder, redact)
+        self._keeper = BranchWriter(session, self._told, folder, redact, heads)
         self._jobs: queue.SimpleQueue[PendingCommit | None] = queue.SimpleQueue()
         self._waiting: deque[PendingCommit] = deque()
         self._notes: deque[str] = deque()
@@ -146,7 +148,7 @@ class GitCommitObserver:
         except (CdoError, OSError) as error:
             self._complain(str(error).rstrip("."))
         except Exception as error:
-            # An unexpected error costs the branch, never the run.
+            # An unexpected error costs the commits, never the run.
             self._off = True
             self._complain(f"unexpected: {error!r}")
 
@@ -158,7 +160,7 @@ class GitCommitObserver:
             except TooSlow:
                 raise
             except Refused as refused:
-                # Another process moved the branch: retry once, on top of its new tip.
+                # Another process moved the ref: retry once, on top of its new tip.
                 if not again or "Not updating" not in str(refused):
                     raise
         if not self._told_held:
@@ -172,7 +174,7 @@ class GitCommitObserver:
             self._notes.append(f"git: {usual} holds another session; this one is kept on {self._keeper.branch}.")
 
     def _tell_held(self) -> None:
-        """Report the files that are kept off the branch: the first ones at once, later ones at the end."""
+        """Report the files that are kept out of the commits: the first ones at once, later ones at the end."""
         new = sorted(set(self._keeper.held) - self._told_held)
         if not new:
             return
@@ -180,7 +182,7 @@ class GitCommitObserver:
         first = self._told.redact(new[0])
         others = f" and {pluralise(len(new) - 1, 'other file')}" if new[1:] else ""
         self._notes.append(
-            f"git: {one_line(first)}{others} is left out of the branch: it holds {self._keeper.held[new[0]]}. "
+            f"git: {one_line(first)}{others} is left out of the commits: it holds {self._keeper.held[new[0]]}. "
             "Once that is taken out, a later commit has it."
         )
 
@@ -190,6 +192,4 @@ class GitCommitObserver:
             self._complained = True
             advice = next((words for pattern, words in ADVICE if re.search(pattern, why)), "")
             more = f" {advice}" if advice else ""
-            self._notes.append(
-                f"git: the run is not kept on its branch: {one_line(why)}.{more} --no-git leaves it out."
-            )
+            self._notes.append(f"git: the run is not committed: {one_line(why)}.{more} --no-git leaves it out.")

@@ -100,6 +100,7 @@ class Settings(BaseModel):
     out: Annotated[str, AfterValidator(_filled)] = "tmp"
     strict: bool = False
     no_git: bool = False
+    branch: bool = False
     review: bool | None = None
     today: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")] | None = None  # what models are told the date is
     skills: Names = ()

@@ -1,7 +1,9 @@
-"""Reads sessions from git branches: branch names, commit trailers, and the session files.
+"""Reads sessions from git: names of refs, commit trailers, and the session files.
 
-Every turn of a run is a commit on `cdo/NAME`, whose tree is the session's folder. Such a branch is untrusted: its
-content is validated, and anything that a session cannot contain is rejected.
+Every turn of a run is a commit on `refs/cdo/NAME`, whose tree is the session's folder. A run with `--branch`, or of
+an older version, is on the branch `refs/heads/cdo/NAME` instead. git calls both `cdo/NAME`. Where both exist,
+`refs/cdo/NAME` counts, as it does for git. Such a ref is untrusted: its content is validated, and anything that a
+session cannot contain is rejected.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from cdo.session.records import session_path
 
 BRANCH = "cdo/"
 HEADS = "refs/heads/"
+REFS = "refs/"
+LOCAL = (REFS, HEADS)  # where a run is kept, what counts first
 FILE_BYTES = 64 * 2**20
 ALL_BYTES = 512 * 2**20
 FILES = 50_000
@@ -94,14 +98,15 @@ def created_in(text: str) -> str:
 
 
 def commit_after(repository: Repository, session: str, created: str, turn: int) -> str:
-    """Return the commit of a turn on a session's local or remote branch; "" if there is none.
+    """Return the commit of a turn that the repository or a remote branch keeps of a session; "" if there is none.
 
     Raises `Refused`.
     """
     if not _is_session(session):
         return ""
-    ref = f"{HEADS}{BRANCH}{session}"
-    for branch in (*repository.branches(ref, f"{ref}-*"), *_of_remotes(repository, session)):
+    refs = [f"{place}{BRANCH}{session}{more}" for place in LOCAL for more in ("", "-*")]
+    here = sorted(repository.branches(*refs), key=lambda branch: branch.ref.startswith(HEADS))
+    for branch in (*here, *_of_remotes(repository, session)):
         mine = not branch.symbolic and holds(repository, branch.tip, created)
         if mine and (found := turns(repository.log(branch.tip)).get(turn)):
             return found
@@ -124,16 +129,16 @@ def _of_remotes(repository: Repository, session: str) -> list[Branch]:
 
 
 def kept(folder: Path) -> tuple[BranchSession, ...]:
-    """Return the sessions on branches of the repository around `folder`, newest first; () if there is none.
+    """Return the sessions in git, in the repository around `folder`, newest first; () if there is none.
 
-    Remote branches are included if no local branch has the same name. Raises `SessionError` if git cannot read the
+    Remote branches are included if nothing local has the same name. Raises `SessionError` if git cannot read the
     repository.
     """
     repository = _repository(folder)
     if repository is None:
         return ()
     try:
-        found = _named(repository.branches(f"{HEADS}{BRANCH}", "refs/remotes/*/cdo/*"))
+        found = _named(repository.branches(*(f"{place}{BRANCH}" for place in LOCAL), "refs/remotes/*/cdo/*"))
     except Refused as refused:
         raise _unreadable(folder, refused) from None
     rows = [_row(name, branch) for name, branch in found.items()]
@@ -146,19 +151,20 @@ def open_branch(folder: Path, name: str) -> SessionReader | None:
     None if there is no repository or no such branch. Raises `SessionError` if the branch has files that a session
     cannot have.
     """
-    name = name.removeprefix(BRANCH)
+    name = name.removeprefix(f"{REFS}{BRANCH}").removeprefix(BRANCH)
     short = name.rpartition("/")[2]
     repository = _repository(folder) if _is_session(short) else None
     if repository is None:
         return None
     try:
-        patterns = f"{HEADS}{BRANCH}{short}", f"refs/remotes/*/{BRANCH}{short}"
-        found = _named(repository.branches(*patterns))
+        places = (*LOCAL, "refs/remotes/*/")
+        found = _named(repository.branches(*(f"{place}{BRANCH}{short}" for place in places)))
         if name not in found and len(found) == 1 and "/" not in name:
             name = next(iter(found))  # only one remote has it
         if name not in found:
             return None
-        place = f"branch {short_name(found[name])}"
+        kind = "git ref" if found[name].ref.startswith(f"{REFS}{BRANCH}") else "branch"
+        place = f"{kind} {short_name(found[name])}"
         return InMemorySession(short, place, _files(repository, found[name].tip, place))
     except Refused as refused:
         raise _unreadable(folder, refused) from None
@@ -179,19 +185,24 @@ def _unreadable(folder: Path, refused: Refused) -> SessionError:
 def _named(branches: Sequence[Branch]) -> dict[str, Branch]:
     """Return the branches with valid session names, by the name that opens them."""
     found: dict[str, Branch] = {}
-    for branch in sorted(branches, key=lambda branch: not branch.ref.startswith(HEADS)):
+    for branch in sorted(branches, key=_rank):
         name = short_name(branch).replace(BRANCH, "", 1)
         short = name.rpartition("/")[2]
-        here = branch.ref.startswith(HEADS)
+        here = _rank(branch) < len(LOCAL)
         if branch.symbolic or not _is_session(short) or short in found or (here and name != short):
             continue
         found[name] = branch
     return found
 
 
+def _rank(branch: Branch) -> int:
+    """Return what counts first: 0 for `refs/cdo`, 1 for a local branch, 2 for one of a remote."""
+    return next((rank for rank, place in enumerate(LOCAL) if branch.ref.startswith(f"{place}{BRANCH}")), len(LOCAL))
+
+
 def short_name(branch: Branch) -> str:
-    """Return the branch's short name: `cdo/NAME`, `origin/cdo/NAME`."""
-    return branch.ref.removeprefix(HEADS).removeprefix("refs/remotes/")
+    """Return the ref's short name: `cdo/NAME`, `origin/cdo/NAME`."""
+    return branch.ref.removeprefix(HEADS).removeprefix("refs/remotes/").removeprefix(REFS)
 
 
 def _is_session(name: str) -> bool:

@@ -26,8 +26,10 @@ from cdo.files.atomic_files import (
     sync,
     write_file,
 )
+from cdo.repository.git import root_of
 
 _BIRTH = re.compile(r"\.cdo-.+\.[0-9a-f]{8}\.tmp")
+_OWN = re.compile(rf"{_BIRTH.pattern}|\.\.gitignore\.[0-9]+\.tmp")  # what a process that was killed may leave
 _STALE = 60.0  # seconds after which an unlocked half-made session is nobody's
 
 
@@ -48,6 +50,7 @@ def create_session_dir(
     try:
         out = open_path(path.parent, make=True)
         _sweep(out)
+        _hide(path.parent, out)
         if (there := kind_of(path.name, out)) is not None:
             raise OSError(errno.ELOOP if there == stat.S_IFLNK else errno.EEXIST, "it exists", path.name)
         birth = f".{path.name}.{os.urandom(4).hex()}.tmp"
@@ -78,6 +81,16 @@ def create_session_dir(
         if out >= 0:
             os.close(out)
     return fd, written
+
+
+def _hide(folder: Path, out: int) -> None:
+    """Hide the folder of the first session from git, where a repository is around it and nothing else is in it.
+
+    A failure costs only that: sessions are then shown as untracked.
+    """
+    if root_of(folder) and all(_OWN.fullmatch(name) for name in os.listdir(out)):
+        with contextlib.suppress(OSError):  # another run was quicker
+            write_file(out, ".gitignore", b"*\n", new=True)
 
 
 def _sweep(out: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,12 @@ def sessions(out: Path) -> list[Path]:
         ]
     except OSError:
         return []
-    plans = [(_mtime(Path(entry.path) / "session.yaml"), Path(entry.path)) for entry in found]
+    return newest_first(Path(entry.path) for entry in found)
+
+
+def newest_first(paths: Iterable[Path]) -> list[Path]:
+    """Return the directories that hold a session, newest first."""
+    plans = [(_mtime(path / "session.yaml"), path) for path in paths]
     return [path for mtime, path in sorted(plans, reverse=True) if mtime]
 
 

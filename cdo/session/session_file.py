@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,13 +19,13 @@ from cdo.planning.plan import Plan
 from cdo.planning.settings import Resolved, Settings, stricter
 from cdo.security.secrets import redactor
 from cdo.session.creation import Taken
-from cdo.session.records import locked, session_path, sessions
+from cdo.session.records import locked, session_path
 from cdo.session.store import Session
 
 # Settings that a resume may change: limits of the run, not its content.
 ADJUSTABLE = (
     "budget", "max_calls", "max_tokens", "timeout", "concurrency", "reply_tokens", "connect_timeout",
-    "first_byte_timeout", "idle_timeout", "call_timeout", "check_timeout", "strict", "no_git",
+    "first_byte_timeout", "idle_timeout", "call_timeout", "check_timeout", "strict", "no_git", "branch",
 )  # fmt: skip
 
 
@@ -145,9 +145,9 @@ def given(now: Resolved) -> list[str]:
     return [key for key in ADJUSTABLE if now.sources[key].startswith(("--", "CDO_"))]
 
 
-def newest_unfinished(out: Path) -> Path:
-    """Return the session that `resume` takes without a name; raise `UsageError` if there is none."""
-    for path in sessions(out):
+def newest_unfinished(found: Sequence[Path], out: Path) -> Path:
+    """Return the one of `found` that `resume` takes without a name; raise `UsageError` if there is none."""
+    for path in found:
         if not (path / "FINAL.md").exists() and not locked(path):
             return path
     raise UsageError(

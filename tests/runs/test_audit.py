@@ -559,14 +559,14 @@ def test_without_a_name_it_is_the_newest_finished_run_that_is_no_audit(run: Desk
 
 
 @pytest.mark.slow
-def test_an_audit_is_kept_on_a_branch_as_a_run_is(run: Desk, p: Provider) -> None:
+def test_an_audit_is_kept_in_git_as_a_run_is(run: Desk, p: Provider) -> None:
     words = ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "Begin")
     for command in (("init", "-q"), words):
         subprocess.run(["git", *command], cwd=run.path, check=True)
     done = run("audit", "a", "-m", MINI, "--orders", "1").ok()
     run("audit", "a", "-m", MINI, "--orders", "1", "--no-git").ok()
     branches = subprocess.run(
-        ["git", "branch", "-a"], cwd=run.path, check=True, capture_output=True, text=True
+        ["git", "for-each-ref", "refs/cdo"], cwd=run.path, check=True, capture_output=True, text=True
     ).stdout
     assert "a-audit" in branches and "a-audit-2" not in branches, (branches, done.err)
     told = subjects(run.path, "cdo/a-audit")

@@ -290,12 +290,13 @@ def test_a_projects_command_agent_answers_in_a_fork_only_with_trust(ran: Desk, t
     assert frozen["plan"]["changes"][0]["models"] == ["mine"]
 
 
-def test_a_fork_is_on_a_branch_of_git_unless_not_wanted(ran: Desk) -> None:
+def test_a_fork_is_kept_in_git_unless_not_wanted(ran: Desk) -> None:
     repository(ran.path)
     ran("fork", "a", "--turn", "2").ok()
     ran("fork", "a", "--turn", "2", "--no-git").ok()
-    assert "cdo/a-2" in git(ran.path, "branch", "--list", "cdo/*") != ""
-    assert "cdo/a-3" not in git(ran.path, "branch", "--list", "cdo/*") and ran.session("a-3").exists()
+    ran("fork", "a", "--turn", "2", "--branch").ok()
+    refs = git(ran.path, "for-each-ref", "--format=%(refname)", "refs/cdo", "refs/heads/cdo").split()
+    assert refs == ["refs/cdo/a-2", "refs/heads/cdo/a-4"] and ran.session("a-3").exists()
 
 
 # -- what is changed -------------------------------------------------------------------------------

@@ -155,7 +155,7 @@ def test_a_mission_is_listed_shown_and_restored_from_its_branch(done: Desk) -> N
         ("a", "cabal", "done", None)
     ]
     shown = done("show", "a").ok().out
-    assert "branch cdo/a" in shown and re.search(
+    assert "git ref cdo/a" in shown and re.search(
         r"MVP Features Selection +accepted +2 .v7. +operative-2 +approved", shown
     )
     assert done("final", "a").ok().out.encode() == before["FINAL.md"]
@@ -198,7 +198,7 @@ def test_a_killed_mission_goes_on_without_a_commit_twice_and_a_persons_changes_a
 
 def test_what_cdo_wrote_before_it_was_killed_is_nobodys_edit(todo: Desk, provider: Provider) -> None:
     broken_off(todo, provider, "r2-plan")
-    git(todo.path, "update-ref", "refs/heads/cdo/a", "cdo/a~1")
+    git(todo.path, "update-ref", "refs/cdo/a", "cdo/a~1")
     todo("resume", "a", "-q").ok()
     assert subjects(todo.path)[:5] == ROUNDS and len(subjects(todo.path)) == 6
 

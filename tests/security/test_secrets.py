@@ -197,7 +197,7 @@ def test_thirty_canaries_are_found_nowhere(chatty: Desk, provider: Provider, tmp
     assert "turn 2" in turns(chatty.path)
     kept = objects(chatty.path)
     assert leaks({"git": kept}) == [] and TOKEN not in kept
-    assert "left out of the branch" in said[1].err
+    assert "left out of the commits" in said[1].err
     # The key did its work, others were sent to nobody, and a program got what its file names alone.
     assert {info.headers["Authorization"] for info in provider.calls} == {f"Bearer {CANARIES['HOUSE_API_KEY']}"}
     assert leaks({info.call: info.prompt for info in provider.calls}) == []

@@ -105,12 +105,12 @@ def hostile(folder: Path, directory: Path, canaries: Path) -> None:
 
 
 def state(folder: Path, directory: Path) -> dict[str, bytes]:
-    """Every byte of a repository and its work tree that a run leaves alone: all but objects and cdo's branches."""
+    """Every byte of a repository and its work tree that a run leaves alone: all but objects and cdo's refs."""
     found: dict[str, bytes] = {}
     for root in dict.fromkeys((folder.resolve(), directory.resolve())):
         for path in sorted(root.rglob("*")):
             name = f"{root.name}/{path.relative_to(root)}"
-            skipped = ("/tmp/", "/objects/", "/refs/heads/cdo", "/logs/refs/heads/cdo", "/canaries")
+            skipped = ("/tmp/", "/objects/", "/refs/cdo", "/canaries")
             if path.is_file() and not any(part in f"{name}/" for part in skipped):
                 found[name] = path.read_bytes()
     return found

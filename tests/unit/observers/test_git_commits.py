@@ -124,7 +124,72 @@ def test_the_repository_of_the_session_wins_over_that_of_the_folder_one_stands_i
     repository(other)
     cdo(*RUN, "--out", str(other / "tmp")).ok()
     assert turns(other) == WHOLE
-    assert not git(cdo.path, "for-each-ref", "refs/heads/cdo")
+    assert not git(cdo.path, "for-each-ref", "refs/cdo", "refs/heads/cdo")
+
+
+def refs(folder: Path) -> set[str]:
+    return set(git(folder, "for-each-ref", "--format=%(refname)").split())
+
+
+@pytest.mark.wide
+def test_runs_fill_no_list_of_branches(cdo: Desk) -> None:
+    repository(cdo.path)
+    cdo.write(".cdo/config.yaml", "branch: true\n")  # which counts only with --trust
+    for name in ("a", "b"):
+        cdo("think", "--turns", "1", "--session", name, "Should we move?").ok()
+    cdo("think", "--turns", "1", "--session", "c", "--branch", "Should we move?").ok()
+    assert refs(cdo.path) == {"refs/heads/main", "refs/cdo/a", "refs/cdo/b", "refs/heads/cdo/c"}
+    assert git(cdo.path, "branch", "--format=%(refname:short)").split() == ["cdo/c", "main"]
+    assert turns(cdo.path, "cdo/b") == turns(cdo.path, "refs/cdo/b") == turns(cdo.path, "cdo/c")
+    hidden = "--exclude=refs/cdo/*", "--exclude=refs/heads/cdo/*"
+    assert git(cdo.path, "log", *hidden, "--all", "--format=%s") == "first"
+    rows = cdo("list", "--git", "--json", "--out", "elsewhere").ok().json
+    assert {row["path"] for row in rows} == {"cdo/a", "cdo/b", "cdo/c"}
+
+
+@pytest.mark.wide
+def test_a_session_of_an_older_version_goes_on_with_its_branch(cdo: Desk) -> None:
+    repository(cdo.path)
+    cdo(*RUN, "--max-calls", "5").failed(5)
+    git(cdo.path, "update-ref", "refs/heads/cdo/a", "refs/cdo/a")
+    git(cdo.path, "update-ref", "-d", "refs/cdo/a")
+    assert cdo("resume", "a", "--max-calls", "50").ok().err.count("git:") == 0
+    assert refs(cdo.path) == {"refs/heads/main", "refs/heads/cdo/a"}
+    assert turns(cdo.path) == ["begin", "turn 1", "stopped", "turn 2", "final"]
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("flag", [[], ["--branch"]])
+def test_two_histories_never_get_one_name(cdo: Desk, flag: list[str]) -> None:
+    """A name that either place has is taken; of two refs of one name a session continues the one that holds it."""
+    repository(cdo.path)
+    other = ["refs/heads/cdo/a", "refs/cdo/a"][bool(flag)]
+    git(cdo.path, "update-ref", other, "main")
+    done = cdo(*RUN, *flag, "--max-calls", "5").failed(5)
+    assert "cdo/a holds another session; this one is kept on cdo/a-2" in done.err
+    kept = ["refs/cdo/a-2", "refs/heads/cdo/a-2"][bool(flag)]
+    assert refs(cdo.path) == {"refs/heads/main", other, kept}
+    late = ["refs/heads/cdo/a-2", "refs/cdo/a-2"][bool(flag)]
+    git(cdo.path, "update-ref", late, "main")  # as somebody's fetch may do
+    cdo("resume", "a", "--max-calls", "50").ok()
+    assert turns(cdo.path, kept) == ["begin", "turn 1", "stopped", "turn 2", "final"]
+    assert git(cdo.path, "rev-parse", other, late).split() == [git(cdo.path, "rev-parse", "main")] * 2
+
+
+@pytest.mark.wide
+def test_runs_are_pushed_and_fetched_by_name(cdo: Desk, tmp_path: Path) -> None:
+    repository(cdo.path)
+    cdo(*RUN).ok()
+    git(tmp_path, "init", "-q", "--bare", "hub")
+    git(cdo.path, "push", "-q", str(tmp_path / "hub"), "main", "refs/cdo/*:refs/cdo/*")
+    git(tmp_path, "clone", "-q", "-b", "main", "hub", "clone")
+    clone = Desk(tmp_path / "clone", cdo.url)
+    assert refs(clone.path) & {"refs/cdo/a", "refs/remotes/origin/cdo/a"} == set()
+    git(clone.path, "fetch", "-q", "origin", "refs/cdo/*:refs/cdo/*")
+    assert clone("list", "--git", "--json").ok().json[0]["path"] == "cdo/a"
+    assert clone("final", "a").ok().out == cdo("final", "a").ok().out
+    clone("restore", "a").ok()
+    assert turns(clone.path) == WHOLE
 
 
 @pytest.mark.wide
@@ -143,14 +208,14 @@ def test_no_git_keeps_no_branch(cdo: Desk) -> None:
     cdo("fork", "a", "--session", "b").ok()
     cdo("audit", "a", "-m", "openai/other", "--max-calls", "2").failed(5)
     cdo(*RUN[:-1], "--session", "c", RUN[-1], env={"CDO_NO_GIT": "1"}).ok()
-    assert not git(cdo.path, "for-each-ref", "refs/heads/cdo")
+    assert not git(cdo.path, "for-each-ref", "refs/cdo", "refs/heads/cdo")
     assert state(cdo.path, directory) == before
 
 
 @pytest.mark.wide
 def test_a_commit_of_somebody_else_on_the_branch_is_told(cdo: Desk) -> None:
     repository(cdo.path)
-    cdo(*RUN[:-1], "--max-calls", "4", RUN[-1]).failed(5)
+    cdo(*RUN[:-1], "--branch", "--max-calls", "4", RUN[-1]).failed(5)
     git(cdo.path, "worktree", "add", "-q", "../other", "cdo/a")
     (cdo.path.parent / "other" / "NOTES.txt").write_text("mine\n")
     git(cdo.path.parent / "other", "add", "-A")
@@ -202,7 +267,8 @@ def test_without_a_git_program_the_run_goes_on(cdo: Desk) -> None:
         ("checked out", "Check out another branch there."),
         ("damaged", "is damaged"),
         ("gitfile", "not a git repository"),
-        ("unwritable", "not kept on its branch"),
+        ("cdo ref", "Remove that ref"),
+        ("unwritable", "the run is not committed"),
     ],
 )
 def test_trouble_is_said_once_and_the_run_goes_on(cdo: Desk, trouble: str, words: str) -> None:
@@ -210,10 +276,12 @@ def test_trouble_is_said_once_and_the_run_goes_on(cdo: Desk, trouble: str, words
     if trouble == "cdo":
         git(cdo.path, "branch", "cdo")
     elif trouble == "lock":
-        (directory / "refs/heads/cdo").mkdir()
-        (directory / "refs/heads/cdo/a.lock").touch()
+        (directory / "refs/cdo").mkdir()
+        (directory / "refs/cdo/a.lock").touch()
+    elif trouble == "cdo ref":
+        git(cdo.path, "update-ref", "refs/cdo", "HEAD")
     elif trouble == "checked out":
-        cdo(*RUN, "--max-calls", "5")
+        cdo(*RUN, "--max-calls", "5", "--branch")
         git(cdo.path, "worktree", "add", "-q", str(cdo.path.parent / "beside"), "cdo/a")
     elif trouble == "damaged":
         (directory / "HEAD").write_text("nonsense\n")
@@ -224,7 +292,8 @@ def test_trouble_is_said_once_and_the_run_goes_on(cdo: Desk, trouble: str, words
         shutil.rmtree(directory / "objects/pack")
         (directory / "objects/pack").touch()
     tip = git(cdo.path, "rev-parse", "cdo/a", check=False)
-    done = cdo("resume", "a", "--max-calls", "50").ok() if trouble == "checked out" else cdo(*RUN).ok()
+    branch = ["--branch"] if trouble == "cdo" else []
+    done = cdo("resume", "a", "--max-calls", "50").ok() if trouble == "checked out" else cdo(*RUN, *branch).ok()
     assert done.err.count("git: ") == 1 and words in done.err, done.err
     assert "--no-git leaves it out" in done.err
     assert (cdo.session() / "FINAL.md").exists()
@@ -270,7 +339,7 @@ def test_a_repository_of_somebody_else_is_left_alone(cdo: Desk) -> None:
         os.chown(path, 12345, 12345)
     done = cdo(*RUN).ok()
     assert "dubious ownership" in done.err and "cdo leaves it alone" in done.err
-    assert not (directory / "refs/heads/cdo").exists()
+    assert not (directory / "refs/cdo").exists()
 
 
 @pytest.mark.wide
@@ -299,9 +368,10 @@ def test_a_branch_of_another_session_is_left_and_the_next_name_kept_to(cdo: Desk
 
 
 @pytest.mark.wide
-def test_a_branch_that_is_only_another_name_is_never_written_through(cdo: Desk) -> None:
+@pytest.mark.parametrize("place", ["refs", "refs/heads"])
+def test_a_ref_that_is_only_another_name_is_never_written_through(cdo: Desk, place: str) -> None:
     repository(cdo.path)
-    git(cdo.path, "symbolic-ref", "refs/heads/cdo/a", "refs/heads/main")
+    git(cdo.path, "symbolic-ref", f"{place}/cdo/a", "refs/heads/main")
     tip = git(cdo.path, "rev-parse", "main")
     cdo(*RUN).ok()
     assert git(cdo.path, "rev-parse", "main") == tip
@@ -356,7 +426,7 @@ def test_a_run_killed_in_the_middle_goes_on_on_its_branch(tmp_path: Path, turn: 
 
 
 def _events(folder: Path) -> list[str]:
-    return turns(folder) if git(folder, "for-each-ref", "refs/heads/cdo/a") else []
+    return turns(folder) if git(folder, "for-each-ref", "refs/cdo/a") else []
 
 
 @pytest.mark.wide
@@ -425,7 +495,7 @@ def test_a_secret_that_a_person_typed_reaches_no_object(cdo: Desk, provider: Pro
     path.write_text(typed)
     done = desk("resume", "a", "--yes").ok()
     notes = [line for line in done.err.splitlines() if line.startswith("git: ")]
-    assert len(notes) == 2 and all("left out of the branch: it holds " in note for note in notes), done.err
+    assert len(notes) == 2 and all("left out of the commits: it holds " in note for note in notes), done.err
     assert notes[0].startswith("git: t1-critic.md is left out") and notes[1].startswith("git: calls/")
     assert path.read_text() == typed, "a person's file is never altered"
     assert VALUE not in done.out + done.err
@@ -615,7 +685,7 @@ def test_a_branch_that_somebody_else_moved_is_gone_on_with(work: Path, finished:
     wait_for(lambda: git(work, "rev-parse", "-q", "--verify", "cdo/a:t1-critic.md", check=False))
     tree = git(work, "rev-parse", "cdo/a^{tree}")
     other = git(work, "commit-tree", tree, "-p", "cdo/a", "-m", "mine")
-    git(work, "update-ref", "refs/heads/cdo/a", other)
+    git(work, "update-ref", "refs/cdo/a", other)
     run.turn(2)
     (note,) = run.close()
     assert f"{other[:12]} is a commit of somebody else" in note
@@ -623,7 +693,7 @@ def test_a_branch_that_somebody_else_moved_is_gone_on_with(work: Path, finished:
 
 
 def test_what_waits_for_a_lock_is_committed_when_it_is_gone(work: Path, finished: Desk) -> None:
-    lock = work / ".git/refs/heads/cdo/a.lock"
+    lock = work / ".git/refs/cdo/a.lock"
     lock.parent.mkdir()
     lock.touch()
     run = run_in(work, finished)
@@ -637,7 +707,7 @@ def test_what_waits_for_a_lock_is_committed_when_it_is_gone(work: Path, finished
 
 
 LOCKS = ("index.lock", "HEAD.lock", "config.lock", "shallow.lock", "packed-refs.lock", "refs/heads/main.lock",
-         "gc.pid", "objects/maintenance.lock", "refs/heads/cdo/b.lock")  # fmt: skip
+         "gc.pid", "objects/maintenance.lock", "refs/cdo/b.lock")  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["plain", "detached", "worktree"])
@@ -791,7 +861,7 @@ def test_odd_files_of_people_do_no_harm(work: Path, finished: Desk) -> None:
     (run.session.path / "link.md").symlink_to("/etc/hostname")
     run.turn(1)
     assert run.close() == []
-    names = {entry.path for entry in cdo_git.find(work).tree("refs/heads/cdo/a")}  # type: ignore[union-attr]
+    names = {entry.path for entry in cdo_git.find(work).tree("refs/cdo/a")}  # type: ignore[union-attr]
     assert {'a "b" é.md', "t1-critic.md"} <= names
     assert not names & {"line\nbreak.md", ".hidden.tmp", "link.md"}
     assert all(stat.S_ISREG(int(line.split()[0], 8)) for line in git(work, "ls-tree", "-r", "cdo/a").splitlines())
@@ -880,8 +950,8 @@ def test_a_plan_with_a_secret_keeps_the_run_off_any_branch(work: Path, finished:
     run = run_in(work, finished, created=f"2026 {TOKEN}")
     run.turn(1)
     (note,) = run.close()
-    assert "the run is not kept on its branch: session.yaml holds what looks like a GitHub token." in note
-    assert not git(work, "for-each-ref", "refs/heads/cdo") and TOKEN.encode() not in objects(work)
+    assert "the run is not committed: session.yaml holds what looks like a GitHub token." in note
+    assert not git(work, "for-each-ref", "refs/cdo", "refs/heads/cdo") and TOKEN.encode() not in objects(work)
 
 
 def test_an_observer_raises_nothing_whatever_it_is_told(work: Path, finished: Desk) -> None:

@@ -94,6 +94,7 @@ VALUES: dict[str, tuple[str, Any]] = {
     "out": ("there", "there"),
     "strict": ("yes", True),
     "no_git": ("1", True),
+    "branch": ("1", True),
     "review": ("no", False),
     "skills": ("mine,yours", ("mine", "yours")),
     "adr_dir": ("docs/adr", "docs/adr"),

@@ -82,7 +82,7 @@ def test_a_repository_that_cannot_be_read_says_so(tmp_path: Path) -> None:
 
 def test_a_session_reads_from_its_branch_as_from_its_folder(told: Desk) -> None:
     branch, folder = open_branch(told.path, "a"), SessionFolder(told.session())
-    assert branch and branch.place == "branch cdo/a" and branch.name == "a"
+    assert branch and branch.place == "git ref cdo/a" and branch.name == "a"
     assert branch.files() == folder.files()
     assert all(branch.data(name) == folder.data(name) for name in branch.files() if name != "journal.jsonl")
     here, there = history.read(branch), history.read(folder)
@@ -100,6 +100,7 @@ def test_what_is_no_branch_of_a_session_is_none(told: Desk, name: str) -> None:
 def test_branches_of_remotes_are_found_where_there_is_none_here(told: Desk, tmp_path: Path) -> None:
     git(tmp_path, "clone", "-q", str(told.path), "clone")
     clone = tmp_path / "clone"
+    git(clone, "fetch", "-q", "origin", "refs/cdo/*:refs/remotes/origin/cdo/*")
     git(clone, "branch", "cdo/b", "origin/cdo/b")
     assert {row.name for row in kept(clone)} == {"origin/a", "b"}
     for name in ("origin/a", "a", "cdo/a"):
@@ -273,13 +274,14 @@ def test_restore_refuses_what_is_there_and_takes_another_folder(told: Desk, tmp_
     found = open_branch(told.path, "a")
     assert found and copy.files() == found.files()
     assert all(copy.data(name) == found.data(name) for name in copy.files())
-    explained(told("restore", "../x", "--out", str(tmp_path / "out")), 8, "There is no branch of git")
+    explained(told("restore", "../x", "--out", str(tmp_path / "out")), 8, "Git keeps no session")
 
 
 @pytest.fixture
 def clone(told: Desk, tmp_path: Path) -> Iterator[Desk]:
-    """A clone of the repository of `a` and `b`, with their branches on its remote alone."""
+    """A clone of the repository of `a` and `b`, which keeps their refs as branches of its remote."""
     git(tmp_path, "clone", "-q", str(told.path), "clone")
+    git(tmp_path / "clone", "fetch", "-q", "origin", "refs/cdo/*:refs/remotes/origin/cdo/*")
     (tmp_path / "clone" / "tmp").mkdir()
     yield Desk(tmp_path / "clone", told.url)
 
@@ -345,7 +347,7 @@ def test_what_only_a_branch_keeps_is_listed_and_read(cdo: Desk) -> None:
     assert rows[1]["path"] == "cdo/a" and rows[1]["problem"] == "Should we split the service?"
     assert rows[1]["status"] == "max_turns" and "cdo/a" not in cdo("list", "--git", "moved").ok().out
     done = cdo("show", "a", "t1-critic").ok()
-    assert done.out == shown and "a: its folder is not there; this is branch cdo/a" in done.err
+    assert done.out == shown and "a: its folder is not there; this is git ref cdo/a" in done.err
     assert cdo("final", "a").ok().out == final
     assert "max_turns" in cdo("show", "a").ok().out and cdo("diff", "a", "b").ok().out
     assert "cdo-a-report.html" in cdo("report", "a").ok().out
@@ -356,8 +358,8 @@ def test_what_only_a_branch_keeps_is_listed_and_read(cdo: Desk) -> None:
 
 
 def test_restore_says_where_there_is_nothing(told: Desk, bare: Desk) -> None:
-    explained(told("restore", "zz"), 8, "There is no branch of git for a session zz.", "cdo list --git")
-    explained(bare("restore", "a"), 8, "There is no branch of git for a session a.")
+    explained(told("restore", "zz"), 8, "Git keeps no session zz here.", "cdo list --git")
+    explained(bare("restore", "a"), 8, "Git keeps no session a here.")
 
 
 def test_a_session_cannot_be_called_what_a_branch_cannot() -> None:
