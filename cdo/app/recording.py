@@ -1,4 +1,4 @@
-"""Reads a recording: a run that a real model answered, in the compact form in which cdo ships the one of `cdo demo`.
+"""Reads a recording: a finished run, in the compact form in which cdo ships the one of `cdo demo`.
 
 A recording is a folder, made from a finished session by `python -m tests.support.record_demo SESSION`:
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def demo(fast: bool, **options: Any) -> None:
     """Play a recorded run: no key, no network, no cost.
 
-    A real model answered the calls of this run. They are played in 40 seconds through the program that makes real
-    runs, so that the session is an ordinary one: read it, compare its turns, make its report, fork it.
+    The first line says who gave the recorded answers. They are played in 40 seconds through the program that makes
+    real runs, so that the session is an ordinary one: read it, compare its turns, make its report, fork it.
     """
     from cdo.app import demo as playing
     from cdo.cli.run_session import run_and_report

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 @OUT
 @VERBOSE
 def restore(name: str, out: str | None) -> None:
-    """Restore a session's folder from git (refs/cdo/NAME, or its branch cdo/NAME).
+    """Restore a session's folder from git.
 
-    `cdo list --git` shows the names. The folder of origin/NAME is called NAME. A restored session can be read and
+    It is read from refs/cdo/NAME or the branch cdo/NAME. `cdo list --git` shows the names. The folder of origin/NAME is called NAME. A restored session can be read and
     resumed; no recorded call is repeated or billed again.
     """
     from cdo.core.formatting import visible

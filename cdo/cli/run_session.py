@@ -104,9 +104,10 @@ def run_and_report(
     finally:
         view.close()
         session.close()
-    width = columns(sys.stdout) if sys.stdout.isatty() else 0
+    hints = seats is None and not options["quiet"]  # a played recording names its own commands
+    width = min(100, columns(sys.stdout)) if sys.stdout.isatty() else 0
     with contextlib.suppress(BrokenPipeError):  # if stdout is closed, the exit code still matters
-        click.echo(dumps(result.json()) if options["as_json"] else summary(result, width))
+        click.echo(dumps(result.json()) if options["as_json"] else summary(result, width, commands=hints))
     if result.status == UNRESOLVED:
         exit_now(EXIT_STRICT)
     if settings.strict and (result.status not in CLEAN or result.degraded):

@@ -299,6 +299,6 @@ class _Watcher(_Lines):
         self._grown(last=True)
         self.view.close()
         if isinstance(news.last, RunEnded):
-            width = columns(sys.stdout) if sys.stdout.isatty() else 0
+            width = min(100, columns(sys.stdout)) if sys.stdout.isatty() else 0
             click.echo()
             click.echo(summary(replace(news.last.result, path=str(self.folder)), width))

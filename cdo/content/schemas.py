@@ -26,7 +26,7 @@ Band = Annotated[tuple[Count, Count], AfterValidator(_band)]
 
 
 class Preset(Schema):
-    """`presets/*.yaml`: a row of the presets table (seed 004, section 2), and the roles to start from.
+    """`presets/*.yaml`: how many voices and turns a run has, and the roles that it starts with.
 
     `width` is [fewest, most] voices a turn. `max_turns` is [n, cap]: after turn n, each further turn must be earned.
     `start` is how many of `roles`, in order, make up the first turn, unless other roles fit the question better. With

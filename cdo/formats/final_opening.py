@@ -46,14 +46,15 @@ def _title(question: str) -> str:
 
 
 def first_sentence(text: str) -> str:
-    """Return the first sentence of Markdown text on one line, without emphasis; a lead in bold is a sentence."""
+    """Return the first sentence of Markdown text on one line, without emphasis; a lead in bold counts as one."""
     paragraphs = (part.strip() for part in re.split(r"\n\s*\n", text))
     paragraph = next((part for part in paragraphs if part and not part.startswith(("#", "|", "```", "~~~"))), "")
     first = _LEAD.sub("", " ".join(paragraph.split()), count=1)
     if lead := re.match(r"(\*\*|__)(.{10,}?[.!?:])\1(?=\s|$)", first):
-        first = lead[2]
-    sentence = _SENTENCE_END.split(first.replace("**", "").replace("__", ""), maxsplit=1)[0]
-    return one_line(sentence.rstrip(" :"), _SENTENCE)
+        return one_line(lead[2].rstrip(" :"), _SENTENCE)
+    sentences = _SENTENCE_END.split(first.replace("**", "").replace("__", ""), maxsplit=2)
+    short = len(sentences[0].split()) < 3  # "No." alone says too little
+    return one_line(" ".join(sentences[: 2 if short else 1]).rstrip(" :"), _SENTENCE)
 
 
 def status_in_words(status: str, why: str, turns: int, unit: str = "turn") -> str:

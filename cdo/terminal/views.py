@@ -140,10 +140,11 @@ class RunResult(Protocol):
     def flags(self) -> Sequence[str]: ...
 
 
-def summary(result: RunResult, width: int = 0) -> str:
+def summary(result: RunResult, width: int = 0, *, commands: bool = True) -> str:
     """Return the final text for stdout: decision, confidence, status, cost, what is missing, and the path.
 
-    For a terminal of `width` columns, its words are wrapped and the next commands are named. 0 is for a pipe.
+    For a terminal of `width` columns, its words are wrapped and, with `commands`, the next commands are named. 0 is
+    for a pipe.
     """
     # Imported here, because a view must not load the modules that parse replies.
     from cdo.formats.final_opening import status_in_words
@@ -161,24 +162,27 @@ def summary(result: RunResult, width: int = 0) -> str:
         ("Status", one_line(status_in_words(result.status, result.why, result.turns, result.unit))),
         ("Cost", f"{used}, price unknown" if result.cost is None else f"{rounded_money(result.cost)} ({used})"),
         *(("Missing", one_line(name)) for name in (*result.missing_voices, *result.unaccepted)),
-        *(("Note", one_line(_explained(flag))) for flag in result.flags),
+        *(("Note", one_line(flag)) for flag in _explained(result.flags)),
         ("FINAL.md", visible(str(path / "FINAL.md"))) if decision else ("Session", visible(str(path))),
     ]
     lines = [_wrapped(f"{name:<12}{text}", width, 12) for name, text in rows]
     if decision:
         title = "Decision" if result.unit == "turn" else "Result"
         lines = [title, "", *(_wrapped(line, width) for line in decision.split("\n")), "", *lines]
-    if width and decision:
+    if width and decision and commands:
         name = one_line(result.session)
         lines += ["", f"next: cdo report {name} · cdo final {name} · cdo fork {name}"]
     return "\n".join(lines)
 
 
-def _explained(flag: str) -> str:
-    """Return a flag with what it means, where its words alone do not say so."""
-    if re.fullmatch(r"turn \d+: agreement of \d+% is suspiciously high", flag):
-        return f"{flag}: voices may follow one another rather than the evidence"
-    return flag
+def _explained(flags: Sequence[str]) -> list[str]:
+    """Return flags; the first one about high agreement says why it matters."""
+    found = list(flags)
+    for at, flag in enumerate(found):
+        if re.fullmatch(r"turn \d+: agreement of \d+% is suspiciously high", flag):
+            found[at] = f"{flag}: voices may follow one another rather than the evidence"
+            break
+    return found
 
 
 def _wrapped(line: str, width: int, indent: int = 0) -> str:

@@ -24,7 +24,8 @@ LOCK = ROOT / "requirements.lock"
 # Lines of `.pth` files are run by every Python of the environment at its start: so litellm 1.82.8 stole keys.
 KNOWN_PTH = {"distutils-precedence.pth", "_virtualenv.pth"}
 STOLEN = {"1.82.7", "1.82.8"}  # of litellm
-FREE = {"xllamacpp"}  # cdo and its tests also run without it
+# cdo and its tests also run without these.
+FREE = {"xllamacpp", "furo", "myst-parser", "sphinx", "sphinx-click", "sphinx-copybutton"}
 
 
 def locked() -> dict[str, tuple[Requirement, list[str]]]:
@@ -34,17 +35,24 @@ def locked() -> dict[str, tuple[Requirement, list[str]]]:
     for line in text.splitlines():
         words, *hashes = re.split(r"\s+--hash=", line.strip())
         requirement = Requirement(words)
-        assert canonicalize_name(requirement.name) not in found, f"{requirement.name} is there twice"
-        found[canonicalize_name(requirement.name)] = requirement, hashes
+        name = canonicalize_name(requirement.name)
+        if name in found:  # one line for each range of Python versions; the one for this Python counts
+            assert _holds(requirement) != _holds(found[name][0]), f"{requirement.name} is there twice"
+        if name not in found or _holds(requirement):
+            found[name] = requirement, hashes
     return found
 
 
+def _holds(requirement: Requirement) -> bool:
+    return requirement.marker is None or requirement.marker.evaluate()
+
+
 def declared() -> Iterator[Requirement]:
-    """What pyproject.toml asks for: to run, to test, to build."""
+    """What pyproject.toml asks for: to run, to test, to build, to make the documentation."""
     data = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     project = data["project"]
     extras = project["optional-dependencies"]
-    yield from map(Requirement, [*project["dependencies"], *extras["local"], *extras["test"]])
+    yield from map(Requirement, [*project["dependencies"], *extras["local"], *extras["test"], *extras["docs"]])
     yield from map(Requirement, data["build-system"]["requires"])
 
 

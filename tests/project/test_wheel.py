@@ -174,21 +174,35 @@ def test_the_installed_command_works_in_another_folder(installed: Path, tmp_path
     assert run(installed / "python", "-c", code, cwd=tmp_path, env=guarded).strip() == __version__
 
 
-# -- the README -----------------------------------------------------------------------------------------------
+# -- the README and the pages of the documentation ------------------------------------------------------------
 
 
 def readme() -> str:
     return (ROOT / "README.md").read_text()
 
 
-def blocks() -> list[str]:
+def pages() -> str:
+    """The README and every page that tells how to use cdo."""
+    parts = ("tutorial", "how-to", "reference", "explanation")
+    found = [path for part in parts for path in sorted((ROOT / "docs" / part).glob("*.md"))]
+    assert len(found) > 15
+    return "\n".join([readme(), *(path.read_text() for path in found)])
+
+
+def blocks(text: str) -> list[str]:
     """The shell blocks."""
-    return re.findall(r"(?ms)^```(?:sh|console)\n(.*?)^```", readme())
+    return re.findall(r"(?ms)^```(?:sh|console)\n(.*?)^```", text)
+
+
+def test_the_readme_is_read_in_three_minutes() -> None:
+    assert len(readme().split()) <= 700
 
 
 @pytest.mark.wide
 def test_the_two_commands_are_those_that_are_checked(cdo: Desk) -> None:
-    first, second = (next(b for b in blocks() if word in b).strip() for word in ("'.[local]'", "'.[local,test]'"))
+    first, second = (
+        next(b for b in blocks(readme()) if word in b).strip() for word in ("'.[local]'", "'.[local,test]'")
+    )
     extras = set(PROJECT["optional-dependencies"])
     for command in (first, second):
         assert "\n" not in command
@@ -211,16 +225,16 @@ def test_the_two_commands_are_those_that_are_checked(cdo: Desk) -> None:
 
 
 def named() -> Iterator[list[str]]:
-    """The words of every `cdo …` in the README, in blocks and in sentences, without `cdo` itself."""
-    lines = [line for block in blocks() for line in block.splitlines()]
+    """The words of every `cdo …` in the README and the pages, in blocks and in sentences, without `cdo` itself."""
+    lines = [line for block in blocks(pages()) for line in block.splitlines()]
     found = [part for line in lines for part in re.findall(r"(?:^|\$ |\| |bin/)cdo (.*)", line)]
-    found += re.findall(r"`cdo ([^`]*)`", readme())
+    found += re.findall(r"`cdo ([^`/]*)`", pages())  # with a slash it is a ref of git
     for text in found:
         words = shlex.split(re.sub(r"[\[\]]", " ", text), comments=True)
         yield words
 
 
-def test_every_command_and_option_that_the_readme_names_exists() -> None:
+def test_every_command_and_option_that_the_documentation_names_exists() -> None:
     commands = cli_commands()
     options = {
         name: {opt for p in command.params for opt in (*p.opts, *p.secondary_opts)}
@@ -229,6 +243,9 @@ def test_every_command_and_option_that_the_readme_names_exists() -> None:
     args = {"quick", "think", "deep", "full", "debug", "parliament", "exec", *MODIFIERS}
     seen = set()
     for words in named():
+        if words[0] == "help":
+            assert set(words[1:]) <= args | set(commands), words
+            continue
         name = next((n for n in (" ".join(words[:2]), *words[:1]) if n in commands), "run")
         seen.add(name)
         if name == "run":
@@ -250,7 +267,7 @@ def test_every_command_and_option_that_the_readme_names_exists() -> None:
         "config",
     } <= seen
     everything = set().union(*options.values()) | {"--help"}
-    inline = re.findall(r"`(--?[a-z][a-z-]*)[^`]*`", readme())
+    inline = re.findall(r"`(--?[a-z][a-z-]*)[^`]*`", pages())
     assert len(inline) > 10
     assert set(inline) <= everything
     for opt in ("--budget", "--max-calls", "--max-tokens", "--timeout", "--concurrency", "--json", "--strict"):
@@ -258,8 +275,8 @@ def test_every_command_and_option_that_the_readme_names_exists() -> None:
 
 
 @pytest.mark.wide
-def test_the_examples_of_readme_and_help_run(cdo: Desk, provider: Provider) -> None:
-    for name in ("docs/a.md", "src/queue/b.py", "README.md", "gateway.log"):
+def test_the_examples_of_documentation_and_help_run(cdo: Desk, provider: Provider) -> None:
+    for name in ("docs/a.md", "src/queue/b.py", "README.md", "gateway.log", "proposal.md"):
         cdo.write(name, "text\n")
     subprocess.run(["git", "init", "-q"], cwd=cdo.path, check=True)  # --check needs a work tree
     desk = cdo.having(ANTHROPIC_API_KEY=KEY, GEMINI_API_KEY=KEY)
@@ -275,12 +292,10 @@ def test_the_examples_of_readme_and_help_run(cdo: Desk, provider: Provider) -> N
     assert [info for info in provider.requests if info.is_call] == []
 
 
-def test_exit_codes_are_told_alike_in_readme_and_help(bare: Desk) -> None:
-    told = re.search(r"(?s)\*\*Exit codes\.\*\* (.*?)\n\n", readme())
+def test_exit_codes_are_told_alike_in_documentation_and_help(bare: Desk) -> None:
     shown = re.search(r"(?s)Exit codes: (.*)", bare("--help").ok().out)
-    assert told
     assert shown
-    for code in (0, 1, 2, 3, 4, 5, 6, 7, 8, 130):
-        words = [re.search(rf"\b{code} ([A-Za-z`-]+)", text[1]) for text in (told, shown)]
-        assert all(words), code
+    told = re.findall(r"(?m)^\| (\d+) \| \S", (ROOT / "docs/how-to/use-in-scripts.md").read_text())
+    assert told == re.findall(r"(?<![\w$.])(\d+) (?=[A-Za-z`-])", shown[1])
+    assert told == ["0", "1", "2", "3", "4", "5", "6", "7", "8", "130"]
     assert isinstance(cli_commands()["run"], click.Command)

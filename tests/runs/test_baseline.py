@@ -144,8 +144,8 @@ def test_a_parliament_tells_what_was_voted(cdo: Desk, provider: Provider) -> Non
 def test_a_fork_says_what_of_its_cost_it_took_over(cdo: Desk) -> None:
     cdo("think", "--turns", "2", *A, "Split the service?").ok()
     cdo("fork", "a", "--turn", "1", "--session", "b").ok()
-    head, _, told = (cdo.session("b") / "FINAL.md").read_text().partition("## Worth of the run")
-    assert "\nforked: {session: a, turn: 1, cost: 0.0" in head
+    told = (cdo.session("b") / "FINAL.md").read_text().partition("## Worth of the run")[2]
+    assert "\nforked: {session: a, turn: 1, cost: 0.0" in (cdo.session("b") / "FINAL.yaml").read_text()
     assert "taken over with the fork) |" in told
     cdo("report", "b").ok()
     assert "a fork of a after turn 1" in (cdo.session("b") / "report.html").read_text()

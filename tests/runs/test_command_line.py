@@ -166,7 +166,6 @@ USAGE: list[tuple[list[str], list[str]]] = [
     (["deep,full", "Why?"], ["`deep` and `full` are both presets"]),
     (["deep", "full", "Why?"], ["`deep` and `full` are both presets"]),
     (["deep"], ["no problem"]),
-    ([], ["no problem"]),
     ([""], ["empty"]),
     (["deep", "  \t"], ["empty"]),
     (["-"], ["no problem"]),
@@ -263,7 +262,7 @@ def test_odd_problems_survive_the_whole_way(cdo: Desk, provider: Provider) -> No
     looks = cdo.several(*([word, name] for name in problems for word in ("show", "final")), ["list", "--json"])
     rows = {row["session"]: row for row in looks[-1].ok().json}
     for (name, problem), run in zip(problems.items(), runs, strict=True):
-        assert run.ok().out.startswith(DECISION)
+        assert run.ok().out.startswith(f"Decision\n\n{DECISION}")
         assert (cdo.session(name) / "00-input.md").read_text() == f"{problem.strip()}\n"
         assert rows[name]["problem"] == " ".join(problem.split())
         sent = [info for info in provider.calls if info.headers["X-Cdo-Session"] == name]
@@ -404,10 +403,10 @@ def test_strict_turns_anything_but_a_clean_end_into_3(cdo: Desk, provider: Provi
         assert missing.startswith("t1-critic: rejected")
     assert "Traceback" not in strict.err
     provider.faults = []
-    assert cdo("quick", "--strict", "-q", "Why?").ok().out.startswith(DECISION)
+    assert cdo("quick", "--strict", "-q", "Why?").ok().out.startswith(f"Decision\n\n{DECISION}")
     provider.script = None
     late = cdo("quick", "--strict", "-q", "Why?").failed(3)  # not converged
-    assert late.out.startswith(DECISION)
+    assert late.out.startswith(f"Decision\n\n{DECISION}")
     assert late.err == ""
     assert cdo.having(CDO_STRICT="1")("quick", "-q", "Why?").code == 3
 
@@ -474,7 +473,7 @@ def test_files_that_became_stale_exit_6_where_nobody_can_be_asked(cdo: Desk, pro
         assert done.json["status"] == "paused"
     assert len(provider.calls) == 4
     for flag in ("--yes", "-y"):
-        assert cdo("resume", "a", flag, "-q").ok().out.startswith(DECISION)
+        assert cdo("resume", "a", flag, "-q").ok().out.startswith(f"Decision\n\n{DECISION}")
         assert len(provider.calls) == 8
     assert (cdo.session() / "superseded/1/t1-critic.md").is_file()
 
@@ -528,7 +527,7 @@ def test_models_that_fail_exit_7(cdo: Desk, provider: Provider) -> None:
     done = explained(cdo("quick", "--json", "--session", "b", "Why?"), 7, "models failed", "`cdo resume`")
     assert done.json["status"] == "failed"
     provider.faults = []
-    assert cdo("resume", "b", "-q").ok().out.startswith(DECISION)
+    assert cdo("resume", "b", "-q").ok().out.startswith(f"Decision\n\n{DECISION}")
 
 
 def test_help_is_grouped_and_explains_the_words(bare: Desk) -> None:
@@ -995,6 +994,7 @@ EFFECTS: dict[str, dict[str, str]] = {
     },
     "completion": {"--verbose": LOUD},
     "cabal": {
+        "--branch": "tests/unit/observers/test_git_commits.py::test_runs_fill_no_list_of_branches",
         **dict.fromkeys(("--ask-above", "--yes"), AGREED),
         "--model": f"{MISSION}test_the_watchdog_sits_on_another_makers_model",
         "--seat": SEATED,

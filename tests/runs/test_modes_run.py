@@ -204,7 +204,7 @@ def test_a_parliament_votes_and_the_tally_is_the_codes_own(sitting: Desk, provid
     done = sitting("parliament,full", "--json", "--width", "5", *HOUSE, *A, "Who is right?").ok()
     text = (sitting.session() / "FINAL.md").read_text()
     assert done.json["turns"] == 3
-    assert re.search(r"votes:[^\n]*\n?.*M1.*4 yes.*1 no", text), text[:1500]
+    assert re.search(r"votes:[^\n]*\n?.*M1.*4 yes.*1 no", (sitting.session() / "FINAL.yaml").read_text())
     assert "1 of 2 vendors" in text and "critic" in text and "has looked at the cost" in text
     record = text.partition("## Record of votes")[2]
     assert "4 yes / 1 no; 1 of 2 vendors: Split it in May." in record and "critic: no, critic has looked" in record

@@ -131,7 +131,7 @@ def test_another_model_from_now_on_changes_no_question(mine: Desk, provider: Pro
     later = [info for info in provider.calls if info.call not in before]
     assert {info.body["model"] for info in later} == {"gpt-4.1-mini"}
     assert len(provider.calls) == len({info.call for info in provider.calls}), "nothing was asked twice"
-    final = (mine.session() / "FINAL.md").read_text()
+    final = (mine.session() / "FINAL.yaml").read_text()
     assert "openai/gpt-4.1-mini" in final and "openai/gpt-4o" in final
 
 

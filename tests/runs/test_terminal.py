@@ -80,7 +80,7 @@ def test_a_conflict_asks_and_follows_the_answer(
         child.expect("Your choice")
         child.sendline(answer)
         assert ended(child) == 0
-    final = (where.session() / "FINAL.md").read_text()
+    final = (where.session() / "FINAL.yaml").read_text()
     assert f"status: {status}" in final
     assert f"turns: {turns}" in final
     assert bool(provider.named("t2-referee")) is (turns == 2)
@@ -208,10 +208,14 @@ PRINTS = {"echo", "secho", "prompt", "confirm", "print"}
 ELSEWHERE = {
     ("cli.main", "text"): "sentence() made it visible",
     ("cli.common", "'  '.join(columns).rstrip()"): "cells are made visible above",
+    (
+        "cli.demo",
+        "_next(playback, options['out'])",
+    ): "its own words, with the name and folder of a session that it made",
     ("cli.diff", "_painted(line)"): "lines() made it visible; colours are added",
     (
         "cli.run_session",
-        "dumps(result.json()) if options['as_json'] else summary(result, width)",
+        "dumps(result.json()) if options['as_json'] else summary(result, width, commands=hints)",
     ): "summary() makes all visible",
     ("cli.library", "line(parts, _short(one_line(row['problem']), max(16, width - len(parts) - 2)))"): "parts are",
     ("cli.library", "f'    {one_line(hit.where, 40)}: {_marked(hit.passage)}'"): "_marked() makes it visible",

@@ -357,7 +357,7 @@ def listed(path: Path) -> dict[str, str]:
 
 
 _FILE = re.compile(
-    r"00-[a-z]+\.(md|yaml)|t[12]-[a-z0-9-]+\.(md|yaml)|[A-Z]+\.md|session\.yaml|journal\.jsonl|calls/\d+\.jsonl"
+    r"00-[a-z]+\.(md|yaml)|t[12]-[a-z0-9-]+\.(md|yaml)|[A-Z]+\.md|(FINAL|session)\.yaml|journal\.jsonl|calls/\d+\.jsonl"
     r"|skills/(ordering|queues)\.md|team/roster\.yaml|team/messages/m\d+-[a-z0-9-]+\.md"
 )
 

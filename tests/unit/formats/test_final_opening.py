@@ -41,6 +41,8 @@ def test_no_question_is_taken_for_a_section(question: str) -> None:
     ("text", "said"),
     [
         ("**No: do not move; repair it.** All three agree.\n\nMore.", "No: do not move; repair it."),
+        ("**No. Keep the queue.** All wait.", "No. Keep the queue."),
+        ("No. Keep the queue as it is. All wait.", "No. Keep the queue as it is."),
         ("- Stage it by v1.2 e.g. now. Then wait.", "Stage it by v1.2 e.g. now."),
         ("### Why\n\nKeep **both** queues\nuntil May", "Keep both queues until May"),
         ("", ""),

@@ -134,7 +134,7 @@ def test_a_finished_run_is_told_from_question_to_end(told: History) -> None:
         sorted(ROLES), ["critic", "pragmatist"], sorted(ROLES),
     ]  # fmt: skip
     assert [dict(turn.missing).keys() for turn in told.turns] == [set(), {"first-principles"}, {"refuter"}]
-    assert "front matter" in dict(told.turns[1].missing)["first-principles"]
+    assert "did not have the form" in dict(told.turns[1].missing)["first-principles"]
     assert [turn.synthesis for turn in told.turns] == ["t1-synthesis", "t2-synthesis", "t3-synthesis"]
     assert [turn.directive.focus for turn in told.turns if turn.directive] == ["focus 1", "focus 2", "focus 3"]
     assert told.confidences == ((1, 0.55), (2, 0.6), (3, 0.65))
