@@ -82,7 +82,7 @@ def finish(session: Session, plan: Plan, outcome: Outcome | Delivery, runner: Ru
         verified=len(outcome.verified),
         exists=len(outcome.existing),
         unverified=tuple(citation for citation, _ in outcome.unverified),
-        sure=confidence_in_words(outcome.confidence, outcome.stated, outcome.lowered),
+        confidence_reason=confidence_in_words(outcome.confidence, outcome.stated, outcome.lowered),
         documents=tuple(file for name, data in outcome.documents.items() for file in (f"{name}.md", *data.drawn)),
     )
 

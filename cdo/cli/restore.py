@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def restore(name: str, out: str | None) -> None:
     """Restore a session's folder from git.
 
-    It is read from refs/cdo/NAME or the branch cdo/NAME. `cdo list --git` shows the names. The folder of origin/NAME is called NAME. A restored session can be read and
-    resumed; no recorded call is repeated or billed again.
+    It is read from refs/cdo/NAME or the branch cdo/NAME. `cdo list --git` shows the names. The folder of origin/NAME
+    is called NAME. A restored session can be read and resumed; no recorded call is repeated or billed again.
     """
     from cdo.core.formatting import visible
     from cdo.session.creation import Taken

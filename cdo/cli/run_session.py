@@ -242,6 +242,8 @@ class Progress:
             write=editing.write,
             change=change,
             commands=commands,
+            correct=lambda command: turn_plan_commands.corrected(command, form),
+            mistyped=form.mistyped,
         )
 
 

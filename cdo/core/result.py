@@ -13,7 +13,8 @@ class Result:
     `verified` counts the citations whose quoted words were found, `exists` those of existing lines without a quote.
     `turns` counts turns, or the rounds of a mission, as `unit` says. `deliverables` are a mission's accepted files;
     `unaccepted` is what each of its other products lacks. `question` is what its team asks, with the `options` that
-    it offers. `sure` is the confidence with its reason in words, for people.
+    it offers. `confidence_reason` is the
+    confidence with what lowered it, in words.
     """
 
     session: str
@@ -38,7 +39,7 @@ class Result:
     unaccepted: tuple[str, ...] = ()
     question: str = ""
     options: tuple[str, ...] = ()
-    sure: str = ""
+    confidence_reason: str = ""
 
     @property
     def degraded(self) -> bool:
@@ -47,8 +48,7 @@ class Result:
     def json(self) -> dict[str, Any]:
         """Return the data that `--json` prints. Only a mission has the keys that are specific to missions."""
         found = asdict(self)
-        del found["sure"]
-        if self.unit == "turn":  # a deliberation delivers nothing
-            for key in ("unit", "deliverables", "unaccepted", "question", "options"):
-                del found[key]
+        others = ("unit", "deliverables", "unaccepted", "question", "options")  # a deliberation delivers nothing
+        for key in others if self.unit == "turn" else ("confidence_reason",):
+            del found[key]
         return found

@@ -141,14 +141,6 @@ class Combos(Schema):
     combos: dict[str, Combo]
 
 
-def filled(voices: Sequence[PlannedSeat], order: Sequence[str], count: int) -> tuple[PlannedSeat, ...]:
-    """Return `count` voices: cut from the end, or filled up with unused roles of `order`, then all roles again."""
-    taken = list(dict.fromkeys(voice.role for voice in voices))
-    rest = [role for role in dict.fromkeys(order) if role not in taken]
-    more = chain(rest, cycle([*taken, *rest]))
-    return (*voices[:count], *(PlannedSeat(role=role) for role in islice(more, max(0, count - len(voices)))))
-
-
 # -- the file --------------------------------------------------------------------------------------
 
 
@@ -157,8 +149,8 @@ class PlanFormat:
     """The format of the plan of a turn, for which `proposed` was put before the person.
 
     What the file leaves out stays as proposed. `width` is the range of voices a turn (None: any). `known_roles` are
-    the roles with a method, in the order in which seats are filled up. `skills` and `models` are the available ones.
-    Values of the proposal itself are always allowed.
+    the roles with a method. Further seats get the roles of `order` first, which are those of the preset. `skills` and
+    `models` are the available ones. Values of the proposal itself are always allowed.
     """
 
     proposed: Proposal
@@ -167,6 +159,7 @@ class PlanFormat:
     skills: tuple[str, ...] = ()
     combos: Mapping[str, Combo] = field(default_factory=dict)
     models: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
 
     @property
     def turn(self) -> int:
@@ -177,6 +170,13 @@ class PlanFormat:
         """Fewest and most voices that the plan may have."""
         low, high = self.width or (1, MOST)
         return min(low, len(self.proposed.voices)), max(high, len(self.proposed.voices))
+
+    def filled(self, voices: Sequence[PlannedSeat], count: int) -> tuple[PlannedSeat, ...]:
+        """Return `count` voices: cut from the end, or filled up with the next unused roles, then all roles again."""
+        taken = list(dict.fromkeys(voice.role for voice in voices))
+        rest = [role for role in dict.fromkeys((*self.order, *self.known_roles)) if role not in taken]
+        more = chain(rest, cycle([*taken, *rest]))
+        return (*voices[:count], *(PlannedSeat(role=role) for role in islice(more, max(0, count - len(voices)))))
 
     def parse(self, text: str) -> Proposal:
         """Parse the text of a plan's file; raise `InvalidReply` with line and column of each problem."""
@@ -200,7 +200,7 @@ class PlanFormat:
             voices = self.combined(file.combo, file.voices) if file.combo else file.voices
         except InvalidReply as error:
             raise InvalidReply(_located(text, ((("combo",), problem) for problem in error.problems))) from None
-        voices = filled(voices, self.known_roles, file.width) if file.width else voices
+        voices = self.filled(voices, file.width) if file.width else voices
         if not voices:
             raise InvalidReply(_located(text, [(("voices",), "`voices`: there must be at least one.")]))
         fields = {name: getattr(file, name) for name in Proposal.model_fields}
@@ -229,7 +229,7 @@ class PlanFormat:
         if len(roles) > MOST:
             raise InvalidReply([f"These are {len(roles)} roles; a turn has at most {MOST} voices."])
         chosen = [sitting.get(role) or PlannedSeat(role=role) for role in roles]
-        return filled(chosen, self.known_roles, max(len(chosen), self.band[0]))
+        return self.filled(chosen, max(len(chosen), self.band[0]))
 
     def objections(self, plan: Proposal) -> Iterator[tuple[Place, str]]:
         """Yield the problems of a plan that is well formed, as (place in the file, sentence)."""
@@ -258,13 +258,26 @@ class PlanFormat:
 
     def remarks(self, plan: Proposal) -> list[str]:
         """Return remarks on a valid plan: roles that have no method of their own."""
-        known = (*self.known_roles, *(voice.role for voice in self.proposed.voices))
         found = []
-        for role in dict.fromkeys(voice.role for voice in plan.voices if voice.role not in known):
-            near = _near(role, self.known_roles)
-            hint = f" Did you mean {near[0]}?" if near else ""
-            found.append(f"{role} is a new role: its name and its charge are all it goes by.{hint}")
+        for role in dict.fromkeys(voice.role for voice in plan.voices):
+            if role not in self._roles:
+                near = self.near(role)
+                hint = f" Did you mean {near}?" if near else ""
+                found.append(f"{role} is a new role: its name and its charge are all it goes by.{hint}")
         return found
+
+    def mistyped(self, plan: Proposal) -> dict[str, str]:
+        """Return the roles of a plan that are probably mistyped, each with the role that was probably meant."""
+        return {voice.role: near for voice in plan.voices if (near := self.near(voice.role))}
+
+    def near(self, role: str) -> str:
+        """Return the known role whose name is nearly that of an unknown one, else ""."""
+        found = [] if role in self._roles else _near(role, self.known_roles)
+        return found[0] if found else ""
+
+    @property
+    def _roles(self) -> tuple[str, ...]:
+        return (*self.known_roles, *(voice.role for voice in self.proposed.voices))
 
 
 def dump(plan: Proposal, format: PlanFormat, render: Render) -> str:

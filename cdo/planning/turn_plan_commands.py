@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from cdo.content.schemas import Criteria
 from cdo.core.steps import InvalidReply
 from cdo.formats.fields import role_problem, validate
-from cdo.planning.turn_plan import MOST, PlanFormat, Proposal, filled, unknown
+from cdo.planning.turn_plan import MOST, PlanFormat, Proposal, unknown
 
 _Changes: TypeAlias = dict[str, Any]
 # By command: its arguments, and what it does.
@@ -48,6 +48,20 @@ def applied(command: str, plan: Proposal, format: PlanFormat) -> Proposal:
     return after
 
 
+def corrected(command: str, format: PlanFormat) -> tuple[str, str, str] | None:
+    """Return a role in a command that is probably mistyped, the role that is probably meant, and the command with it.
+
+    Return None if the command names no role, or a known one, or one that resembles none.
+    """
+    words = command.split(None, 2)
+    verb, place = (words[0].lower(), {"add": 1, "rename": 2}.get(words[0].lower(), 0)) if words else ("", 0)
+    if not 0 < place < len(words):
+        return None
+    role = words[place].lower()
+    near = format.near(role)
+    return (role, near, " ".join([verb, *words[1:place], near, *words[place + 1 :]])) if near else None
+
+
 def _changes(verb: str, rest: str, plan: Proposal, format: PlanFormat) -> _Changes:
     match verb:
         case "go" | "done":
@@ -57,7 +71,7 @@ def _changes(verb: str, rest: str, plan: Proposal, format: PlanFormat) -> _Chang
         case "combo":
             return {"voices": format.combined(rest, plan.voices)}
         case "width":
-            return {"voices": filled(plan.voices, format.known_roles, _count(rest))}
+            return {"voices": format.filled(plan.voices, _count(rest))}
         case "turns":
             return {"turns": rest}
         case "set":

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from cdo.core.errors import NeedsHuman
 from cdo.core.formatting import one_line, visible
 from cdo.core.steps import InvalidReply
+from cdo.terminal.redrawn import Redrawn
 
 if TYPE_CHECKING:
     from cdo.terminal.views import RunView
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 Parse: TypeAlias = Callable[[str], Any]
 Show: TypeAlias = Callable[[Any, int], Sequence[str]]
 Change: TypeAlias = Callable[[str, str], str]
+Correct: TypeAlias = Callable[[str], tuple[str, str, str] | None]
+Mistyped: TypeAlias = Callable[[Any], Mapping[str, str]]
 Write: TypeAlias = Callable[[str], None]
 
 MAX_BYTES = 1 << 20  # larger than any document that can be parsed
@@ -50,16 +53,19 @@ async def review(
     write: Write,
     change: Change | None = None,
     commands: Sequence[tuple[str, str]] = (),
+    correct: Correct = lambda _: None,
+    mistyped: Mistyped = lambda _: {},
 ) -> str:
     """Let the person at the terminal review the document `text` at `path`; return the text to go on with.
 
     `parse` reads a text or raises `InvalidReply`. `show(data, columns)` draws the parsed data. `write` puts a text
     into the file (only a store writes into sessions). `change(command, text)` returns the text after one of
-    `commands` (each with its syntax and its effect), or raises `InvalidReply`. If the file exists already, its
-    content is reviewed instead of `text`. Raises `NeedsHuman` if the person leaves. A cancelled review restores the
-    terminal.
+    `commands` (each with its syntax and its effect), or raises `InvalidReply`. `correct(command)` returns a name that
+    is probably mistyped, the name that is probably meant, and the command with it. `mistyped(data)` returns the names
+    of both kinds in a saved file. The person is asked about them. If the file exists already, its content is reviewed
+    instead of `text`. Raises `NeedsHuman` if the person leaves. A cancelled review restores the terminal.
     """
-    talk = _Dialogue(path, parse, show, write, change, tuple(commands))
+    talk = _Dialogue(path, parse, show, write, change, tuple(commands), correct, mistyped)
     if _mark(path) is None:
         write(text)
     with view.suspend():
@@ -74,6 +80,9 @@ class _Dialogue:
     write: Write
     change: Change | None
     commands: tuple[tuple[str, str], ...]
+    correct: Correct
+    mistyped: Mistyped
+    screen: Redrawn = field(default_factory=Redrawn)
     inbox: asyncio.Queue[str | None] = field(default_factory=asyncio.Queue)  # typed lines; None: the file was saved
     mark: Mark = None  # of the file when it was last read or written here
     busy: bool = False  # True while an editor uses the terminal
@@ -85,13 +94,10 @@ class _Dialogue:
         try:
             with self._typed():
                 self._table()
-                _say(f"The plan is {self.path}: change it here, or save it in any editor.")
-                _say("Enter goes on with it, `help` shows the commands.")
                 while True:
-                    _say("plan> ", end="")
-                    said = await self.inbox.get()
                     try:
-                        text = self._saved() if said is None else await self._command(said.strip())
+                        said = await self._asked("plan> ")
+                        text = self._saved() if said is None else await self._command(said)
                     except InvalidReply as error:
                         self._complain(error)
                     else:
@@ -104,6 +110,14 @@ class _Dialogue:
 
     # -- what is typed ----------------------------------------------------------------------------
 
+    async def _asked(self, prompt: str) -> str | None:
+        """Print a prompt and return the line that is typed; None if the file was saved instead."""
+        self.screen.say(prompt, end="")
+        said = await self.inbox.get()
+        if said is not None:
+            self.screen.echoed(said)
+        return None if said is None else said.strip()
+
     async def _command(self, line: str) -> str | None:
         """Execute a typed line; return the text to go on with, or None if the review continues."""
         verb = line.split(None, 1)[0].lower() if line else ""
@@ -112,18 +126,32 @@ class _Dialogue:
         if verb in ("help", "?"):
             rows = [*OWN, *self.commands]
             left = max(len(how) for how, _ in rows)
-            _say("\n".join(f"  {how:<{left}}  {what}" for how, what in rows))
+            self.screen.say("\n".join(f"  {how:<{left}}  {what}" for how, what in rows))
             return None
         if verb == "edit":
             await self._edit()
         elif verb:
-            self._changed(line, verb)
+            self._changed(await self._checked(line), verb)
         if verb in ("", "go", "done"):
             text = self._read()
             self.parse(text)
             return text
         self._table()
         return None
+
+    async def _checked(self, line: str) -> str:
+        """Return a command, corrected if the person says so; raise `InvalidReply` if the answer is neither."""
+        if not self.change or not (found := self.correct(line)):
+            return line
+        name, meant, better = found
+        answer = await self._asked(f"There is no {name}. Did you mean {meant}? [Y/n] ")
+        if answer is None:
+            self.inbox.put_nowait(None)
+        if answer is not None and answer.lower() in ("", "y", "yes"):
+            return better
+        if answer is not None and answer.lower() in ("n", "no"):
+            return line
+        raise InvalidReply([f"{name}: neither yes nor no, so nothing was changed."])
 
     def _changed(self, line: str, verb: str) -> None:
         """Let a command change the document. If the data stays the same, the person's own text is kept."""
@@ -159,8 +187,9 @@ class _Dialogue:
             raise InvalidReply([f"The editor {one_line(words[0], 80)} cannot be started: {why}."]) from None
         finally:
             self.busy, self.mark = False, _mark(self.path)
+            self.screen.forget()
         if code:
-            _say(f"The editor ended with code {code}.")
+            self.screen.say(f"The editor ended with code {code}.")
 
     @contextlib.contextmanager
     def _typed(self) -> Iterator[None]:
@@ -195,7 +224,7 @@ class _Dialogue:
             typed = b""
         if not typed:
             asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
-            _say("")
+            self.screen.say("")
         text = typed.decode("utf-8", "replace").removesuffix("\n")
         for line in text.split("\n") if typed else ["quit"]:
             self.inbox.put_nowait(line)
@@ -210,7 +239,8 @@ class _Dialogue:
                     self.mark = mark
                     self.inbox.put_nowait(None)
         except (OSError, RuntimeError) as error:
-            _say(f"\nThe file cannot be watched ({one_line(error, 200)}): press Enter once you have saved it.")
+            why = one_line(error, 200)
+            self.screen.say(f"\nThe file cannot be watched ({why}): press Enter once you have saved it.")
 
     async def _settled(self) -> Mark:
         """Return the file's mark once it stays the same, because editors write in several steps.
@@ -225,16 +255,26 @@ class _Dialogue:
                 return None
         return None if mark == self.mark else mark
 
-    def _saved(self) -> str:
-        """Show the saved document, and return its text; raise `InvalidReply` if it cannot be used."""
-        _say(f"\n{self.path.name} was saved.")
+    def _saved(self) -> str | None:
+        """Show the saved document, and return its text; None if it has a name that is probably mistyped.
+
+        Raises `InvalidReply` if the document cannot be used.
+        """
+        self.screen.clear()
+        self.screen.say(f"\n{self.path.name} was saved.")
         text = self._read()
         try:
-            _say("\n".join(["", *self.show(self.parse(text), _columns()), ""]))
+            data = self.parse(text)
+            self.screen.say("\n".join(["", *self.show(data, self.screen.columns), ""]))
         except InvalidReply:
-            _say("It cannot be used yet:")
+            self.screen.say("It cannot be used yet:")
             raise
-        _say("Going on with it.")
+        if found := self.mistyped(data):
+            for name, meant in found.items():
+                self.screen.say(f"There is no {name}. Did you mean {meant}?")
+            self.screen.say("Correct the file and save it, or press Enter to go on with it as it stands.")
+            return None
+        self.screen.say("Going on with it.")
         return text
 
     # -- what is shown ----------------------------------------------------------------------------
@@ -255,15 +295,18 @@ class _Dialogue:
             raise InvalidReply([f"{self.path} cannot be read: {error.strerror}."]) from None
 
     def _table(self) -> None:
-        """Draw the present document, or report why it cannot be drawn."""
+        """Draw the present document in the place of the one before, or report why it cannot be drawn."""
+        self.screen.clear()
         try:
-            _say("\n".join(["", *self.show(self.parse(self._read()), _columns()), ""]))
+            self.screen.say("\n".join(["", *self.show(self.parse(self._read()), self.screen.columns), ""]))
         except InvalidReply as error:
             self._complain(error)
+        self.screen.say(f"The plan is {self.path}: change it here, or save it in any editor.")
+        self.screen.say("Enter goes on with it, `help` shows the commands.")
 
     def _complain(self, error: InvalidReply) -> None:
         for problem in error.problems:
-            _say(f"  {visible(problem)}")
+            self.screen.say(f"  {visible(problem)}")
 
 
 def _mark(path: Path) -> Mark:
@@ -320,17 +363,3 @@ def _terminal_kept() -> Iterator[None]:
     finally:
         with contextlib.suppress(termios.error, OSError):
             termios.tcsetattr(sys.stdin, termios.TCSADRAIN, modes)
-
-
-def _columns() -> int:
-    try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
-    except (OSError, ValueError):
-        return 80
-
-
-def _say(text: str, end: str = "\n") -> None:
-    """Print to the person on stderr. A closed terminal must not end a run."""
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(visible(text) + end)
-        sys.stderr.flush()

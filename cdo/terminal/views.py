@@ -105,7 +105,7 @@ def _files(names: Sequence[str]) -> str:
 class RunResult(Protocol):
     """The result of a run. `path` is the session's directory; `decision` is "" if there is no FINAL.md.
 
-    `sure` is the confidence with its reason in words, "" if it is not known.
+    `confidence_reason` is the confidence with what lowered it in words, "" if it is not known.
     """
 
     @property
@@ -121,7 +121,7 @@ class RunResult(Protocol):
     @property
     def confidence(self) -> float | None: ...
     @property
-    def sure(self) -> str: ...
+    def confidence_reason(self) -> str: ...
     @property
     def turns(self) -> int: ...
     @property
@@ -156,7 +156,7 @@ def summary(result: RunResult, width: int = 0, *, commands: bool = True) -> str:
         pluralise(result.tokens, "token"),
     ]
     used = ", ".join(amounts)
-    stated = f"{one_line(result.sure) or f'{sure:.2f}'} (uncalibrated)" if sure is not None else "none"
+    stated = f"{one_line(result.confidence_reason) or f'{sure:.2f}'} (uncalibrated)" if sure is not None else "none"
     rows = [
         *([("Confidence", stated)] if result.unit == "turn" else []),
         ("Status", one_line(status_in_words(result.status, result.why, result.turns, result.unit))),

@@ -100,7 +100,7 @@ def test_what_later_turns_changed_on_what_evidence_at_what_cost(checkout: Desk, 
     assert "T1 cost of two: resolved in turn 2." in told
     assert "pragmatist moved in turn 2 (new verified evidence: `service.py:2" in told
     assert "; because: The imports show it." in told
-    assert "Answered otherwise without a stated reason: first-principles (turn 2)." in told
+    assert "Changed the answer without giving a reason: first-principles (turn 2)." in told
     # The same on every resume, byte for byte.
     checkout("resume", "a").ok()
     assert (checkout.session() / "FINAL.md").read_text() == text
@@ -124,7 +124,7 @@ def test_a_dissenter_who_wins_is_no_conformist(cdo: Desk, provider: Provider) ->
     moves = {move.voice: (move.joined, move.reworded) for move in gained(cdo).moves}
     assert moves == {"critic": (False, True), "first-principles": (False, False), "pragmatist": (False, False)}
     told = (cdo.session() / "FINAL.md").read_text().partition("## Worth of the run")[2]
-    assert "without a stated reason: first-principles (turn 2), pragmatist (turn 2)." in told
+    assert "without giving a reason: first-principles (turn 2), pragmatist (turn 2)." in told
     assert "critic moved" not in told and "critic (turn" not in told
 
 

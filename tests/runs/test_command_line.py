@@ -32,6 +32,7 @@ from tests.support.provider import Provider
 KEYS = [
     "session", "path", "status", "why", "decision", "confidence", "turns", "calls", "tokens", "cost",
     "missing_voices", "added", "flags", "verified", "exists", "unverified", "documents",
+    "confidence_reason",
 ]  # fmt: skip
 DECISION = "Stage it: build the reversible half now, and decide on the rest when the figures are in."
 
@@ -976,7 +977,11 @@ EFFECTS: dict[str, dict[str, str]] = {
         "--json": f"{COMMANDS}test_show_gives_the_overview_the_files_and_every_exchange",
         "--verbose": LOUD,
     },
-    "final": {"--out": NAMED, "--raw": "print the file as it is, as in a pipe", "--verbose": LOUD},
+    "final": {
+        "--out": NAMED,
+        "--raw": "tests/runs/test_terminal.py::test_final_is_rendered_at_a_terminal_and_raw_on_request",
+        "--verbose": LOUD,
+    },
     "doctor": {"--json": f"{COMMANDS}test_doctor_says_what_would_be_used_and_why", "--verbose": LOUD},
     "models": {"--json": f"{COMMANDS}test_models_lists_providers_and_what_is_set_up", "--verbose": LOUD},
     "models pull": {

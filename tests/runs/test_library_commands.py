@@ -82,7 +82,7 @@ def test_list_shows_sessions_newest_first_and_damaged_ones(cdo: Desk) -> None:
 
     lines = cdo("list").ok().out.splitlines()
     assert [line.split()[0] for line in lines] == [row["session"] for row in rows]
-    assert re.fullmatch(r"done    quick  max_turns   0\.62  \$0\.01\d  Why\?", lines[-1])
+    assert re.fullmatch(r"done    quick  max_turns   0\.62  \$0\.01\d+  +Why\?", lines[-1])
     assert re.fullmatch(r"capped  quick  unfinished +\$0\.00\d\d  Why not\?", lines[-2])
     assert "1.00" in lines[4]
     assert "damaged" in lines[0]

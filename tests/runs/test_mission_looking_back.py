@@ -345,7 +345,7 @@ def test_a_mission_is_watched_from_outside_while_it_runs(todo: Desk, provider: P
         process.communicate()
     assert watcher.returncode == 0, err
     assert f"round 1 ends: 3 versions, 0 of 3 accepted, 1 blocker (MVP Features Selection: {XSS})" in out
-    assert "round 3 ends: 1 version, 4 of 4 accepted; done: " in out and "Status      done: " in out
+    assert "round 3 ends: 1 version, 4 of 4 accepted; done: " in out and "Status      done after 3 rounds: " in out
 
 
 def test_a_hostile_tree_of_files_ends_and_is_bounded(done: Desk) -> None:

@@ -68,6 +68,21 @@ def place(tmp_path: Path) -> Iterator[tuple[Place, Provider]]:
 RUN: Sequence[str] = ("think", "-m", "openai/gpt-4.1", "--width", "2", "--turns", "2", "--session", "a", QUESTION)
 
 
+def test_final_is_rendered_at_a_terminal_and_raw_on_request(place: tuple[Place, Provider]) -> None:
+    where, _ = place
+    where.cdo("quick", "-m", "openai/gpt-4.1", "--session", "a", QUESTION).ok()
+    text = (where.session() / "FINAL.md").read_text()
+    assert "\n- **Decision:** " in text
+    shown = []
+    for more in ((), ("--raw",)):
+        with terminal(where, "final", "a", *more) as child:
+            child.expect(pexpect.EOF)
+            shown.append(str(child.before).replace("\r\n", "\n"))
+    rendered, raw = shown
+    assert raw == text
+    assert "**" not in rendered and re.search(r"\x1b\[1mDecision:", rendered)
+
+
 @pytest.mark.parametrize(
     ("answer", "status", "turns"), [("1", "max_turns", 2), pytest.param("2", "stopped", 1, marks=pytest.mark.slow)]
 )

@@ -15,7 +15,18 @@ from tests.support.harness import sampled
 
 MARK = "VICTIM"
 # What people and other commands make in a session, beside what the run itself leaves.
-OTHERS = ("inbox", "taken", "quarantine", "superseded", "deliverables", "team", "report.html", "FINAL.md", "ADR.md")
+OTHERS = (
+    "inbox",
+    "taken",
+    "quarantine",
+    "superseded",
+    "deliverables",
+    "team",
+    "report.html",
+    "FINAL.md",
+    "FINAL.yaml",
+    "ADR.md",
+)
 
 
 def entries(folder: Path) -> list[str]:

@@ -285,6 +285,7 @@ class RunState:
             skills=tuple(card.name for card in plan.skills),
             combos=plan.combos,
             models=plan.models,
+            order=plan.roles,
         )
         file = f"t{turn}-plan.yaml"
         word = partial(turn_plan.dump, proposed, form)

@@ -15,7 +15,7 @@ from cdo.core.steps import InvalidReply
 from cdo.formats.fields import role_problem
 from cdo.planning import turn_plan
 from cdo.planning.role_choice import SPECIAL_ROLES
-from cdo.planning.turn_plan import Combo, Combos, PlanFormat, PlanMessage, PlannedSeat, Proposal, dump, filled
+from cdo.planning.turn_plan import Combo, Combos, PlanFormat, PlanMessage, PlannedSeat, Proposal, dump
 from cdo.planning.turn_plan_commands import COMMANDS, applied
 from tests.support.effort import at_most
 
@@ -322,6 +322,7 @@ def test_a_new_role_is_allowed_and_remarked_on() -> None:
     assert near == "pragmatis is a new role: its name and its charge are all it goes by. Did you mean pragmatist?"
     assert new == "token-auditor is a new role: its name and its charge are all it goes by."
     assert FORMAT.remarks(PLAN) == []
+    assert FORMAT.mistyped(plan) == {"pragmatis": "pragmatist"}
 
 
 def test_what_was_proposed_is_allowed_whatever_the_rest_knows() -> None:
@@ -344,7 +345,7 @@ def test_names_are_unique_and_can_be_files(roles: list[str]) -> None:
 @given(st.lists(NAMES, max_size=6), st.lists(NAMES, min_size=1, max_size=6), st.integers(0, 30))
 def test_filling_up_keeps_who_sits_and_brings_new_methods_first(sit: list[str], order: list[str], count: int) -> None:
     voices = tuple(PlannedSeat(role=role) for role in sit)
-    after = filled(voices, order, count)
+    after = PlanFormat(PLAN, None, tuple(order[1:]), order=tuple(order[:1])).filled(voices, count)
     assert len(after) == count
     assert after[: len(sit)] == voices[:count]
     added = [voice.role for voice in after[len(sit) :]]

@@ -39,7 +39,9 @@ plan = proposal.Proposal(
 )
 combos = library.read("templates/combos", proposal.Combos)[0].combos
 roles = tuple(name for name in library.names("templates/roles") if name not in SPECIAL_ROLES)
-format = proposal.PlanFormat(plan, (2, 6), roles, ("adr", "threat-model"), combos, ("openai/gpt-4.1",))
+format = proposal.PlanFormat(
+    plan, (2, 6), roles, ("adr", "threat-model"), combos, ("openai/gpt-4.1",), ("critic", "tester")
+)
 render = functools.partial(library.render, "templates/turn-plan")
 path = Path(sys.argv[1])
 hitl.SETTLE = float(os.environ.get("SETTLE", hitl.SETTLE))
@@ -60,7 +62,7 @@ def show(plan, width):
     sketch = dashboard.Sketch(
         "deep", "you asked", "Split?", voices, (2, 6), plan.turns, True, plan.criteria, (), span, turn=2
     )
-    return dashboard.lines(sketch, width)
+    return [*dashboard.lines(sketch, width), *format.remarks(plan)]
 
 
 async def main():
@@ -79,6 +81,7 @@ async def main():
             return await hitl.review(
                 view, path, text, format.parse, show, write=write,
                 change=None if bare else change, commands=() if bare else commands,
+                correct=lambda command: plan_edits.corrected(command, format), mistyped=format.mistyped,
             )
         finally:
             view.close()
@@ -205,8 +208,52 @@ def test_commands_change_the_file_and_show_what_became_of_it(tmp_path: Path) -> 
         here.types("remove critic")
         here.types("width 4")
         here.types("done")
-        assert "chose done historian security-reviewer architect compliance-reviewer" in here.ends()
+        assert "chose done historian security-reviewer critic tester" in here.ends()
     assert "exit_confidence: 0.95" in here.text
+
+
+@pytest.mark.wide
+def test_a_role_that_is_probably_mistyped_is_asked_about(tmp_path: Path) -> None:
+    with desk(tmp_path) as here:
+        here.types("add pragmatst count the cost")
+        here.child.expect_exact("There is no pragmatst. Did you mean pragmatist? [Y/n] ")
+        here.child.sendline("")
+        here.says("\n      pragmatist", "count the cost")
+        here.types("rename architect architct")
+        here.child.expect_exact("[Y/n] ")
+        here.child.sendline("hm")
+        here.says("neither yes nor no, so nothing was changed")
+        here.types("add token-auditor")  # it resembles no known role
+        here.says("token-auditor is a new role")
+        here.types("rename architect architct")
+        here.child.expect_exact("[Y/n] ")
+        here.child.sendline("n")
+        here.says("architct is a new role")
+        here.save("voices: [critc, architect]\n")
+        here.says("There is no critc. Did you mean critic?")
+        assert here.child.isalive()
+        here.save("voices: [critic, architect]\n")
+        assert "chose go critic architect" in here.ends()
+
+
+@pytest.mark.wide
+def test_the_plan_is_redrawn_in_its_place(tmp_path: Path) -> None:
+    import pyte
+
+    screen = pyte.Screen(100, 50)
+    stream = pyte.Stream(screen)
+    with desk(tmp_path) as here:
+        here.child.logfile_read = shown = io.StringIO()
+        for line in ("add tester", "help", "width 4", "width nine", "charge critic the seam"):
+            here.types(line)
+        here.child.expect_exact("plan> ")
+        stream.feed(shown.getvalue())
+        text = "\n".join(screen.display)
+        assert text.count("Plan of turn 2") == 1
+        assert "set KEY NUMBER" not in text
+        assert text.count("the seam") == 1 and "attack the seam" not in text
+        here.child.sendline("")
+        here.ends()
 
 
 @pytest.mark.wide
@@ -236,7 +283,7 @@ def test_going_on_leaves_a_persons_own_comments_in_the_file(tmp_path: Path) -> N
     with desk(tmp_path) as here:
         here.says("tester")
         here.types("go")
-        assert "chose go tester architect" in here.ends()
+        assert "chose go tester critic" in here.ends()
     assert (tmp_path / "chosen").read_text() == here.text == mine
     assert here.writes == 0
 

@@ -846,7 +846,7 @@ class Ended:
     flags: tuple[str, ...] = ("turn 1: agreement of 80% is suspiciously high",)
     unit: str = "turn"
     unaccepted: tuple[str, ...] = ()
-    sure: str = "0.82, lowered from 0.90: 1 question is still open"
+    confidence_reason: str = "0.82, lowered from 0.90: 1 question is still open"
 
 
 def test_summary() -> None:
