@@ -359,8 +359,8 @@ def _proving(history: History) -> Callable[[VoiceReply, str], tuple[str, str]]:
 
 
 def _dissents(history: History) -> list[tuple[VoiceReply, Any]]:
-    """Return the objections of the last turn, the most severe first."""
-    last = history.turns[-1].voices if history.turns else ()
+    """Return the objections of the last turn that has voices, the most severe first."""
+    last = next((held.voices for held in reversed(history.turns) if held.voices), ())
     found = [(said, item) for said in last for item in said.objections]
     return sorted(found, key=lambda pair: -pair[1].severity)
 

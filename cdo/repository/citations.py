@@ -11,12 +11,13 @@ import contextlib
 import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 from cdo.core.steps import CitationCheck
+from cdo.repository.quote_ends import Reading, readings
 from cdo.repository.quotes import standing
 from cdo.repository.visible_files import MAX_BYTES, NotShowable, Tree, VisibleFile, lines_of, load, walk
 from cdo.security.safe_open import DirectoryCache
@@ -33,34 +34,24 @@ MAX_SEARCHED = 100_000_000  # total bytes of these files
 TOO_MANY = "not checked: there are too many citations"
 ABSENT = "no such file"
 
-# YAML may wrap a line inside a quote. A line that starts like a list item, heading or table does not continue it.
-_FOLD = r"\n[ ]{2,12}(?=[^\s#|>*-])"
-_WORDS = (
-    # A closing quote mark is not followed by a word character: `"a "quoted" word"` is one quote, not `"a "`.
-    # Quotation marks inside a quote may be escaped.
-    rf'"(?!")(?:\\[^\n]|{_FOLD}|[^\n\\]){{1,300}}?"(?!\w)|"(?!")(?:{_FOLD}|[^\n]){{1,300}}?"(?!\w)'
-    rf"|“(?:{_FOLD}|[^”\n]){{1,300}}”|«(?:{_FOLD}|[^»\n]){{1,300}}»|`(?:{_FOLD}|[^`\n]){{1,300}}`"
-    rf"|'(?:{_FOLD}|[^'\n]){{1,300}}'(?!\w)"
-    r'|\\"(?:\\\\\\"|[^\n]){1,300}?\\"(?!\w)'
-)
 _MARK = r"[ ](?:[✓○](?:[ ]\(found[ ]as[ ][^()\n]{1,200}\))?|✗[ ]\([^()\n]{0,200}\))"
 # Each part is bounded or possessive, and a path is tried only where one can begin. So matching takes at most a few
 # steps per character.
 _CITATION = re.compile(
-    rf"""
-    [a-zA-Z][a-zA-Z0-9+.-]{{1,15}}+://\S*+                 # an address: passed over as a whole
+    r"""
+    [a-zA-Z][a-zA-Z0-9+.-]{1,15}+://\S*+                 # an address: passed over as a whole
     | (?<![\w./@+~#%:\\-])
-      (?P<path>[\w./@+~%-]{{1,250}}+)
+      (?P<path>[\w./@+~%-]{1,250}+)
       (?:
-        :L?(?P<first>\d{{1,7}}+)(?:[-–]L?(?P<last>\d{{1,7}}+))?+(?P<column>:\d{{1,5}}+)?+
-        | \#L(?P<first_l>\d{{1,7}}+)(?:[-–]L?(?P<last_l>\d{{1,7}}+))?+
+        :L?(?P<first>\d{1,7}+)(?:[-–]L?(?P<last>\d{1,7}+))?+(?P<column>:\d{1,5}+)?+
+        | \#L(?P<first_l>\d{1,7}+)(?:[-–]L?(?P<last_l>\d{1,7}+))?+
       )
       (?![\w/@~%]|[.-]\w|:\d)
-      (?:`?(?:[ \t]{{0,3}}+[:—–-][ \t]{{1,3}}+|[ \t]{{1,3}}+\(?|\(|\n[ ]{{2,12}}+)(?P<quote>{_WORDS}))?+
+      (?:`?(?:[ \t]{0,3}+[:—–-][ \t]{1,3}+|[ \t]{1,3}+\(?|\(|\n[ ]{2,12}+)(?P<quote>(?=[\\"'`“«‘„])))?+
     """,
     re.VERBOSE,
 )
-_AFTER = re.compile(rf"(?:{_MARK})?:[ \t]{{1,3}}(?P<words>[^\n`]{{1,200}})(?P<tick>`)?")
+_AFTER = re.compile(rf"(?:{_MARK})?:[ \t]{{1,3}}(?P<words>[^\n]{{1,500}})")
 _MARKED = re.compile(_MARK)
 # Matches the line of FINAL.md that counts citations, both as `cited_in_words` writes it and in its older wording.
 SUMMARY = r"Citations: [\d,]+ of [\d,]+ (?:were found in the repository as cited|verified)\b.*"
@@ -71,6 +62,7 @@ _CODE = re.compile(
     r".{0,150}[(){}=;:<>\[\]]"
 )
 _ESCAPED = re.compile(r"\\([\"'`\\])")
+_PAIRS = ('""', "''", "``", "“”", "«»", "‘’", "„“")
 _DOTTED = re.compile(r"(?:\w+(?:\.|::|#))*(\w+)(\(\))?")
 
 
@@ -101,7 +93,9 @@ class Citation:
     """A citation: the path, the first and last line, and the quote that follows ("" for none).
 
     If `quoted` is false, `quote` is everything after a colon: the cited line, the start of it followed by more text,
-    or a remark. `end` is the offset in the text at which the mark is inserted.
+    or a remark. `end` is the offset in the text at which the mark is inserted. `others` are the other ways to read a
+    quote whose end is not certain. `closing` is the mark that ends the quote, and `open` is true if the text after it
+    may belong to the quote.
     """
 
     path: str
@@ -110,6 +104,14 @@ class Citation:
     quote: str = ""
     quoted: bool = True
     end: int = field(default=0, compare=False)
+    others: tuple[Citation, ...] = field(default=(), compare=False)
+    closing: str = field(default="", compare=False)
+    open: bool = field(default=False, compare=False)
+
+    @property
+    def readings(self) -> tuple[Citation, ...]:
+        """All ways to read the citation, longest first."""
+        return tuple(sorted((self, *self.others), key=lambda reading: -reading.end))
 
     def __str__(self) -> str:
         lines = str(self.first) if self.last == self.first else f"{self.first}-{self.last}"
@@ -135,9 +137,9 @@ def _each(text: str) -> Iterator[Citation]:
         first = int(match["first"] or match["first_l"])
         last = int(match["last"] or match["last_l"] or first)
         path = path.removeprefix("./")
-        if words := match["quote"]:
-            yield Citation(path, first, last, _bare(words), end=match.end("quote"))
-            done = match.end("quote")
+        if match["quote"] is not None and (read := _quoting(text, match, path, first, last)):
+            yield read
+            done = read.end
             continue
         at = match.end("column") if match["column"] else match.end("last" if match["last"] else "first")
         at = match.end() if match["first_l"] else at
@@ -146,21 +148,38 @@ def _each(text: str) -> Iterator[Citation]:
         yield found
 
 
+def _quoting(text: str, match: re.Match[str], path: str, first: int, last: int) -> Citation | None:
+    """Return the citation with the quote that follows it; None if no quote is closed there."""
+    line = _line_start(text, match.start())
+    found = [_read_as(path, first, last, item) for item in readings(text, match.end("quote"), line)]
+    return replace(found[0], others=tuple(found[1:])) if found else None
+
+
+def _read_as(path: str, first: int, last: int, item: Reading) -> Citation:
+    words = re.sub(r"\\?\s*\n\s*", " ", item.words).strip()
+    return Citation(path, first, last, words, end=item.end, closing=item.mark, open=item.open)
+
+
+def _line_start(text: str, at: int) -> int:
+    least = max(0, at - 400)
+    return max(least, text.rfind("\n", least, at) + 1)
+
+
 def _with_words(text: str, found: Citation) -> Citation:
     """Return the citation with the text after its colon as the quote: the cited line or a remark about it."""
     after = _AFTER.match(text, found.end)
     end = found.end + (text[found.end : found.end + 1] == "`")  # the mark goes after the closing backtick
     if not after:
         return Citation(found.path, found.first, found.last, end=end)
-    words = _MARKED.sub("", after["words"]).strip().rstrip("\"'")
-    least = max(0, found.end - 400)
-    begin = max(least, text.rfind("\n", least, found.end) + 1)
-    inside = after["tick"] is not None and text.count("`", begin, found.end) % 2 == 1
-    return Citation(found.path, found.first, found.last, words, inside, after.end() if inside else end)
-
-
-def _bare(words: str) -> str:
-    return re.sub(r"\s*\n\s*", " ", words.strip("\"'“”«»`\\").strip())
+    begin = _line_start(text, found.end)
+    tick = text.find("`", after.start("words"), after.end())
+    if tick > after.start("words") and text.count("`", begin, found.end) % 2 == 1:
+        words = _MARKED.sub("", text[after.start("words") : tick]).strip()
+        return Citation(found.path, found.first, found.last, words, True, tick + 1)
+    words = _MARKED.sub("", after["words"]).strip()
+    if words[-1:] in ('"', "'") and text.count(words[-1], begin, found.end) % 2 == 1:
+        words = words[:-1]  # the mark closes the string in which the citation stands
+    return Citation(found.path, found.first, found.last, words, False, end)
 
 
 def _is_path(path: str, *, by_anchor: bool) -> bool:
@@ -194,9 +213,11 @@ def check_all(texts: Iterable[str], root: Path | None) -> tuple[CitationCheck, .
     checker, findings = _CitationChecker(root), dict[str, CitationCheck]()
     for text in texts:
         for citation in _each(text):
-            if (label := str(citation)) not in findings:
-                many = len(findings) >= MAX_CITATIONS
-                findings[label] = CitationCheck(label, False, TOO_MANY) if many else checker.check(citation)
+            if len(findings) >= MAX_CITATIONS:
+                findings.setdefault(str(citation), CitationCheck(str(citation), False, TOO_MANY))
+            elif citation.others or str(citation) not in findings:
+                check = checker.check(citation)
+                findings.setdefault(check.citation, check)
     return tuple(findings.values())
 
 
@@ -240,18 +261,45 @@ class _Squeezed:
 
     def line_of(self, words: str, first: int = 1, last: int | None = None) -> int:
         """Return the line at which `words` start within lines `first` to `last`; 0 if they do not occur there."""
-        begin, end = self._starts[max(first, 1) - 1], self._starts[min(last or self.count, self.count)]
+        begin, end = self._bounds(first, last or self.count)
         for parts in _readings("".join(words.split())):
-            places, at = list[int](), begin
-            for part in parts:
-                at = self._text.find(part, at, end)
-                if at < 0:
-                    break
-                places.append(at)
-                at += len(part)
-            else:
-                return bisect_right(self._starts, places[0])
+            if span := self._span(parts, begin, end):
+                return bisect_right(self._starts, span[0])
         return 0
+
+    def cut(self, words: str, mark: str, first: int, last: int) -> bool:
+        """True if `words` may be only the beginning of what was quoted: in the file, `mark` follows them.
+
+        A string with its marks at both ends is whole.
+        """
+        begin, end = self._bounds(first, last)
+        for parts in _readings("".join(words.split())):
+            at = begin
+            while span := self._span(parts, at, end):
+                before = self._text[max(0, span[0] - 1) : span[0]]
+                if self._text.startswith(mark, span[1]) and before != mark:
+                    return True
+                at = span[0] + 1
+        return False
+
+    def names(self, words: str, first: int, last: int) -> bool:
+        """True if `words` are a name such as `A.run()`, and its last part stands within these lines."""
+        name = _DOTTED.fullmatch("".join(words.split()))
+        return name is not None and self.line_of(name[1] + "(" * bool(name[2]), first, last) > 0
+
+    def _bounds(self, first: int, last: int) -> tuple[int, int]:
+        return self._starts[max(first, 1) - 1], self._starts[min(last, self.count)]
+
+    def _span(self, parts: Sequence[str], begin: int, end: int) -> tuple[int, int] | None:
+        """Return where the parts begin and end, in order; None if one does not occur."""
+        places, at = list[int](), begin
+        for part in parts:
+            at = self._text.find(part, at, end)
+            if at < 0:
+                return None
+            places.append(at)
+            at += len(part)
+        return places[0], at
 
     def begins(self, words: str, first: int, last: int) -> bool:
         """True if `words` starts with one of these lines. Lines shorter than `MIN_LINE` characters do not count."""
@@ -262,10 +310,12 @@ class _Squeezed:
 def _readings(words: str) -> Iterator[list[str]]:
     """Yield the ways to read a quote, each as parts that must occur in order.
 
-    First the quote itself, then the quote with escapes undone (YAML doubles an apostrophe or adds a backslash).
-    `A.name()` also matches any call of `name`. An ellipsis stands for omitted text.
+    First the quote itself, then the quote with escapes undone (YAML doubles an apostrophe or adds a backslash), then
+    without a second pair of marks around it. An ellipsis stands for omitted text.
     """
     yield [words]
+    if "''" in words:
+        yield [words.replace("''", "'")]
     for _ in range(2):
         if (bare := _ESCAPED.sub(r"\1", words)) != words:
             words = bare
@@ -273,8 +323,8 @@ def _readings(words: str) -> Iterator[list[str]]:
     if "''" in words:
         words = words.replace("''", "'")
         yield [words]
-    if name := _DOTTED.fullmatch(words):
-        yield [name[1] + "(" * bool(name[2])]
+    if len(words) > 2 and words[0] + words[-1] in _PAIRS:
+        yield [words[1:-1]]
     if len(parts := [part for part in re.split(r"…|\.\.\.", words) if part]) > 1 or parts not in ([], [words]):
         yield parts
 
@@ -297,6 +347,7 @@ class _CitationChecker:
         other = path if path != citation.path else ""
         if isinstance(file, str):
             return CitationCheck(str(citation), False, file, path=other)
+        citation = _meant(citation, file)
         state, why = _judged(citation, file)
         if state not in ("verified", "exists"):
             return CitationCheck(str(citation), False, why, path=other)
@@ -336,6 +387,23 @@ class _CitationChecker:
         return self._files[path]
 
 
+def _meant(citation: Citation, file: _Squeezed) -> Citation:
+    """Return the reading of a citation that the file confirms.
+
+    This is the longest one that stands there, unless text after it may still belong to the quote. A part of a quote
+    is never taken for the whole: if a mark follows the words in the file as well, the longest reading counts.
+    """
+    if not citation.others or not 1 <= citation.first <= citation.last <= file.count:
+        return citation
+    first, last = citation.first - DRIFT, citation.last + DRIFT
+    for reading in citation.readings:
+        if not reading.open and file.line_of(reading.quote, first, last):
+            longest = citation.readings[0]
+            cut = reading is not longest and file.cut(reading.quote, reading.closing, first, last)
+            return longest if cut else reading
+    return citation
+
+
 def _judged(found: Citation, file: _Squeezed) -> tuple[Literal["verified", "exists", "refuted"], str]:
     """Return the verdict on a citation of this file, and the reason for it."""
     if found.first > found.last:
@@ -352,6 +420,8 @@ def _judged(found: Citation, file: _Squeezed) -> tuple[Literal["verified", "exis
         return "verified", "the words stand there"
     if not found.quoted and not _CODE.match(found.quote):
         return "exists", "line exists; what follows does not stand there and may be a remark"
+    if file.names(found.quote, found.first - DRIFT, found.last + DRIFT):
+        return "exists", "line exists; only the last part of the quoted name stands there"
     at = file.line_of(found.quote)
     return "refuted", f"the words stand at line {at}" if at else "the words are not in the file"
 
@@ -380,9 +450,10 @@ def marked(text: str, findings: Sequence[CitationCheck], *, paths: bool = True) 
     checks = {item.citation: item for item in findings}
     pieces, at, named = list[str](), 0, set[str]()
     for citation in _each(text):
-        check = checks.get(str(citation))
-        if check is None:
+        reading = next((item for item in citation.readings if str(item) in checks), None)
+        if reading is None or reading.end <= at:  # the second: it stands in the quote of the citation before
             continue
+        citation, check = reading, checks[str(reading)]
         pieces += [text[at : citation.end], _mark(check, named if paths else (check.path,))]
         named.add(check.path)
         at = citation.end

@@ -101,7 +101,7 @@ class Checks:
         words of the question or the context. "cited": it names a link, or a place that code did not confirm.
         "not found": its words were found nowhere. "refuted": a citation in it is wrong. "opinion": none of these.
         """
-        cited = find(text)
+        cited = [self._as_checked(citation) for citation in find(text)]
         if any(self._fails(citation) for citation in cited):
             return "refuted"
         if not is_evidence(text):
@@ -134,6 +134,13 @@ class Checks:
     def sound(self, evidence: Iterable[str]) -> tuple[str, ...]:
         """Return the evidence without the refuted pieces."""
         return tuple(item for item in evidence if self.kind(item) != "refuted")
+
+    def _as_checked(self, citation: Citation) -> Citation:
+        """Return the reading of a citation that was checked, the longest one of several."""
+        for reading in citation.readings:
+            if any(_among(reading, known) for known in (self._holding, self._there, self._failing)):
+                return reading
+        return citation
 
     def _fails(self, citation: Citation) -> bool:
         """True if a citation was refuted, whatever punctuation its quote has.
