@@ -28,11 +28,12 @@ from cdo.formats import fields
 from cdo.formats.fields import Block
 from cdo.formats.final_answer import FINAL_SECTIONS, final_section
 from cdo.formats.markdown import fenced, fences, headings, line_breaks, split_front_matter, unwrap
-from cdo.repository import citations
+from cdo.repository.citation_marks import SUMMARY
+from cdo.repository.citation_syntax import find
 
 CRITERIA = ("correctness", "insight", "clarity", "actionability", "overall")
 _RECORD = re.compile(r"(?i)worth of the run|record of votes|.*\bon record")
-_OF_CODE = re.compile(rf"On record: .*|{citations.SUMMARY}")
+_OF_CODE = re.compile(rf"On record: .*|{SUMMARY}")
 _SURE = re.compile(r"\*\*([01]\.\d\d)(?: \(.*\)|[:,] .*)\*\*")
 _OPENING = re.compile(r"\A# .*\n\n(?:> .*\n\n)?(?:- \*\*(?:Decision|Confidence|Status|Cost|Date):\*\* .*(?:\n|\Z))+")
 _NOT_FOUND = re.compile(r"- ✗ `.*")
@@ -117,7 +118,7 @@ def _without_code(lines: list[str]) -> str:
 def _unmarked(text: str) -> str:
     """A text without the marks that code put behind its citations; other ticks and crosses are the author's."""
     pieces, at = list[str](), 0
-    for citation in citations.find(text):
+    for citation in find(text):
         if mark := _MARK.match(text, citation.end):
             pieces.append(text[at : citation.end])
             at = mark.end()

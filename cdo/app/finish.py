@@ -14,7 +14,7 @@ from cdo.planning.plan import Plan
 from cdo.programs import registry
 from cdo.programs.deliberation import final_record
 from cdo.programs.deliberation.conclusion import Outcome
-from cdo.repository.citations import cited_in_words, marked
+from cdo.repository.citation_marks import cited_in_words, marked
 from cdo.runner.runner import Runner
 from cdo.session import artifact as artifacts
 from cdo.session.reader import SessionReader

@@ -28,7 +28,7 @@ from cdo.planning.plan import Plan
 from cdo.programs import registry
 from cdo.programs.deliberation.conclusion import Outcome
 from cdo.providers.models import ModelSpec
-from cdo.repository.citations import marked
+from cdo.repository.citation_marks import marked
 from cdo.runner.attempts import ModelSeat
 from cdo.runner.budget import Budget, Limits
 from cdo.runner.human_steps import Human, PendingReview

@@ -18,7 +18,7 @@ from cdo.core.mission_names import MODE
 from cdo.files.atomic_files import encodable
 from cdo.history.run_index import indexed, refreshed, writing
 from cdo.history.search_query import quoted
-from cdo.repository.citations import SUMMARY
+from cdo.repository.citation_marks import SUMMARY
 from cdo.session.reader import SessionReader
 
 COLUMNS = ("decision", "sections", "tensions", "positions", "problem")

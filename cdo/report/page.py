@@ -26,7 +26,7 @@ from cdo.history.history import SYNTHESIS, History, PositionChange, TensionHisto
 from cdo.programs import registry
 from cdo.programs.debug.evidence import Checks
 from cdo.report import charts, safe_html, summary
-from cdo.repository.citations import find
+from cdo.repository.citation_syntax import find
 from cdo.session.artifact import confidence_word
 from cdo.session.reader import SessionReader, as_read, checked_in
 

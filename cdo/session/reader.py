@@ -147,7 +147,7 @@ def as_read(artifact: Artifact, checked: Mapping[str, Sequence[CitationCheck]]) 
     found = checked.get(artifact.sha)
     if not found:
         return artifact.reply, artifact.sha[:16]
-    from cdo.repository.citations import marked
+    from cdo.repository.citation_marks import marked
 
     text = marked(artifact.reply, found)
     return text, artifacts.digest(text)[:16]

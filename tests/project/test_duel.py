@@ -19,7 +19,7 @@ import pytest
 
 from cdo.core.errors import UsageError
 from cdo.core.steps import InvalidReply
-from cdo.repository.citations import cited_in_words
+from cdo.repository.citation_marks import cited_in_words
 from tests.conftest import Desk
 from tests.support.answers import RequestInfo, agent_text, final_text, synthesis_text
 from tests.support.harness import ROOT, Done, finish, kill_group, spawned, wait_for

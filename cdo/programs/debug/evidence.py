@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from cdo.repository.citations import Citation, find
+from cdo.repository.citation_syntax import Citation, find
 from cdo.repository.quotes import CHECK, REPOSITORY, enough
 
 Kind = Literal["checked ✓", "cited ✓", "cited ○", "cited", "quoted", "reported", "not found", "refuted", "opinion"]

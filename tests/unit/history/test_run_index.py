@@ -22,7 +22,7 @@ from cdo.content.library import Library
 from cdo.history import baseline, run_index, search, search_query
 from cdo.history.recall import Precedents, recalled
 from cdo.history.search import MARKS, Hit
-from cdo.repository.citations import cited_in_words
+from cdo.repository.citation_marks import cited_in_words
 from cdo.repository.context import estimate_tokens
 from cdo.session.records import group_file, group_records
 from tests.conftest import Desk

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from cdo.core.steps import CitationCheck
 from cdo.formats import strict_yaml
 from cdo.repository import citations
-from cdo.repository.citations import Citation, check, check_all, find, marked
+from cdo.repository.citation_marks import marked
+from cdo.repository.citation_syntax import Citation, find
+from cdo.repository.citations import check, check_all
 from cdo.repository.visible_files import SESSION, Tree
 from tests.support.effort import assert_linear
 from tests.unit.repository.test_context import KEY, write
