@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from cdo.core.exchange import BackendError, Fault, Finish, Message, OnText, Request, Response, ToolCall, Usage
 from cdo.providers.headers import retry_after
@@ -108,7 +109,8 @@ class ChatBackend:
     """Calls one provider. `url` is its base address (…/v1); `key` may be empty.
 
     `cap` names the request field that limits the reply. `usage` is true if the provider knows `stream_options`.
-    `extra` is merged into each request's body. The connection pool lives as long as the backend.
+    `extra` is merged into each request's body. The connection pool lives as long as the backend. The proxies of the
+    environment (HTTPS_PROXY, NO_PROXY) are used for every address but one of this machine.
     """
 
     url: str
@@ -128,7 +130,9 @@ class ChatBackend:
             # The runner sets all other deadlines. The pool has no limit, so that no call of a batch waits in it.
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=self.connect_timeout)
             connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=300)
-            self._client = aiohttp.ClientSession(timeout=timeout, connector=connector, auto_decompress=True)
+            self._client = aiohttp.ClientSession(
+                timeout=timeout, connector=connector, auto_decompress=True, trust_env=not _is_here(self.url)
+            )
         return self._client
 
     async def close(self) -> None:
@@ -171,6 +175,12 @@ class ChatBackend:
             return await self._session().post(
                 f"{self.url}/chat/completions", data=data, headers=headers, allow_redirects=False
             )
+        except aiohttp.ClientProxyConnectionError as error:
+            proxy = f"{error.host}:{error.port}"
+            raise BackendError(
+                Fault.NETWORK,
+                f"no connection to the proxy {proxy} (HTTP_PROXY, HTTPS_PROXY): {error.strerror or error}",
+            ) from None
         except aiohttp.ClientConnectorError as error:
             raise BackendError(Fault.NETWORK, f"no connection to {self.url}: {error.strerror or error}") from None
         except TimeoutError:
@@ -199,6 +209,12 @@ class ChatBackend:
         if request.grammar:
             body["grammar"] = request.grammar
         return json.dumps({**body, **self.extra}, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _is_here(url: str) -> bool:
+    """True if an address is one of this machine."""
+    host = urlsplit(url).hostname or ""
+    return host == "localhost" or host == "::1" or host.startswith("127.")
 
 
 def message_json(message: Message) -> dict[str, Any]:

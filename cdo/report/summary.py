@@ -75,8 +75,7 @@ def votes(history: History) -> str:
 def more(history: History, sections: Mapping[str, str], told: set[str]) -> list[tuple[str, str]]:
     """Return the sections of FINAL.md without a place in the page, as (title, text). `told` are titles already shown.
 
-    The sections of a decision have their own places, the section on confidence is in the full text, and recorded
-    votes are shown only once.
+    The sections of a decision have their own places, and recorded votes are shown only once.
     """
     if not history.final or "Outcome" in told:
         return []

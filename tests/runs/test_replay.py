@@ -61,7 +61,7 @@ def plain(desk: Desk, provider: Provider) -> None:
 def missing(desk: Desk, provider: Provider) -> None:
     provider.faults = [Fault(status=400, call="t1-critic")]
     desk("think", "--turns", "2", *A, QUESTION).ok()
-    assert "t1-critic" in (desk.session() / "FINAL.md").read_text()
+    assert "t1-critic" in (desk.session() / "FINAL.yaml").read_text()
 
 
 def repaired(desk: Desk, provider: Provider) -> None:

@@ -598,7 +598,7 @@ def test_eight_sessions_at_once_do_not_mix(whole: tuple[Place, Done], empty: Pla
     right = tree(whole[0].session())
     for number in range(8):
         left = tree(empty.session(f"s{number}"))
-        left["FINAL.md"] = left["FINAL.md"].replace(f"session: s{number}\n", "session: a\n")
+        left["FINAL.yaml"] = left["FINAL.yaml"].replace(f"session: s{number}\n", "session: a\n")
         assert left == right
         assert sorted(call for call, _ in asked(p.calls, f"s{number}")) == sorted(ALL)
 

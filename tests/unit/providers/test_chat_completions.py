@@ -99,6 +99,24 @@ def test_what_is_not_set_is_not_sent(p: Provider) -> None:
     assert "Authorization" not in p.requests[0].headers
 
 
+def test_the_environments_proxy_is_used_except_for_this_machine(p: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The provider plays the proxy of an address that nothing answers under."""
+    monkeypatch.setenv("HTTP_PROXY", p.url.removesuffix("/v1"))
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    backend = ChatBackend("http://models.invalid/v1", "sk")
+    answered(using(backend, attempt))
+    assert p.requests[-1].headers["Host"] == "models.invalid"
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{port}")
+    answered(ask(p))
+    backend = ChatBackend("http://models.invalid/v1", "sk")
+    fault = failed(using(backend, attempt))
+    assert fault.fault is Fault.NETWORK
+    assert f"no connection to the proxy 127.0.0.1:{port} (HTTP_PROXY, HTTPS_PROXY)" in str(fault)
+
+
 def test_the_key_is_not_shown_with_the_backend() -> None:
     assert "sk-secret" not in repr(ChatBackend("http://x", "sk-secret"))
 
