@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from cdo.app.recording import Recording, load
 from cdo.content.library import PACKAGED, Library
 from cdo.content.schemas import Price
-from cdo.core.formatting import duration, pluralise
+from cdo.core.formatting import pluralise
 from cdo.planning.plan import Plan
 from cdo.planning.settings import Resolved, Settings
 from cdo.providers.models import ModelSpec
@@ -93,5 +93,5 @@ def about(recording: Recording) -> str:
     answers = pluralise(len(head.exchanges), "answer")
     return (
         f"This is a recording: no model is asked, nothing is sent, nothing costs anything. {head.model} gave the "
-        f"{answers} on {day.day} {MONTHS[day.month - 1]} {day.year}; the run took {duration(recording.seconds)} then."
+        f"{answers} in {MONTHS[day.month - 1]} {day.year}."
     )

@@ -63,7 +63,7 @@ class Citation:
     If `quoted` is false, `quote` is everything after a colon: the cited line, the start of it followed by more text,
     or a remark. `end` is the offset in the text at which the mark is inserted. `others` are the other ways to read a
     quote whose end is not certain. `closing` is the mark that ends the quote, and `open` is true if the text after it
-    may belong to the quote.
+    may belong to the quote. `follows` is the punctuation after the mark, "" if there is none.
     """
 
     path: str
@@ -75,6 +75,7 @@ class Citation:
     others: tuple[Citation, ...] = field(default=(), compare=False)
     closing: str = field(default="", compare=False)
     open: bool = field(default=False, compare=False)
+    follows: str = field(default="", compare=False)
 
     @property
     def readings(self) -> tuple[Citation, ...]:
@@ -93,6 +94,7 @@ def find(text: str) -> tuple[Citation, ...]:
 
 
 def each(text: str) -> Iterator[Citation]:
+    """Yield the citations of a text one by one, in order."""
     done = 0
     for match in _CITATION.finditer(text):
         path = match["path"]
@@ -122,7 +124,7 @@ def _quoting(text: str, match: re.Match[str], path: str, first: int, last: int) 
 
 def _read_as(path: str, first: int, last: int, item: Reading) -> Citation:
     words = re.sub(r"\\?\s*\n\s*", " ", item.words).strip()
-    return Citation(path, first, last, words, end=item.end, closing=item.mark, open=item.open)
+    return Citation(path, first, last, words, end=item.end, closing=item.mark, open=item.open, follows=item.follows)
 
 
 def _line_start(text: str, at: int) -> int:

@@ -108,10 +108,11 @@ class _Squeezed:
                 return bisect_right(self._starts, span[0])
         return 0
 
-    def cut(self, words: str, mark: str, first: int, last: int) -> bool:
+    def cut(self, words: str, mark: str, follows: str, first: int, last: int) -> bool:
         """True if `words` may be only the beginning of what was quoted: in the file, `mark` follows them.
 
-        A string with its marks at both ends is whole.
+        A string with its marks at both ends is whole. So is a quote that punctuation follows, unless the mark
+        in the file has the same after it (`follows`).
         """
         begin, end = self._bounds(first, last)
         for parts in _readings("".join(words.split())):
@@ -119,7 +120,9 @@ class _Squeezed:
             while span := self._span(parts, at, end):
                 before = self._text[max(0, span[0] - 1) : span[0]]
                 if self._text.startswith(mark, span[1]) and before != mark:
-                    return True
+                    after = span[1] + len(mark)
+                    if not follows or self._text[after : after + 1] == follows:
+                        return True
                 at = span[0] + 1
         return False
 
@@ -240,7 +243,7 @@ def _meant(citation: Citation, file: _Squeezed) -> Citation:
     for reading in citation.readings:
         if not reading.open and file.line_of(reading.quote, first, last):
             longest = citation.readings[0]
-            cut = reading is not longest and file.cut(reading.quote, reading.closing, first, last)
+            cut = reading is not longest and file.cut(reading.quote, reading.closing, reading.follows, first, last)
             return longest if cut else reading
     return citation
 

@@ -28,13 +28,15 @@ _PLACE = re.compile(r"[\w/]\.\w{1,12}(?::L?|#L)\d")
 class Reading:
     """One way to read a quote: its words without the marks, the offset after its closing mark, and that mark.
 
-    `open` is true if a mark follows that may still be the closing one: then the quote may be longer.
+    `open` is true if a mark follows that may still be the closing one: then the quote may be longer. `follows` is the
+    character after the closing mark, if it is punctuation, else "".
     """
 
     words: str
     end: int
     mark: str
     open: bool = False
+    follows: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,9 @@ def readings(text: str, at: int, line: int) -> tuple[Reading, ...]:
         return ()
     last = _LINE_END.search(text, opened.end(), opened.end() + LONGEST)
     end = last.start() if last else min(len(text), opened.end() + LONGEST)
+    if escape := opened[1]:  # the quote stands in a string, which ends at the first mark with fewer backslashes
+        marks = re.compile(rf"(\\*){re.escape(opened[2])}").finditer(text, opened.end(), end)
+        end = next((mark.start() for mark in marks if len(mark[1]) < len(escape)), end)
     for mark in _marks(opened[2], text[line:at]):
         begin = at + len(opened[1]) + len(mark)
         enclosed = sum(token.step != 0 for token in _tokens(text, line, at, opened[1], mark)) % 2 == 1
@@ -133,9 +138,14 @@ def _read(text: str, begin: int, tokens: list[_Token], mark: str, enclosed: bool
             tokens[at].end,
             closing,
             _goes_on(near[at + 1 :], enclosed),
+            _punctuation(text[tokens[at].end : tokens[at].end + 1]),
         )
         for at in order
     )
+
+
+def _punctuation(char: str) -> str:
+    return char if char in _AFTER_CLOSING else ""
 
 
 def _goes_on(rest: Sequence[_Token], enclosed: bool) -> bool:

@@ -67,7 +67,7 @@ def test_the_demo_plays_the_whole_recording_offline(bare: Desk) -> None:
     calls = zip((item.call for item in recording.head.exchanges), recording.texts, strict=True)
     assert said(session) == sorted(calls)
     assert (session / "FINAL.md").is_file()
-    assert not [path for path in session.glob("t*-*.md") if "missing" in path.read_text()]
+    assert "\nmissing_voices: []\n" in (session / "FINAL.yaml").read_text()
     # It says first and last what it is, and the record says it too.
     lines = done.err.splitlines()
     assert lines[1].startswith("This is a recording: no model is asked, nothing is sent, nothing costs anything.")

@@ -1,11 +1,14 @@
 """Turns a finished session into the recording that `cdo demo` plays.
 
-    python -m tests.support.record_demo tmp/cdo-a --model "Claude Opus 5"
+    python -m tests.support.record_demo tmp/cdo-a --model "Claude Opus 5" --vendor anthropic
 
 writes the folder demo/ anew (`cdo/app/recording.py` says what is in it). The files that replies cite are copied from
 the repository that the session's voices read, so run this where the session was made. The same session always gives
 the same recording. Faults of the transport are left out, and nothing of the machine is kept: paths below the
 repository become relative, and any other trace of the machine is an error.
+
+With `--by-hand` the answers came through `benchmarks/by_hand.py`, whose times and token counts are not the model's.
+Then each answer takes as long as its length at 60 tokens a second, and its tokens are marked as estimates.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import getpass
 import re
 import shutil
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -30,11 +33,12 @@ from cdo.session.session_file import read_frozen
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST = 300_000  # bytes of a recording
+SPEED = 60.0  # tokens a second, with --by-hand
 _FOLDER = re.compile(r"(?:[a-z0-9][a-z0-9-]*/)*[^/]+")  # as sessions can hold it
 _TOLD = ("exchange", "text", "checked", "quoted", "tools", "given", "trail", "failed")
 
 
-def record(session: Path, target: Path, model: str) -> RecordingHead:
+def record(session: Path, target: Path, model: str, vendor: str = "", *, by_hand: bool = False) -> RecordingHead:
     """Write the recording of a finished session into the folder `target`; raise `SystemExit` if it cannot be one."""
     archive = SessionFolder(session)
     frozen = read_frozen(archive.text("session.yaml"), session)
@@ -47,8 +51,8 @@ def record(session: Path, target: Path, model: str) -> RecordingHead:
         model=model,
         date=exchanges[0]["started"][:10],
         cdo=frozen.cdo,
-        plan=_named(frozen.plan, model),
-        exchanges=tuple(_calls(exchanges, scrub)),
+        plan=_named(frozen.plan, model, vendor),
+        exchanges=tuple(_by_length(_calls(exchanges, scrub)) if by_hand else _calls(exchanges, scrub)),
     )
     files = {name: scrub(archive.text(name) or "") for name in GIVEN}
     texts = (scrub(item["response"]["text"]) for item in exchanges)
@@ -77,7 +81,7 @@ def _require_plain(archive: SessionFolder, plan: Plan) -> None:
             raise SystemExit(f"{item['call']} was asked again after an edit: record a session without edits.")
 
 
-def _named(plan: Plan, model: str) -> Plan:
+def _named(plan: Plan, model: str, vendor: str) -> Plan:
     """Return the plan under which the recording is played: its models have names under which none answers."""
     slug = re.sub(r"[^a-z0-9.]+", "-", model.lower()).strip("-")
     several = len(plan.models) > 1
@@ -85,7 +89,7 @@ def _named(plan: Plan, model: str) -> Plan:
     return plan.model_copy(
         update={
             "models": tuple(names[name] for name in plan.models),
-            "vendors": {names[name]: vendor for name, vendor in plan.vendors.items() if name in names},
+            "vendors": {names[name]: vendor or own for name, own in plan.vendors.items() if name in names},
             "remarks": (),
             "root": MATERIAL,
         }
@@ -110,6 +114,18 @@ def _calls(exchanges: Sequence[Mapping[str, Any]], scrub: Any) -> Iterator[Recor
                 for tool in response.get("tool_calls", ())
             ),
         )
+
+
+def _by_length(calls: Iterable[RecordedCall]) -> Iterator[RecordedCall]:
+    """Yield calls with times made of their length. Calls that were open at the same time stay one batch."""
+    ends = now = latest = 0.0
+    for call in calls:
+        if call.at > ends - 1:  # the batch before has ended (times are rounded)
+            now = latest
+        ends = max(ends, call.at + call.seconds)
+        seconds = round(call.output_tokens / SPEED, 1)
+        latest = max(latest, now + seconds)
+        yield call.model_copy(update={"at": round(now, 1), "seconds": seconds, "measured": False})
 
 
 def _material(root: Path | None) -> Iterator[tuple[str, str]]:
@@ -161,9 +177,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="record_demo", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("session", type=Path, help="folder of a finished session")
     parser.add_argument("--model", required=True, help="name of the model that answered, as people know it")
+    parser.add_argument("--vendor", default="", help="who makes the model (default: as the session says)")
+    parser.add_argument("--by-hand", action="store_true", help="the answers came through benchmarks/by_hand.py")
     parser.add_argument("--to", type=Path, default=ROOT / "demo", help="folder of the recording (default: demo/)")
     options = parser.parse_args()
-    head = record(options.session, options.to, options.model)
+    head = record(options.session, options.to, options.model, options.vendor, by_hand=options.by_hand)
     size = sum(path.stat().st_size for path in options.to.rglob("*") if path.is_file())
     print(f"{options.to}: {len(head.exchanges)} answers of {head.date}, {size:,} bytes")
 

@@ -16,7 +16,6 @@ from cdo.programs.deliberation.findings import FindingsData, FindingsFormat
 from cdo.programs.deliberation.objections import Logged
 from cdo.programs.deliberation.team import INBOX, NoteFormat
 from cdo.programs.deliberation.turn import RunState, TurnResult
-from cdo.session.artifact import confidence_word
 
 FINDINGS, REVIEW = "engine/findings-protocol", "engine/review-protocol"
 BLIND, REVISION, FROM_RECORD = "engine/draft-protocol", "engine/revision-protocol", "engine/final-protocol"
@@ -285,7 +284,6 @@ def _material(
         "last": f"t{data['turn']}-synthesis",
         "words": course.plan.words[1],
         "confidence": f"{confidence:.2f}",
-        "word": confidence_word(confidence),
         "bounded_by": lowered,
         "tensions": ledger(record.ledger),
         "outside": ledger(record.outside),

@@ -265,7 +265,7 @@ PROMPTS: dict[str, dict[str, Any]] = {
     "engine/final-protocol": {
         **RECORDED,
         "read": {"00-input": "QUESTION"},
-        "turn": 2, "why": "WHY", "confidence": "0.72", "word": "WORD", "words": 900, "enough": True,
+        "turn": 2, "why": "WHY", "confidence": "0.72", "words": 900, "enough": True,
         "tensions": [TENSION], "outside": [FACT], "dissents": [DISSENT], "findings": FINDINGS,
         "dropped": [{"name": "tester", "turn": 1, "text": "DROPPED", "confidence": 0.5}],
         "missing": [{"turn": 1, "role": "tester", "reason": "timeout"}],
@@ -283,7 +283,7 @@ PROMPTS: dict[str, dict[str, Any]] = {
     "engine/revision-protocol": {
         **RECORDED,
         "read": {"00-input": "QUESTION", "DRAFT": "TEXT", "REVIEW": "REVIEWED"}, "turn": 2, "why": "WHY",
-        "words": 900, "confidence": "0.72", "word": "WORD", "findings": FINDINGS, "refuted": ["REFUTED"],
+        "words": 900, "confidence": "0.72", "findings": FINDINGS, "refuted": ["REFUTED"],
         "tensions": [TENSION], "outside": [FACT], "dissents": [DISSENT],
         "dropped": [{"name": "tester", "turn": 1, "text": "DROPPED", "confidence": 0.5}],
         "missing": [{"turn": 1, "role": "tester", "reason": "timeout"}],
@@ -315,7 +315,7 @@ def test_every_prompt_says_all_it_is_given(name: str) -> None:
 
 def bare(name: str) -> dict[str, Any]:
     """As little as a prompt can be given: nothing where there may be nothing."""
-    kept = ("width", "last", "role", "words", "confidence", "word", "voices", "syntheses")
+    kept = ("width", "last", "role", "words", "confidence", "voices", "syntheses")
     return {
         key: type(value)() if isinstance(value, (list, str)) and key not in kept else value
         for key, value in PROMPTS[name].items()

@@ -487,6 +487,7 @@ a tyre of 5" and 'single' marks: f("")
         ('a.py:1 "requires-python" is not "set" elsewhere', VERIFIED),
         ('a.py:1 "requires-python = " ends too early', VERIFIED),
         ('a.py:2 "{"trust": "no""', ABSENT),
+        ('(a.py:3 "now"), which the manual calls a "word"', VERIFIED),
         ('a.py:2 "trust", which is not "y"', VERIFIED),
         ('a.py:3 "print("say \\"hi\\" now")"', VERIFIED),
         ('a.py:3 "print("say \\"ho\\" now")"', ABSENT),
@@ -518,6 +519,10 @@ def test_the_whole_quote_is_compared(tmp_path: Path, text: str, worth: str) -> N
 
 def test_citations_in_one_line_keep_their_own_quotes(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(QUOTED_LINES)
+    text = '(a.py:3 "now"), while the rest (a.py:4 "and"), says (a.py:1 ">=3.11")'
+    assert [finding.verified for finding in check_all([text], tmp_path)] == [True, True, True]
+    text = 'evidence: ["a.py:3 \\"now\\"", "a.py:2 \\"other\\"", "a.py:1 \\">=3.11\\""]'
+    assert [finding.verified for finding in check_all([text], tmp_path)] == [True, True, True]
     text = 'a.py:1 "= ">=3.11"" and a.py:2 "other" and a.py:2 \'"trust"\', a.py:6 "5" and" but a.py:1 "= ">=9""'
     findings = check_all([text], tmp_path)
     assert [finding.verified for finding in findings] == [True, True, True, True, False]
@@ -530,6 +535,7 @@ REAL_LINES = [
                  "tests/unit/repository/test_citations.py", "dispatch/tools.yaml", "CHANGELOG.md")
     for line in (ROOT / name).read_text(encoding="utf-8").splitlines()
     if len("".join(line.split())) >= 6 and len(line.strip()) <= 240 and any(mark in line for mark in "\"'`“”«»")
+    and not re.search("[✓○✗]", line)  # these are taken for marks of a check, which are no part of a quote
 ]  # fmt: skip
 STYLES = [
     '{0} "{1}"', "{0} '{1}'", "{0} `{1}`", "{0} “{1}”", "{0} «{1}»", "{0} ``{1}``", "{0}: {1}", "({0} “{1}”)",
