@@ -166,6 +166,18 @@ def complete_session(ctx: click.Context, _: click.Parameter, incomplete: str) ->
     return [CompletionItem(name) for name in found if name.startswith(incomplete)]
 
 
+def complete_model(_ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The names of models that begin with `incomplete`, for a shell's completion."""
+    from click.shell_completion import CompletionItem
+
+    from cdo.providers.model_names import beginning
+
+    try:
+        return [CompletionItem(name) for name in beginning(incomplete, library_here())]
+    except CdoError:
+        return []
+
+
 def session_archive(name: str | None, out: str | None) -> SessionReader:
     """A session to look back on, by its name or path; the newest without one. Raises `SessionError`.
 

@@ -12,6 +12,7 @@ import click
 from cdo.cli.common import (
     OUT,
     SESSION,
+    complete_model,
     dumps,
     library_here,
     print_text,
@@ -56,6 +57,7 @@ Examples:
     "--model",
     multiple=True,
     metavar="NAME",
+    shell_complete=complete_model,
     help="Model for the new turns. Repeat to spread the voices over several models.",
 )
 @click.option("--turns", metavar="N", help="Maximum number of turns, shared turns included.")

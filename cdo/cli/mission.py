@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdo.cli.common import JSON, OUT, VERBOSE, dumps, library_here, print_text, session_archive, session_folder
+from cdo.cli.common import (
+    JSON,
+    OUT,
+    VERBOSE,
+    complete_model,
+    dumps,
+    library_here,
+    print_text,
+    session_archive,
+    session_folder,
+)
 from cdo.cli.help import RequestWords
 from cdo.cli.options import BRANCH, CONSENT, LIMITS, NO_GIT, OUTPUT, TRUST, preview, resolve
 from cdo.cli.run import given_request
@@ -42,6 +52,7 @@ Exit codes: 0 done, 3 unresolved (a cap or a stall ended it; FINAL.md says what 
     "--model",
     multiple=True,
     metavar="NAME",
+    shell_complete=complete_model,
     help="Model to use. Repeat to spread the team over several models.",
 )
 @click.option(

@@ -16,6 +16,7 @@ from cdo.cli.common import (
     OUT,
     SESSION,
     all_sessions,
+    complete_model,
     dumps,
     exit_now,
     library_here,
@@ -133,6 +134,7 @@ def _shown(value: Any) -> str:
     "--model",
     multiple=True,
     metavar="NAME",
+    shell_complete=complete_model,
     help="Model of the chair. Repeat to use several, one for each order.",
 )
 @click.option(

@@ -19,6 +19,7 @@ from cdo.cli.common import (
     OUT,
     all_sessions,
     columns,
+    complete_model,
     complete_session,
     dumps,
     is_session,
@@ -78,6 +79,7 @@ failed, 8 session damaged or locked, 130 interrupted."""
     "--model",
     multiple=True,
     metavar="NAME",
+    shell_complete=complete_model,
     help="Model to use. Repeat to spread the voices over several models.",
 )
 @click.option("-c", "--context", multiple=True, metavar="PATH", help="File or folder to show to the voices.")
@@ -179,7 +181,14 @@ def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -
 
 @click.command("resume")
 @click.argument("session", required=False, shell_complete=complete_session)
-@click.option("-m", "--model", multiple=True, metavar="NAME", help="Use these models for all calls that remain.")
+@click.option(
+    "-m",
+    "--model",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=complete_model,
+    help="Use these models for all calls that remain.",
+)
 @click.option(
     "--rounds", type=click.IntRange(1, 100), metavar="N", help="New maximum number of rounds, for a mission."
 )

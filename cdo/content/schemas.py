@@ -33,8 +33,7 @@ class Preset(Schema):
     `mixed`, voices get models of different makers if several are available. `looks` is how often a voice may look
     into the repository in one reply, as [requests, rounds]; without it the numbers of `dispatch/tools.yaml` hold.
     `context_tokens` is the most that is shown of a repository which nobody named. With `review`, a blind draft is
-    corrected by ranked findings and a review. `words` limits the length of [a voice's
-    reply, FINAL.md].
+    corrected by ranked findings and a review. `words` limits the length of [a voice's reply, FINAL.md].
     """
 
     about: str

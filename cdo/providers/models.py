@@ -346,7 +346,8 @@ def _litellm_file(name: str) -> str:
         return ""
 
 
-def _price_text() -> str:
+def price_text() -> str:
+    """Return litellm's price table as JSON text; "" if there is none."""
     return _litellm_file("model_prices_and_context_window_backup.json")
 
 
@@ -354,13 +355,13 @@ def _litellm_knows(provider: str) -> bool:
     """True if litellm lists a provider, or if this version of litellm has no list."""
     listed = _litellm_file("provider_endpoints_support_backup.json")
     key = json.dumps(provider)
-    return not listed or f"{key}: {{" in listed or f'"litellm_provider": {key}' in _price_text()
+    return not listed or f"{key}: {{" in listed or f'"litellm_provider": {key}' in price_text()
 
 
 @cache
 def _entry(name: str, provider: str = "") -> dict[str, Any] | None:
     """Return one entry of the table (of `provider`, if given). Only its own lines are parsed, not three megabytes."""
-    text = _price_text()
+    text = price_text()
     for match in re.finditer(rf"{re.escape(json.dumps(name))}:\s*(?={{)", text):
         indent = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
         if len(indent) > 4 or name == "sample_spec":  # a key inside an entry; the table's own explanation

@@ -125,7 +125,7 @@ def test_what_cannot_be_reached_says_why_and_what_to_do(
 
 # -- prices and windows ----------------------------------------------------------------------------
 
-TABLE: dict[str, Any] = json.loads(models._price_text())
+TABLE: dict[str, Any] = json.loads(models.price_text())
 KEYS = {key: "k" * 9 for provider in PROVIDERS.values() for key in provider.key_env}
 
 

@@ -1,0 +1,44 @@
+"""Lists names of models that can be given with `-m`, for a shell's completion."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from cdo.core.demo_model import DEMO_MODEL
+from cdo.providers import local_models
+from cdo.providers.models import AGENTS, price_text, table
+
+if TYPE_CHECKING:
+    from cdo.content.library import Library
+
+_CHAT = ("chat", "responses")  # modes in litellm's table of models that answer
+
+
+def beginning(text: str, library: Library) -> list[str]:
+    """Return the names that begin with `text`, each once.
+
+    Without a slash these are agents, local models and the default model of each provider. With one they are the
+    models of that provider in litellm's price table. Raises `ConfigError` and `ContentError` as the tables do.
+    """
+    provider, slash, _ = text.partition("/")
+    found = _of_provider(provider) if slash else _first(library)
+    return sorted({name for name in found if name.startswith(text)})
+
+
+def _first(library: Library) -> Iterator[str]:
+    yield DEMO_MODEL
+    yield from (f"{DEMO_MODEL}:{model.name}" for model in local_models.listed(library))
+    yield from library.names(AGENTS)
+    yield from (f"{prefix}/{provider.model}" for prefix, provider in table(library).items() if provider.model)
+
+
+def _of_provider(provider: str) -> Iterator[str]:
+    try:
+        entries = json.loads(price_text() or "{}")
+    except ValueError:
+        return
+    for name, entry in entries.items():
+        if entry.get("litellm_provider") == provider and entry.get("mode") in _CHAT:
+            yield name if name.startswith(f"{provider}/") else f"{provider}/{name}"
