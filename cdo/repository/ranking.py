@@ -96,7 +96,7 @@ _CODE = words(
 _PROSE = words("md rst adoc txt org tex")
 _SETTINGS = words("toml yaml yml json ini cfg xml gradle cmake mk nix")
 _TEST = re.compile(
-    r"(?:^|/)(?:tests?|specs?|__tests__|testdata|fixtures?|examples?|bench|benches|benchmarks?)/"
+    r"(?:^|/)(?:tests?|specs?|__tests__|testdata|fixtures?|examples?|demos?|bench|benches|benchmarks?)/"
     r"|(?:^|[/._-])test[._-]|[._-](?:test|spec)\."
 )
 _START = words("main app cli index server lib core __main__")
