@@ -11,7 +11,7 @@ import click
 
 from cdo.cli.common import columns
 from cdo.core.errors import NeedsHuman
-from cdo.core.formatting import money, one_line, pluralise, visible
+from cdo.core.formatting import money, one_line, pluralise, rounded, visible
 from cdo.planning.estimate import Range, estimate
 from cdo.planning.mission_plan import estimate as mission_estimate
 from cdo.planning.plan import Plan
@@ -80,7 +80,7 @@ def mission_lines(plan: Plan, request: str, span: Range, notes: Sequence[str]) -
         f"Mission: {one_line(request, 200)}",
         *(f"  {agent:<13}{model}" for agent, model in crew.seats.items()),
         f"{pluralise(crew.rounds, 'round')} at most; {span.calls[0]} to {span.calls[1]} calls without retries,",
-        f"{low:,} to {high:,} tokens, cost {price}",
+        f"about {rounded(low)} to {rounded(high)} tokens, cost {price}",
         f"Beside this at most {pluralise(crew.deliberations, 'Decision')} deliberated",
         *notes,
     ]

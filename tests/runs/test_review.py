@@ -487,7 +487,7 @@ def test_the_confidence_is_one_number_and_never_above_what_the_record_allows(
     found = re.match(r"\*\*(0\.\d\d)(?:, lowered from 0\.\d\d: ([^*]*)|: stated by [^*]*)\*\*", said)
     assert found and (float(found[1]), found[2] or "") == (bound, why)
     assert head(cdo.session())["confidence"] == done.json["confidence"] == bound
-    assert f'Code prints {bound:.2f}, and what lowered it' in provider.named("final")[0].prompt
+    assert f"Code prints {bound:.2f}, and what lowered it" in provider.named("final")[0].prompt
     ended = re.search(r"at confidence (0\.\d\d)", done.json["why"])
     assert (float(ended[1]) == bound) if ended else bound < 0.8
     assert done.json["status"] == ("converged" if bound >= 0.8 else done.json["status"])
