@@ -528,15 +528,55 @@ def test_citations_in_one_line_keep_their_own_quotes(tmp_path: Path) -> None:
     assert [finding.verified for finding in findings] == [True, True, True, True, False]
 
 
-ROOT = Path(__file__).parents[3]
+# Lines of code, prose and settings with marks in them. None ends in a backslash: then the closing mark of a quote
+# cannot be told from an escaped one.
 REAL_LINES = [
-    line.strip()
-    for name in ("pyproject.toml", "README.md", "cdo/repository/citations.py", "cdo/cli/main.py", "presets/deep.yaml",
-                 "tests/unit/repository/test_citations.py", "dispatch/tools.yaml", "CHANGELOG.md")
-    for line in (ROOT / name).read_text(encoding="utf-8").splitlines()
-    if len("".join(line.split())) >= 6 and len(line.strip()) <= 240 and any(mark in line for mark in "\"'`“”«»")
-    and not re.search("[✓○✗]", line)  # these are taken for marks of a check, which are no part of a quote
-]  # fmt: skip
+    '"""A file\'s lines without white space, joined into one text, with the offset of each line."""',
+    '"""Check that the cited lines exist in the repository and contain the quote."""',
+    '"""Convert click\'s error about the arguments into a `UsageError` with a hint."""',
+    '"""Print to stderr; ignore failures to write, since the exit code still reports the error."""',
+    '"""Return a file prepared for comparison, or the reason it cannot be read."""',
+    '"""Return the quotes that occur in a file of the repository that may be shown to a model."""',
+    '"""Return the reading of a citation that the file confirms.',
+    '"aiohttp>=3.14.2",',
+    '"build>=1.2",',
+    '"hypothesis>=6.100",',
+    '"model: runs the embedded model (fetched once with pip)",',
+    '"mypy>=1.15",',
+    '"pytest>=8",',
+    '"rich>=13.7",',
+    '"types-PyYAML",',
+    "- `CDO_TODAY` (or `today` in the configuration) sets the date that models are told.",
+    "`--dry-run` sends nothing, `--budget` is a hard limit.",
+    'args = [] if ctx.resilient_parsing else ["--help"]',
+    'demo = "cdo/data/demo"',
+    "elif path == f\"cdo {words[0] if words else ''}\" and len(words) > 2:",
+    "every reason kept; and a provider on loopback whose replies are written by hand (`benchmarks/by_hand.py`).",
+    'for parts in _readings("".join(words.split())):',
+    'gone = UsageError("The folder you are in does not exist any more.", "Change to one that does: cd …")',
+    "if \"''\" in words:",
+    'if state not in ("verified", "exists"):',
+    'ignore = ["TRY003", "RUF001", "RUF002", "RUF003", "PTH208", "SIM108", "ASYNC109"]',
+    'keywords = ["llm", "deliberation", "multi-agent", "cli"]',
+    'module = "cdo_reference" # docutils has no types',
+    "only `|` between alternatives and `.*` for anything in between are understood, and a backslash takes the",
+    'path: File, relative to the top of the repository, such as "src/api/app.py".',
+    'path: Folder, relative to the top of the repository, such as "src/api". Leave it out for the top.',
+    "process that parses a model file runs with few rights where Landlock works; `cdo doctor` tells.",
+    'requires = ["hatchling>=1.25"]',
+    'return "exists", "line exists; only the last part of the quoted name stands there"',
+    'return "refuted", f"the words stand at line {at}" if at else "the words are not in the file"',
+    'return sorted(same or [name for name in ends if name.endswith(f"/{path}")] or ends)',
+    'return visible(text if text.endswith((".", "?", "!", "…")) else f"{text}.")',
+    'subcommand_metavar="[ARGS] PROBLEM… | COMMAND …",',
+    'verified, exists = state == "verified", state == "exists"',
+    'write_groups(formatter, rows, COMMANDS, "Other")',
+    'print("say \\"hi\\" now")',
+    'x" and "y',
+    "say(“curly” words) it's the users' own",
+    "name = 'it''s' # \"twice\"",
+    'f"{a["b"]}" + g(\'c\')',
+]
 STYLES = [
     '{0} "{1}"', "{0} '{1}'", "{0} `{1}`", "{0} “{1}”", "{0} «{1}»", "{0} ``{1}``", "{0}: {1}", "({0} “{1}”)",
     'See {0} "{1}".', '- {0} "{1}" and so on', '{0} "{1}"; b.py:3 "more"',
