@@ -16,9 +16,9 @@ import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from cdo.core.exchange import BackendError, Fault, Finish, Message, OnText, Request, Response, ToolCall, Usage
+from cdo.providers.addresses import is_here
 from cdo.providers.headers import retry_after
 from cdo.providers.reported_usage import reported
 
@@ -131,7 +131,7 @@ class ChatBackend:
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=self.connect_timeout)
             connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=300)
             self._client = aiohttp.ClientSession(
-                timeout=timeout, connector=connector, auto_decompress=True, trust_env=not _is_here(self.url)
+                timeout=timeout, connector=connector, auto_decompress=True, trust_env=not is_here(self.url)
             )
         return self._client
 
@@ -209,12 +209,6 @@ class ChatBackend:
         if request.grammar:
             body["grammar"] = request.grammar
         return json.dumps({**body, **self.extra}, ensure_ascii=False).encode("utf-8", "replace")
-
-
-def _is_here(url: str) -> bool:
-    """True if an address is one of this machine."""
-    host = urlsplit(url).hostname or ""
-    return host == "localhost" or host == "::1" or host.startswith("127.")
 
 
 def message_json(message: Message) -> dict[str, Any]:

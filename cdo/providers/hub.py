@@ -22,6 +22,7 @@ from urllib.parse import quote, urljoin, urlsplit
 from cdo import __version__
 from cdo.core.errors import ConfigError, NoModel
 from cdo.files.atomic_files import closing, open_directory, sync
+from cdo.providers.addresses import is_here
 
 if TYPE_CHECKING:
     import aiohttp
@@ -75,8 +76,7 @@ class Hub:
         place = urlsplit(self.endpoint)
         if place.scheme not in ("http", "https") or not place.hostname:
             raise ConfigError("HF_ENDPOINT is not an address.", "Set it to one such as https://huggingface.co.")
-        near = place.hostname in ("localhost", "::1") or place.hostname.startswith("127.")
-        if self._token and place.scheme == "http" and not near:
+        if self._token and place.scheme == "http" and not is_here(self.endpoint):
             raise ConfigError(
                 f"HF_ENDPOINT ({_origin(self.endpoint)}) would get HF_TOKEN unencrypted.",
                 "Use an https:// address, or unset HF_TOKEN.",

@@ -25,6 +25,7 @@ from cdo.core.demo_model import DEMO_MODEL
 from cdo.core.errors import ConfigError, NoModel
 from cdo.core.exchange import Usage
 from cdo.providers import local_models
+from cdo.providers.addresses import is_here
 from cdo.providers.command_agent import CommandAgent
 from cdo.providers.recorded import PREFIX as RECORDED
 from cdo.providers.vendors import Vendors, maker
@@ -39,7 +40,6 @@ EMBEDDED = "smollm2"
 DEFAULT_REPLY_TOKENS = 4096
 DEFAULT_WINDOW = 131_072  # tokens; a model with a smaller window refuses, and then gets a shorter prompt
 LOCAL_WINDOW = 8192
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LOCAL_REPLY_TOKENS = 700
 
 
@@ -77,7 +77,7 @@ class ModelSpec:
     @property
     def here(self) -> bool:
         """True if the model, or the server that offers it, runs on this machine."""
-        return self.route in ("local", "scripted") or (urlsplit(self.url).hostname or "") in LOOPBACK
+        return self.route in ("local", "scripted") or is_here(self.url)
 
     def cost(self, usage: Usage) -> float | None:
         """Return the dollars for `usage`: by price, or as stated by the provider if that is more; None if unknown.

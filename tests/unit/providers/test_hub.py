@@ -181,6 +181,7 @@ def test_room_is_checked_before_and_a_full_disk_on_the_way_is_told(
     [
         ({"HF_ENDPOINT": "hub.example.com"}, "HF_ENDPOINT is not an address"),
         ({"HF_ENDPOINT": "http://user:pw@hub.example.com", "HF_TOKEN": TOKEN}, "http://hub.example.com"),
+        ({"HF_ENDPOINT": "http://127.example.com", "HF_TOKEN": TOKEN}, "http://127.example.com"),  # a name
     ],
 )
 def test_an_address_that_is_none_or_would_get_the_token_in_clear(env: dict[str, str], message: str) -> None:
