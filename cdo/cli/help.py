@@ -24,8 +24,8 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "Models and size": ("model", "width", "turns", "review"),
     "What is sent": ("context", "no_context", "recall", "skills", "check", "dry_run"),
-    "Caps": ("budget", "max_calls", "max_tokens", "timeout", "concurrency"),
-    "Session and files": ("session", "out", "adr_dir", "no_git"),
+    "Caps": ("budget", "ask_above", "max_calls", "max_tokens", "timeout", "concurrency"),
+    "Session and files": ("session", "out", "adr_dir", "no_git", "branch"),
     "Questions and trust": ("yes", "no_input", "trust"),
     "Output": ("as_json", "quiet", "verbose", "strict"),
 }

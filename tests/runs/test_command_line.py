@@ -1080,6 +1080,8 @@ def test_help_and_version(bare: Desk) -> None:
     assert runs[6].ok().out == runs[7].ok().out
     assert runs[8].ok().out.startswith("Usage: cdo think [OPTIONS] PROBLEM…\n")
     assert runs[9].ok().out.startswith("Usage: cdo run [OPTIONS] [ARGS] PROBLEM…\n")
+    rest = runs[9].out.partition("\nHelp:\n")[2].partition("Examples:")[0]
+    assert re.findall(r"--[a-z-]+", rest) == ["--help"]  # every other option has a group
     assert runs[10].code == 2
     assert "Commands:" in runs[10].err
     assert max(map(len, runs[0].out.splitlines())) <= 100
