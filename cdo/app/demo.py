@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 
 FOLDER = PACKAGED / "demo"
 NAME = "demo"
-MONTHS = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
-    "December",
-)  # fmt: skip
 DURATION = 38.0  # seconds of waiting for replies; cdo itself takes a few more
 
 
@@ -89,9 +85,8 @@ def shipped() -> Recording:
 def about(recording: Recording) -> str:
     """Say that this is a recording, and of what."""
     head = recording.head
-    day = date.fromisoformat(head.date)
     answers = pluralise(len(head.exchanges), "answer")
     return (
         f"This is a recording: no model is asked, nothing is sent, nothing costs anything. {head.model} gave the "
-        f"{answers} in {MONTHS[day.month - 1]} {day.year}."
+        f"{answers} in {date.fromisoformat(head.date):%B %Y}."
     )

@@ -33,6 +33,7 @@ def finish(session: Session, plan: Plan, outcome: Outcome | Delivery, runner: Ru
         return mission_results.deliver(session, outcome, used, runner.kept)
     reply = registry.page(outcome, runner.kept, _asked_by_call(session), used)
     missing = tuple(f"t{turn}-{role}: {reason}" for turn, role, reason in outcome.missing)
+    said = confidence_in_words(outcome.confidence, outcome.stated, outcome.lowered)
     existing = session.artifact("FINAL")
     if existing is None or not (existing.edited or existing is reply):
         session.flush()
@@ -58,7 +59,6 @@ def finish(session: Session, plan: Plan, outcome: Outcome | Delivery, runner: Ru
         }
         if outcome.lowered:
             own["stated_confidence"] = outcome.stated
-        said = confidence_in_words(outcome.confidence, outcome.stated, outcome.lowered)
         final = _checked(artifacts.final(reply, outcome.confidence, own, said), outcome, runner)
         if gained := None if registry.phased(plan, runner.library) else baseline.measure(past, outcome.votes):
             final = replace(final, body=f"{final.body.rstrip()}\n\n## {baseline.TITLE}\n\n{gained.markdown()}")
@@ -82,7 +82,7 @@ def finish(session: Session, plan: Plan, outcome: Outcome | Delivery, runner: Ru
         verified=len(outcome.verified),
         exists=len(outcome.existing),
         unverified=tuple(citation for citation, _ in outcome.unverified),
-        confidence_reason=confidence_in_words(outcome.confidence, outcome.stated, outcome.lowered),
+        confidence_reason=said,
         documents=tuple(file for name, data in outcome.documents.items() for file in (f"{name}.md", *data.drawn)),
     )
 

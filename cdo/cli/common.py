@@ -10,7 +10,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -155,25 +155,19 @@ def is_session(name: str, out: str | None) -> bool:
 
 def complete_session(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The names of sessions that begin with `incomplete`, newest first, for a shell's completion."""
-    from click.shell_completion import CompletionItem
-
     from cdo.session.records import PREFIX
 
-    try:
-        found = [path.name.removeprefix(PREFIX) for path in all_sessions(ctx.params.get("out"))]
-    except CdoError:
-        return []
-    return [CompletionItem(name) for name in found if name.startswith(incomplete)]
+    return completions(
+        lambda: (path.name.removeprefix(PREFIX) for path in all_sessions(ctx.params.get("out"))), incomplete
+    )
 
 
-def complete_model(_ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The names of models that begin with `incomplete`, for a shell's completion."""
+def completions(names: Callable[[], Iterable[str]], incomplete: str) -> list[CompletionItem]:
+    """The names that begin with `incomplete`, for a shell's completion; none where they cannot be read."""
     from click.shell_completion import CompletionItem
 
-    from cdo.providers.model_names import beginning
-
     try:
-        return [CompletionItem(name) for name in beginning(incomplete, library_here())]
+        return [CompletionItem(name) for name in names() if name.startswith(incomplete)]
     except CdoError:
         return []
 
@@ -245,6 +239,11 @@ def columns(stream: Any) -> int:
     import shutil
 
     return shutil.get_terminal_size((100, 24)).columns if stream.isatty() or os.environ.get("COLUMNS") else 100
+
+
+def text_width() -> int:
+    """How many columns text on stdout is wrapped to, at most 100; 0 for a pipe, where it is not wrapped."""
+    return min(100, columns(sys.stdout)) if sys.stdout.isatty() else 0
 
 
 def exit_now(code: int) -> NoReturn:

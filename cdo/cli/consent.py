@@ -11,7 +11,7 @@ import click
 
 from cdo.cli.common import columns
 from cdo.core.errors import NeedsHuman
-from cdo.core.formatting import money, one_line, pluralise, rounded, visible
+from cdo.core.formatting import money_range, one_line, pluralise, rounded, visible
 from cdo.planning.estimate import Range, estimate
 from cdo.planning.mission_plan import estimate as mission_estimate
 from cdo.planning.plan import Plan
@@ -75,12 +75,11 @@ def mission_lines(plan: Plan, request: str, span: Range, notes: Sequence[str]) -
     crew = plan.crew
     assert crew
     low, high = span.tokens
-    price = "unknown" if span.cost is None else f"{money(span.cost[0])} to {money(span.cost[1])}"
     return [
         f"Mission: {one_line(request, 200)}",
         *(f"  {agent:<13}{model}" for agent, model in crew.seats.items()),
         f"{pluralise(crew.rounds, 'round')} at most; {span.calls[0]} to {span.calls[1]} calls without retries,",
-        f"about {rounded(low)} to {rounded(high)} tokens, cost {price}",
+        f"about {rounded(low)} to {rounded(high)} tokens, cost {money_range(span.cost)}",
         f"Beside this at most {pluralise(crew.deliberations, 'Decision')} deliberated",
         *notes,
     ]
@@ -95,6 +94,11 @@ def told(shown: Preview, *, to: str = "", option: str = "", whole: bool = False)
     )  # fmt: skip
     settled = [shown.needless] if shown.needless else []
     return [*settled, line, *(f"  {row}" for row in (listed(shown.files, whole=True) if whole else ()))]
+
+
+def would_send(shown: Preview, *, option: str = "", whole: bool = False) -> list[str]:
+    """Return what `told` returns, worded for a dry run."""
+    return [row.replace("Sending", "Would send", 1) for row in told(shown, option=option, whole=whole)]
 
 
 def voices(shown: Preview) -> str:

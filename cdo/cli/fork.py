@@ -12,7 +12,6 @@ import click
 from cdo.cli.common import (
     OUT,
     SESSION,
-    complete_model,
     dumps,
     library_here,
     print_text,
@@ -20,7 +19,19 @@ from cdo.cli.common import (
     require_trusted_session,
     session_archive,
 )  # fmt: skip
-from cdo.cli.options import BRANCH, CONSENT, LIMITS, NO_GIT, OUTPUT, STRICT, TRUST, from_session, preview, resolve
+from cdo.cli.options import (
+    BRANCH,
+    CONSENT,
+    LIMITS,
+    NO_GIT,
+    OUTPUT,
+    STRICT,
+    TRUST,
+    from_session,
+    model_option,
+    preview,
+    resolve,
+)
 from cdo.core.errors import CdoError, UsageError
 from cdo.core.formatting import one_line, visible
 
@@ -52,14 +63,7 @@ Examples:
 @click.option("--role", multiple=True, metavar="NAME[=CHARGE]", help="Add this role to the next turn.")
 @click.option("--without", multiple=True, metavar="NAME", help="Leave this voice or role out of the next turn.")
 @click.option("--note", metavar="TEXT", help="Message to every voice of the next turn.")
-@click.option(
-    "-m",
-    "--model",
-    multiple=True,
-    metavar="NAME",
-    shell_complete=complete_model,
-    help="Model for the new turns. Repeat to spread the voices over several models.",
-)
+@model_option("Model for the new turns. Repeat to spread the voices over several models.")
 @click.option("--turns", metavar="N", help="Maximum number of turns, shared turns included.")
 @click.option("--session", "name", metavar="NAME", help="Name of the new session (default: SESSION-2, SESSION-3 …).")
 @click.option("--no-run", is_flag=True, help="Create the session and stop. `cdo resume` starts it.")

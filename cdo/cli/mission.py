@@ -14,7 +14,6 @@ from cdo.cli.common import (
     JSON,
     OUT,
     VERBOSE,
-    complete_model,
     dumps,
     library_here,
     print_text,
@@ -22,7 +21,7 @@ from cdo.cli.common import (
     session_folder,
 )
 from cdo.cli.help import RequestWords
-from cdo.cli.options import BRANCH, CONSENT, LIMITS, NO_GIT, OUTPUT, TRUST, preview, resolve
+from cdo.cli.options import BRANCH, CONSENT, LIMITS, NO_GIT, OUTPUT, TRUST, model_option, preview, resolve
 from cdo.cli.run import given_request
 from cdo.core.errors import SessionError, UsageError
 
@@ -47,14 +46,7 @@ Exit codes: 0 done, 3 unresolved (a cap or a stall ended it; FINAL.md says what 
 
 @click.command("cabal", cls=RequestWords, epilog=EPILOG)
 @click.argument("words", nargs=-1, required=True, metavar="REQUEST…")
-@click.option(
-    "-m",
-    "--model",
-    multiple=True,
-    metavar="NAME",
-    shell_complete=complete_model,
-    help="Model to use. Repeat to spread the team over several models.",
-)
+@model_option("Model to use. Repeat to spread the team over several models.")
 @click.option(
     "--seat", multiple=True, metavar="ROLE=MODEL", help="Model of one role: chair, operatives, watchdog or envoy."
 )
@@ -160,7 +152,7 @@ def _crew(options: Mapping[str, Any], resolved: Resolved, library: Library) -> t
 
 def _dry_run(shown: Preview, span: Range, notes: Sequence[str], *, as_json: bool, verbose: bool) -> None:
     """Print the plan of a mission; send nothing."""
-    from cdo.cli.consent import mission_lines, told
+    from cdo.cli.consent import mission_lines, would_send
 
     crew, request = shown.plan.crew, shown.problem
     assert crew
@@ -180,8 +172,8 @@ def _dry_run(shown: Preview, span: Range, notes: Sequence[str], *, as_json: bool
         return
     for text in mission_lines(shown.plan, request, span, notes):
         print_text(text)
-    for text in told(replace(shown, span=span), whole=verbose):
-        print_text(text.replace("Sending", "Would send", 1))
+    for text in would_send(replace(shown, span=span), whole=verbose):
+        print_text(text)
     click.echo("Nothing was sent.")
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdo.cli.common import JSON, VERBOSE, dumps, library_here, print_table, print_text
+from cdo.cli.common import JSON, VERBOSE, completions, dumps, library_here, print_table, print_text
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -80,16 +80,9 @@ def _local(library: Library) -> list[dict[str, str]]:
 
 
 def _complete(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from click.shell_completion import CompletionItem
-
-    from cdo.core.errors import CdoError
     from cdo.providers import local_models
 
-    try:
-        names = [model.name for model in local_models.listed(library_here())]
-    except CdoError:
-        return []
-    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    return completions(lambda: (model.name for model in local_models.listed(library_here())), incomplete)
 
 
 @models_.command("pull")

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdo.cli.common import placed
+from cdo.cli.common import completions, library_here, placed
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from cdo.content.library import Library
     from cdo.planning.plan import CheckCommand, Plan
     from cdo.planning.settings import Resolved
@@ -30,6 +32,17 @@ def _options(*options: Options) -> Options:
         return function
 
     return add
+
+
+def _complete_model(_ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from cdo.providers.model_names import candidates
+
+    return completions(lambda: candidates(incomplete, library_here()), incomplete)
+
+
+def model_option(help: str) -> Options:
+    """Return the option -m, which names models and can be repeated."""
+    return click.option("-m", "--model", multiple=True, metavar="NAME", shell_complete=_complete_model, help=help)
 
 
 LIMITS = _options(

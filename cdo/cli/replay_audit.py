@@ -16,7 +16,6 @@ from cdo.cli.common import (
     OUT,
     SESSION,
     all_sessions,
-    complete_model,
     dumps,
     exit_now,
     library_here,
@@ -24,7 +23,7 @@ from cdo.cli.common import (
     require_allowed_weights,
     session_archive,
 )  # fmt: skip
-from cdo.cli.options import BRANCH, CONSENT, LIMITS, NO_GIT, OUTPUT, TRUST, preview, resolve
+from cdo.cli.options import BRANCH, CONSENT, LIMITS, NO_GIT, OUTPUT, TRUST, model_option, preview, resolve
 from cdo.core.errors import SessionError
 
 if TYPE_CHECKING:
@@ -129,14 +128,7 @@ def _shown(value: Any) -> str:
 
 @click.command()
 @SESSION
-@click.option(
-    "-m",
-    "--model",
-    multiple=True,
-    metavar="NAME",
-    shell_complete=complete_model,
-    help="Model of the chair. Repeat to use several, one for each order.",
-)
+@model_option("Model of the chair. Repeat to use several, one for each order.")
 @click.option(
     "--orders",
     type=click.IntRange(1, MOST),
@@ -259,16 +251,15 @@ def _dry_run(brief: AuditBrief, plan: Plan, span: Range, remarks: Sequence[str],
 
 def _rows(brief: AuditBrief, plan: Plan, span: Range, remarks: Sequence[str]) -> list[str]:
     """Return the plan of an audit."""
-    from cdo.core.formatting import money, pluralise, rounded
+    from cdo.core.formatting import money_range, pluralise, rounded
 
     low, high = span.tokens
-    price = "unknown" if span.cost is None else f"{money(span.cost[0])} to {money(span.cost[1])}"
     return [
         f"Audit of {brief.source}: {pluralise(len(brief.orders), 'order')}, {', '.join(plan.models)}",
         *(
             f"  {f'order {number}' if number else 'first'}: {', '.join(order)}"
             for number, order in enumerate((brief.first, *brief.orders))
         ),
-        f"{span.calls[0]} calls, {rounded(low)} to {rounded(high)} tokens, cost {price}",
+        f"{span.calls[0]} calls, {rounded(low)} to {rounded(high)} tokens, cost {money_range(span.cost)}",
         *remarks,
     ]

@@ -19,7 +19,6 @@ from cdo.cli.common import (
     OUT,
     all_sessions,
     columns,
-    complete_model,
     complete_session,
     dumps,
     is_session,
@@ -41,6 +40,7 @@ from cdo.cli.options import (
     STRICT,
     TRUST,
     from_session,
+    model_option,
     preview,
     resolve,
 )
@@ -74,14 +74,7 @@ failed, 8 session damaged or locked, 130 interrupted."""
 
 @click.command("run", cls=Words, epilog=EPILOG)
 @click.argument("words", nargs=-1, metavar="[ARGS] PROBLEM…")
-@click.option(
-    "-m",
-    "--model",
-    multiple=True,
-    metavar="NAME",
-    shell_complete=complete_model,
-    help="Model to use. Repeat to spread the voices over several models.",
-)
+@model_option("Model to use. Repeat to spread the voices over several models.")
 @click.option("-c", "--context", multiple=True, metavar="PATH", help="File or folder to show to the voices.")
 @click.option("--no-context", is_flag=True, help="Show the voices no files.")
 @click.option(
@@ -181,14 +174,7 @@ def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -
 
 @click.command("resume")
 @click.argument("session", required=False, shell_complete=complete_session)
-@click.option(
-    "-m",
-    "--model",
-    multiple=True,
-    metavar="NAME",
-    shell_complete=complete_model,
-    help="Use these models for all calls that remain.",
-)
+@model_option("Use these models for all calls that remain.")
 @click.option(
     "--rounds", type=click.IntRange(1, 100), metavar="N", help="New maximum number of rounds, for a mission."
 )
@@ -408,7 +394,7 @@ def _needless(invocation: Invocation, shown: Preview) -> str:
 
 def _dry_run(preview: Preview, as_json: bool) -> None:
     """Print the plan of a run; send nothing."""
-    from cdo.cli.consent import told
+    from cdo.cli.consent import would_send
     from cdo.planning.estimate import summary
     from cdo.terminal.plan_dashboard import lines
 
@@ -420,6 +406,6 @@ def _dry_run(preview: Preview, as_json: bool) -> None:
         return
     for row in lines(preview.first(), columns(sys.stdout)):
         print_text(row)
-    for row in told(preview, option="--no-context"):
-        print_text(row.replace("Sending", "Would send", 1))
+    for row in would_send(preview, option="--no-context"):
+        print_text(row)
     click.echo("Nothing was sent.")

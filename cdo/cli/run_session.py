@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from cdo.app import run
-from cdo.cli.common import columns, dumps, exit_now
+from cdo.cli.common import columns, dumps, exit_now, text_width
 from cdo.core.demo_model import DEMO_ADVICE, DEMO_NOTICE, only_demo
 from cdo.core.errors import BudgetReached, CdoError, Interrupted, NeedsHuman
 from cdo.core.events import BatchBegan, Event, NoteTold, PlanShown, ReplyAccepted, RoundEnded, RunBegan, TreeChanged
@@ -59,8 +59,7 @@ def run_and_report(
     """Run a session's stored plan (`kept`) with a view, print its result, and exit with its code.
 
     `preview` shows the plan with the models asked from now on, which may differ from those of the stored plan.
-    `seats` answer in place of the models that the preview names.
-    With `plan_shown`, the person has seen the plan.
+    `seats` answer in place of the models that the preview names. With `plan_shown`, the person has seen the plan.
     """
     plan = preview.plan
     view = make_view(sys.stderr, quiet=options["quiet"], verbose=options["verbose"], json=options["as_json"])
@@ -105,7 +104,7 @@ def run_and_report(
         view.close()
         session.close()
     hints = seats is None and not options["quiet"]  # a played recording names its own commands
-    width = min(100, columns(sys.stdout)) if sys.stdout.isatty() else 0
+    width = text_width()
     with contextlib.suppress(BrokenPipeError):  # if stdout is closed, the exit code still matters
         click.echo(dumps(result.json()) if options["as_json"] else summary(result, width, commands=hints))
     if result.status == UNRESOLVED:

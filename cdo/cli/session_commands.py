@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cdo.cli import demo, diff, library, machine, models, report, restore, skills, verify, watch
-from cdo.cli.common import JSON, OUT, SESSION, VERBOSE, columns, print_table, print_text, session_archive
+from cdo.cli.common import JSON, OUT, SESSION, VERBOSE, print_table, print_text, session_archive, text_width
 from cdo.cli.common import dumps as dumps  # also for the command line
 from cdo.core.errors import SessionError, UsageError
 from cdo.core.mission_names import MODE
@@ -177,14 +176,16 @@ def final(session: str | None, out: str | None, raw: bool) -> None:
 
     Without a name it is the newest session. A terminal gets rendered Markdown, a pipe the file as it is.
     """
+    from cdo.formats.markdown import split_front_matter
+    from cdo.terminal.capability import can_draw
+
     archive = session_archive(session, out)
     text = archive.text("FINAL.md")
     if text is None:
         raise SessionError(f"{archive.place} has no FINAL.md yet.", f"`cdo resume {archive.name}` goes on with it.")
-    if raw or not sys.stdout.isatty() or os.environ.get("TERM", "dumb") in ("", "dumb", "unknown"):
+    if raw or not can_draw(sys.stdout):
         print_text(text)
         return
-    from cdo.formats.markdown import split_front_matter
     from cdo.terminal.markdown_view import show_markdown
 
-    show_markdown(split_front_matter(text)[1], sys.stdout, min(100, columns(sys.stdout)))
+    show_markdown(split_front_matter(text)[1], sys.stdout, text_width())

@@ -15,11 +15,11 @@ from cdo.cli.common import (
     SESSION,
     VERBOSE,
     all_sessions,
-    columns,
     dumps,
     out_folder,
     session_folder,
     session_place,
+    text_width,
 )  # fmt: skip
 from cdo.core.errors import SessionError, UsageError
 
@@ -299,6 +299,6 @@ class _Watcher(_Lines):
         self._grown(last=True)
         self.view.close()
         if isinstance(news.last, RunEnded):
-            width = min(100, columns(sys.stdout)) if sys.stdout.isatty() else 0
+            width = text_width()
             click.echo()
             click.echo(summary(replace(news.last.result, path=str(self.folder)), width))

@@ -76,6 +76,11 @@ def money(cost: float | None) -> str:
     return f"${text[:-1] if places == 3 and text.endswith('0') else text}"
 
 
+def money_range(cost: tuple[float, float] | None) -> str:
+    """Return a range of dollars as text, "unknown" if there is none."""
+    return money(None) if cost is None else f"{money(cost[0])} to {money(cost[1])}"
+
+
 def rounded(number: int) -> str:
     """Return a large count with three digits that count: 126,525 as "127,000". Machine output stays exact."""
     step = 10 ** max(0, len(str(abs(number))) - 3)

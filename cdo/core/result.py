@@ -13,8 +13,7 @@ class Result:
     `verified` counts the citations whose quoted words were found, `exists` those of existing lines without a quote.
     `turns` counts turns, or the rounds of a mission, as `unit` says. `deliverables` are a mission's accepted files;
     `unaccepted` is what each of its other products lacks. `question` is what its team asks, with the `options` that
-    it offers. `confidence_reason` is the
-    confidence with what lowered it, in words.
+    it offers. `confidence_reason` is the confidence with what lowered it, in words.
     """
 
     session: str

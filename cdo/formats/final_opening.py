@@ -60,10 +60,9 @@ def first_sentence(text: str) -> str:
 def status_in_words(status: str, why: str, turns: int, unit: str = "turn") -> str:
     """Return how a run ended, for a person: "finished after its 3 turns". `status` and `why` are those on record."""
     held = pluralise(turns, unit)
-    if status == "max_turns" and why.startswith("the cap of "):
-        return f"finished after its {held}"
     if status == "max_turns":
-        return f"finished after its {held}: {why}" if why else f"finished after its {held}"
+        more = "" if why.startswith("the cap of ") else why  # the cap is what `held` says
+        return f"finished after its {held}{f': {more}' if more else ''}"
     if status == "converged":
         return f"converged after {held}"
     if status in ("stopped", "done", "unresolved"):

@@ -16,15 +16,16 @@ if TYPE_CHECKING:
 _CHAT = ("chat", "responses")  # modes in litellm's table of models that answer
 
 
-def beginning(text: str, library: Library) -> list[str]:
-    """Return the names that begin with `text`, each once.
+def candidates(text: str, library: Library) -> list[str]:
+    """Return the names among which those that begin with `text` are, each once.
 
-    Without a slash these are agents, local models and the default model of each provider. With one they are the
-    models of that provider in litellm's price table. Raises `ConfigError` and `ContentError` as the tables do.
+    If `text` has no slash these are agents, local models and the default model of each provider. If it has one they
+    are the models of that provider in litellm's price table. Raises `ConfigError` and `ContentError` as the tables
+    do.
     """
     provider, slash, _ = text.partition("/")
     found = _of_provider(provider) if slash else _first(library)
-    return sorted({name for name in found if name.startswith(text)})
+    return sorted(set(found))
 
 
 def _first(library: Library) -> Iterator[str]:

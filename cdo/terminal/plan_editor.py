@@ -265,7 +265,7 @@ class _Dialogue:
         text = self._read()
         try:
             data = self.parse(text)
-            self.screen.say("\n".join(["", *self.show(data, self.screen.columns), ""]))
+            self._draw(data)
         except InvalidReply:
             self.screen.say("It cannot be used yet:")
             raise
@@ -298,11 +298,14 @@ class _Dialogue:
         """Draw the present document in the place of the one before, or report why it cannot be drawn."""
         self.screen.clear()
         try:
-            self.screen.say("\n".join(["", *self.show(self.parse(self._read()), self.screen.columns), ""]))
+            self._draw(self.parse(self._read()))
         except InvalidReply as error:
             self._complain(error)
         self.screen.say(f"The plan is {self.path}: change it here, or save it in any editor.")
         self.screen.say("Enter goes on with it, `help` shows the commands.")
+
+    def _draw(self, data: Any) -> None:
+        self.screen.say("\n".join(["", *self.show(data, self.screen.columns), ""]))
 
     def _complain(self, error: InvalidReply) -> None:
         for problem in error.problems:

@@ -7,6 +7,7 @@ import os
 import sys
 
 from cdo.core.formatting import visible
+from cdo.terminal.capability import can_draw
 
 _UP, _HOME, _CLEAR = "\x1b[{}A\r", "\x1b[H", "\x1b[J"
 
@@ -43,7 +44,7 @@ class Redrawn:
     def clear(self) -> None:
         """Remove what stands there, unless the terminal cannot or its size has changed."""
         size, rows = _size(), self._rows()
-        if rows and size == self._size and os.environ.get("TERM", "dumb") != "dumb":
+        if rows and size == self._size and can_draw(sys.stderr):
             _write((_UP.format(rows) if rows < size[1] else _HOME) + _CLEAR)
         self._shown, self._size = "", size
 

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from cdo.core.formatting import duration, visible
+from cdo.terminal.capability import can_draw
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -22,9 +23,8 @@ class Transfer:
     """A receiver of progress. Call it with what is being done, the bytes done and their total."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-        capable = os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
         self._stream, self._clock = stream, clock
-        self._bar: Progress | None = _bar(stream) if capable and stream.isatty() else None
+        self._bar: Progress | None = _bar(stream) if can_draw(stream) else None
         self._tasks: dict[str, Any] = {}
         self._begun = self._told = clock()
 

@@ -35,6 +35,7 @@ from cdo.core.events import (
 )
 from cdo.core.formatting import columns, one_line, pluralise, rounded_money, visible
 from cdo.core.mission_names import came
+from cdo.terminal.capability import can_draw
 from cdo.terminal.live_screen import frame
 from cdo.terminal.pulse import Pulse, beat, slow
 from cdo.terminal.run_state import CallState, LiveRun, asking
@@ -419,7 +420,6 @@ def make_view(
     `json` has no effect: it is about stdout, and a person who pipes stdout may still watch stderr. `watching`: the
     view follows a run of another process. `clock` gives the time of its events.
     """
-    capable = os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
-    if quiet or not capable or not stream.isatty():
+    if quiet or not can_draw(stream):
         return PlainView(stream, quiet=quiet, verbose=verbose, watching=watching, clock=clock)
     return LiveView(stream, verbose=verbose, watching=watching, clock=clock)
