@@ -105,7 +105,7 @@ def _backend(spec: ModelSpec, settings: Settings, library: Library, say: Callabl
         return LocalBackend(Path(spec.model) if spec.model else None, say, settings.temperature)
     if spec.route == "command":
         return _command(spec, library)
-    from cdo.providers.chat_completions import ChatBackend
+    from cdo.providers.http.chat_completions import ChatBackend
 
     return ChatBackend(
         spec.url,

@@ -419,7 +419,7 @@ class LocalBackend:
             stop.set()
 
     def _default_chat(self, url: str) -> Backend:
-        from cdo.providers.chat_completions import ChatBackend
+        from cdo.providers.http.chat_completions import ChatBackend
 
         # Progress while a long prompt is read (250 tokens/s) counts as a sign of life.
         extra: dict[str, Any] = {"return_progress": True}

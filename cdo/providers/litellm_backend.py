@@ -26,9 +26,9 @@ from typing import Any
 
 from cdo.core.errors import ConfigError
 from cdo.core.exchange import BackendError, Fault, Finish, OnText, Request, Response, ToolCall
-from cdo.providers import chat_completions
-from cdo.providers.chat_completions import classify
-from cdo.providers.headers import retry_after
+from cdo.providers.http import chat_completions
+from cdo.providers.http.faults import classify, said
+from cdo.providers.http.headers import retry_after
 from cdo.providers.reported_usage import reported
 
 _module: Future[Any] | None = None
@@ -286,7 +286,7 @@ def _sentence(text: str) -> str:
     text = re.sub(r"^[^{]{0,120}?(Exception|Error)[\w ]* - ", "", text.partition(" Traceback (most recent")[0])
     text = re.sub(r" Handle with `litellm\.\w+`\.$", "", text)
     with contextlib.suppress(ValueError, RecursionError):
-        return chat_completions.said(json.JSONDecoder().raw_decode(text)[0]) or text
+        return said(json.JSONDecoder().raw_decode(text)[0]) or text
     return text
 
 

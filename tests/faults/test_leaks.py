@@ -22,7 +22,7 @@ from cdo.core.errors import CdoError
 from cdo.core.exchange import Backend, BackendError
 from cdo.core.exchange import Fault as Trouble
 from cdo.providers import litellm_backend
-from cdo.providers.chat_completions import ChatBackend
+from cdo.providers.http.chat_completions import ChatBackend
 from cdo.providers.litellm_backend import LiteLLMBackend
 from tests.support import agents
 from tests.support.answers import RequestInfo

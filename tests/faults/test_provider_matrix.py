@@ -20,9 +20,9 @@ import pytest
 
 from cdo.core.errors import CdoError, ModelsFailed
 from cdo.core.exchange import Backend, BackendError, Fault, Finish, OnText, Request, Response
-from cdo.providers.chat_completions import ChatBackend
 from cdo.providers.command_agent_process import CommandBackend
 from cdo.providers.embedded import LocalBackend
+from cdo.providers.http.chat_completions import ChatBackend
 from cdo.providers.litellm_backend import LiteLLMBackend
 from cdo.runner import retry
 from cdo.runner.attempts import Deadlines

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cdo.core.exchange import Backend, BackendError, Message, Request, Response
-from cdo.providers.chat_completions import ChatBackend
+from cdo.providers.http.chat_completions import ChatBackend
 from tests.support.provider import Provider
 
 Outcome = Response | BackendError

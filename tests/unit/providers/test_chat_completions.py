@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from cdo.core.exchange import Backend, BackendError, Fault, Finish, Message, Request, Response, ToolCall, Usage
-from cdo.providers import chat_completions
-from cdo.providers.chat_completions import ChatBackend, classify
+from cdo.providers.http import transport
+from cdo.providers.http.chat_completions import ChatBackend
+from cdo.providers.http.faults import classify
 from tests.support import client
 from tests.support.backends import EVENTS, Outcome, answered, ask, attempt, failed, request, using
 from tests.support.effort import at_most
@@ -334,8 +335,8 @@ def test_huge_answers_come_whole(p: Provider, stream: bool, size: int) -> None:
 
 
 def test_an_answer_without_end_is_given_up(p: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_completions, "MAX_BODY", 100_000)
-    monkeypatch.setattr(chat_completions, "MAX_STREAM", 300_000)
+    monkeypatch.setattr(transport, "MAX_BODY", 100_000)
+    monkeypatch.setattr(transport, "MAX_STREAM", 300_000)
     many, long = [delta(content="x" * 900)] * 400, delta(content="x" * 200_000)
     for body, kind in (
         (events(*many, delta("stop")), "text/event-stream"),
@@ -349,9 +350,9 @@ def test_an_answer_without_end_is_given_up(p: Provider, monkeypatch: pytest.Monk
 
 
 def test_one_long_line_costs_linear_time(p: Provider) -> None:
-    body = events(delta(content="x" * (chat_completions.MAX_BODY - 1000)), delta("stop"))
+    body = events(delta(content="x" * (transport.MAX_BODY - 1000)), delta("stop"))
     with at_most(1.5):
-        assert len(answered(sent(p, body)).text) == chat_completions.MAX_BODY - 1000
+        assert len(answered(sent(p, body)).text) == transport.MAX_BODY - 1000
 
 
 # -- the end of an answer --------------------------------------------------------------------------
@@ -618,7 +619,7 @@ def test_an_error_that_drips_is_read_to_its_end(p: Provider) -> None:
 def test_the_status_counts_even_if_its_text_never_comes(
     p: Provider, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chat_completions, "ERROR_BODY", 0.1)
+    monkeypatch.setattr(transport, "ERROR_BODY", 0.1)
     p.faults = [Trouble(status=429, headers={"Retry-After": "9"}, **how)]
     error = failed(ask(p))
     assert (error.fault, error.retry_after) == (Fault.RATE_LIMITED, 9.0)
@@ -831,13 +832,13 @@ def test_the_end_mark_ends_an_answer_though_the_connection_stays_open(p: Provide
     body = events(*STREAM, "[DONE]")
     began = time.monotonic()
     assert answered(sent(p, body + b" " * len(body), hang="middle")).text == HARD
-    assert time.monotonic() - began < chat_completions.LINGER
+    assert time.monotonic() - began < transport.LINGER
 
 
 def test_the_reason_for_the_end_ends_an_answer_though_nothing_follows(
     p: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chat_completions, "LINGER", 0.1)
+    monkeypatch.setattr(transport, "LINGER", 0.1)
     body = events(*STREAM)
     assert answered(sent(p, body + b" " * len(body), hang="middle")).text == HARD
 

@@ -22,7 +22,7 @@ import pytest
 from cdo.core.errors import ConfigError
 from cdo.core.exchange import Backend, BackendError, Fault, Finish, Message, Request, Response, ToolCall, Usage
 from cdo.providers import litellm_backend
-from cdo.providers.chat_completions import ChatBackend
+from cdo.providers.http.chat_completions import ChatBackend
 from cdo.providers.litellm_backend import LiteLLMBackend
 from tests.support.backends import Outcome, answered, attempt, failed, reach_by_litellm, request, using
 from tests.support.provider import OVERFLOW_BODIES, Answer, Provider, http_date

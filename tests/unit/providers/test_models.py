@@ -217,7 +217,7 @@ def test_litellm_is_never_imported_for_a_price_or_an_answer() -> None:
 import sys
 from cdo.providers import models
 from cdo.content.library import PACKAGED, Library
-import cdo.providers.chat_completions, cdo.providers.litellm_backend, cdo.runner.retry, cdo.runner.budget
+import cdo.providers.http.chat_completions, cdo.providers.litellm_backend, cdo.runner.retry, cdo.runner.budget
 library = Library((("packaged", PACKAGED),))
 env = {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}
 assert models.resolve("gpt-4.1", library, {}, env).price.input == 2.0
@@ -300,7 +300,7 @@ def test_where_openai_s_protocol_is_spoken(given: str, expected: str) -> None:
 
 
 def test_the_bare_address_of_a_server_reaches_it() -> None:
-    from cdo.providers.chat_completions import ChatBackend
+    from cdo.providers.http.chat_completions import ChatBackend
 
     async def main(url: str) -> Any:
         backend = ChatBackend(url)

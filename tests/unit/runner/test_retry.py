@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdo.core.exchange import BackendError, Fault
-from cdo.providers.headers import retry_after
+from cdo.providers.http.headers import retry_after
 from cdo.runner import retry
 from cdo.runner.retry import CHANGED, PASSING, PROVIDER_WIDE, AttemptCounter, CircuitBreaker, RetryBudget
 from tests.support import clock

@@ -30,7 +30,7 @@ from cdo.planning.plan import Plan
 from cdo.planning.plan_builder import make
 from cdo.planning.settings import resolve
 from cdo.programs.deliberation.program import deliberate
-from cdo.providers.chat_completions import ChatBackend
+from cdo.providers.http.chat_completions import ChatBackend
 from cdo.providers.models import ModelSpec
 from cdo.providers.scripted import ScriptedBackend
 from cdo.runner import retry

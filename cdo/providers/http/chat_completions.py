@@ -1,0 +1,191 @@
+"""Sends requests by the Chat Completions protocol over aiohttp: streamed, with usage and tool calls.
+
+One client serves every provider of the table (Gemini, OpenRouter, Ollama, vLLM, llama.cpp, …). A reply counts as
+complete only if the provider stated why it ended; a stream that just stops is truncated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cdo.core.exchange import Fault, Finish, Message, OnText, Request, Response, ToolCall, Usage
+from cdo.providers.http.reply import IncomingReply, joined
+from cdo.providers.http.transport import END, HttpTransport
+from cdo.providers.reported_usage import reported
+
+FINISH = {
+    "stop": Finish.STOP,
+    "eos": Finish.STOP,
+    "eos_token": Finish.STOP,
+    "stop_sequence": Finish.STOP,
+    "end_turn": Finish.STOP,
+    "length": Finish.LENGTH,
+    "max_tokens": Finish.LENGTH,
+    "model_length": Finish.LENGTH,
+    "tool_calls": Finish.TOOLS,
+    "tool_use": Finish.TOOLS,
+    "function_call": Finish.TOOLS,
+    "content_filter": Finish.REFUSAL,
+    "refusal": Finish.REFUSAL,
+    "safety": Finish.REFUSAL,
+}
+
+
+@dataclass
+class ChatBackend:
+    """Calls one provider. `url` is its base address (…/v1); `key` may be empty.
+
+    `cap` names the request field that limits the reply. `usage` is true if the provider knows `stream_options`.
+    `extra` is merged into each request's body.
+    """
+
+    url: str
+    key: str = field(default="", repr=False)
+    cap: str = "max_tokens"
+    usage: bool = True
+    connect_timeout: float = 10.0
+    temperature: float | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    streams: bool = True
+
+    def __post_init__(self) -> None:
+        self._transport = HttpTransport(self.url, self.connect_timeout)
+
+    async def complete(self, request: Request, on_text: OnText) -> Response:
+        """Send one request and return the complete answer; raises `BackendError`."""
+        headers = dict(request.headers)
+        if key := self.key.strip():
+            headers["Authorization"] = f"Bearer {key}"
+        return await self._transport.exchange(
+            "/chat/completions", self._body(request), headers, _ChatReply(), on_text
+        )
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    def _body(self, request: Request) -> bytes:
+        body: dict[str, Any] = {
+            "model": request.model,
+            "messages": [message_json(message) for message in request.messages],
+            "stream": True,
+            self.cap: request.max_tokens,
+        }
+        if self.usage:
+            body["stream_options"] = {"include_usage": True}
+        if self.temperature is not None:
+            body["temperature"] = self.temperature
+        if request.tools:
+            body["tools"] = [{"type": "function", "function": dict(tool)} for tool in request.tools]
+        if request.grammar:
+            body["grammar"] = request.grammar
+        return json.dumps({**body, **self.extra}, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def message_json(message: Message) -> dict[str, Any]:
+    """Return a message as JSON data of the protocol."""
+    shown: dict[str, Any] = {"role": message.role, "content": message.text}
+    if message.tool_calls:
+        shown["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.tool_calls
+        ]
+    if message.tool_call_id:
+        shown["tool_call_id"] = message.tool_call_id
+    return shown
+
+
+@dataclass
+class _ChatReply(IncomingReply):
+    """The answer received so far, chunk by chunk or in one piece."""
+
+    calls: list[dict[str, str]] = field(default_factory=list)
+    places: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def settled(self) -> bool:
+        return self.finish.lower() in FINISH
+
+    def take(self, event: str) -> str:
+        """Add one chunk and return the text in it; raise `BackendError` for an error event or broken JSON."""
+        if event == END:
+            self.done = True
+            return ""
+        return self._add(self.parsed(event), "delta")
+
+    def whole(self, body: str) -> str:
+        """Add the whole answer and return its text; raise `BackendError` for an error or broken JSON."""
+        data = self.parsed(body)
+        self.done = True
+        return self._add(data, "message")
+
+    def _add(self, data: Mapping[str, Any], field_name: str) -> str:
+        if data.get("error") or data.get("object") == "error":
+            raise self.failed(data.get("error") or data)
+        if isinstance(data.get("usage"), dict):
+            self.usage = _usage(data["usage"])
+        choices = data.get("choices")
+        if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+            return ""
+        choice = choices[0]
+        if isinstance(choice.get("error"), dict):
+            raise self.failed(choice["error"])
+        self.finish = str(choice.get("finish_reason") or self.finish)
+        piece = choice.get(field_name)
+        return self._piece(piece) if isinstance(piece, dict) else ""
+
+    def _piece(self, piece: Mapping[str, Any]) -> str:
+        text = piece.get("content")
+        if isinstance(text, list):  # content parts
+            text = "".join(str(part.get("text") or "") for part in text if isinstance(part, dict))
+        for value, into in (
+            (piece.get("reasoning_content") or piece.get("reasoning"), self.thoughts),
+            (piece.get("refusal"), self.refused),
+            (text, self.parts),
+        ):
+            if isinstance(value, str) and value:
+                into.append(value)
+        calls = piece.get("tool_calls")
+        for position, call in enumerate(calls if isinstance(calls, list) else ()):
+            if isinstance(call, dict):
+                self._tool(position, call)
+        return text if isinstance(text, str) else ""
+
+    def _tool(self, position: int, call: Mapping[str, Any]) -> None:
+        index = call.get("index")
+        key = index if isinstance(index, int) else position
+        function = call.get("function")
+        function = function if isinstance(function, dict) else {}
+        ident, name, arguments = call.get("id"), function.get("name"), function.get("arguments")
+        known = self.calls[self.places[key]] if key in self.places else None
+        # Some providers number every call 0: a name with a different id begins another call.
+        if known is None or (ident and name and known["id"] not in ("", ident)):
+            known = {"id": "", "name": "", "arguments": ""}
+            self.places[key] = len(self.calls)
+            self.calls.append(known)
+        known["id"] = str(ident or known["id"])
+        known["name"] = str(name or known["name"])
+        if arguments:
+            known["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
+
+    def response(self) -> Response:
+        """Return the complete answer; raise `BackendError` if the provider stated no known reason for its end."""
+        refused, text = joined(self.refused), self.text
+        if not self.finish:
+            blank = not (text or refused or self.thoughts or self.calls)
+            fault = Fault.EMPTY if self.done and blank else Fault.TRUNCATED
+            raise self.error(fault, "the answer ended without the provider's end")
+        finish = Finish.REFUSAL if refused else FINISH.get(self.finish.lower())
+        if finish is None:
+            raise self.error(Fault.TRUNCATED, f"the provider ended with `{self.finish[:40]}`")
+        calls = tuple(ToolCall(*(joined([call[key]]) for key in ("id", "name", "arguments"))) for call in self.calls)
+        return Response(text or refused, finish, self.usage, joined(self.thoughts), calls)
+
+
+def _usage(data: Mapping[str, Any]) -> Usage | None:
+    """Return the provider's token counts; None if there are none (some providers report zeros)."""
+    details = data.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    return reported(data.get("prompt_tokens"), data.get("completion_tokens"), cached, data.get("cost"))
