@@ -21,13 +21,18 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class Message:
-    """One message of a request. `shared` counts the leading characters a whole batch has in common."""
+    """One message of a request. `shared` counts the leading characters a whole batch has in common.
+
+    `carried` holds data of a model's own message that its provider wants back unchanged, such as reasoning: see
+    `Response.carried`.
+    """
 
     role: str
     text: str
     shared: int = 0
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str = ""
+    carried: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -40,11 +45,22 @@ class Thread:
     cached_tokens: int = 0
 
 
+class Effort(enum.StrEnum):
+    """How long a model is asked to think before it answers. Each protocol maps it to its own words."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    MAX = "max"
+
+
 @dataclass(frozen=True)
 class Request:
     """One request, ready to send. `max_tokens` limits the reply; `grammar` is GBNF or "".
 
     `thread` is a conversation to continue, if the backend can. `keep` asks the backend to keep this one for later.
+    `effort` is None if the model's own default is wanted. `cache_key` names the part that requests share, for
+    providers that route requests of one key to one cache.
     """
 
     model: str
@@ -55,6 +71,8 @@ class Request:
     tools: tuple[Mapping[str, Any], ...] = ()
     thread: Thread | None = None
     keep: bool = False
+    effort: Effort | None = None
+    cache_key: str = ""
 
 
 class Finish(enum.StrEnum):
@@ -70,6 +88,8 @@ class Finish(enum.StrEnum):
 class Usage:
     """Tokens of one exchange as counted by the provider, or estimated when `measured` is false.
 
+    `input_tokens` is the whole prompt: `cached_tokens` of it were read from the provider's cache and
+    `cache_write_tokens` of it were written to that cache, which some providers charge extra.
     `cost` is in US dollars; None means that the price is not known, which is never the same as zero. `unreported` is
     "input" or "output" as long as the provider left out that count and it was not estimated yet.
     """
@@ -78,13 +98,18 @@ class Usage:
     output_tokens: int = 0
     cached_tokens: int = 0
     cost: float | None = None
+    cache_write_tokens: int = 0
     measured: bool = True
     unreported: str = ""
 
 
 @dataclass(frozen=True)
 class Response:
-    """One complete answer, whose end the provider stated. `usage` is None if the provider reported none."""
+    """One complete answer, whose end the provider stated. `usage` is None if the provider reported none.
+
+    `carried` holds what the provider wants back unchanged with this answer in a later request of the conversation
+    (reasoning items, signed thinking), as JSON data that only its own protocol reads.
+    """
 
     text: str
     finish: Finish = Finish.STOP
@@ -92,6 +117,7 @@ class Response:
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     thread: Thread | None = None
+    carried: tuple[Mapping[str, Any], ...] = ()
 
 
 class Fault(enum.StrEnum):

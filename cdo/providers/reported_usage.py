@@ -13,17 +13,23 @@ MOST_TOKENS = 10**9  # more than the running total of any conversation
 MOST_DOLLARS = 10**5
 
 
-def reported(sent: Any, written: Any, cached: Any = None, cost: Any = None) -> Usage | None:
+def reported(
+    sent: Any, written: Any, cached: Any = None, cost: Any = None, cache_written: Any = None
+) -> Usage | None:
     """Return the usage of one exchange from its counts as reported; None if neither count is known.
 
-    `sent` are the tokens of the prompt, `written` those of the answer. Where one of them is missing or impossible,
+    `sent` are the tokens of the prompt, `written` those of the answer; `cached` and `cache_written` are the tokens of
+    the prompt that were read from and written to the provider's cache. Where one of them is missing or impossible,
     `unreported` names it, and whoever knows the texts estimates it.
     """
     read, made = count(sent), count(written)
     if not read and not made:
         return None
     left_out = "input" if not read else "output" if made is None else ""
-    return Usage(read or 0, made or 0, count(cached) or 0, amount(cost, MOST_DOLLARS), unreported=left_out)
+    return Usage(
+        read or 0, made or 0, count(cached) or 0, amount(cost, MOST_DOLLARS), count(cache_written) or 0,
+        unreported=left_out,
+    )  # fmt: skip
 
 
 def count(value: Any) -> int | None:
