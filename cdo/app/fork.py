@@ -28,6 +28,7 @@ from cdo.session.records import group_files
 
 _OF_TURN = re.compile(r"t([0-9]{1,6})-([a-z0-9-]+)")
 _FILE = re.compile(r"t([0-9]{1,6})-(?:[a-z0-9-]+\.md|plan\.yaml)")
+_FURTHER = re.compile(r"00-context-t([0-9]{1,6})(?:\.md)?")
 _SKILL = re.compile(r"skills/[a-z0-9][a-z0-9-]*\.md")
 GIVEN = ("00-input.md", "00-context.md")
 SHOWN = 80  # characters shown of a text given by the person
@@ -206,7 +207,11 @@ def _parts(change: Change) -> Iterator[str]:
 
 def shared(archive: SessionReader, turn: int) -> Shared:
     """Return the shared part of a session up to `turn`; raise `SessionError` if the session is damaged."""
-    names = [file for file in archive.files() if file in GIVEN or _SKILL.fullmatch(file) or _until(_FILE, file, turn)]
+    names = [
+        file
+        for file in archive.files()
+        if file in GIVEN or _SKILL.fullmatch(file) or _until(_FILE, file, turn) or _until(_FURTHER, file, turn)
+    ]
     files = {name: data for name in names if (data := archive.data(name)) is not None}
     for name, text in recorded_files(archive.records()).items():
         if name in GIVEN and not files.get(name, b"").strip():
@@ -297,6 +302,8 @@ def _of_the_past(record: Mapping[str, Any], turn: int) -> bool:
             return _until(_OF_TURN, str(record["call"]), turn)
         case "proposed" | "reviewed":
             return _until(_FILE, str(record["file"]), turn)
+        case "surveyed":
+            return _until(_FURTHER, str(record["name"]), turn)
         case "collected" | "check-run":
             return _until(_OF_TURN, str(record["name"]), turn)
         case "answer":

@@ -32,9 +32,10 @@ from cdo.repository.citation_marks import marked
 from cdo.runner.attempts import ModelSeat
 from cdo.runner.budget import Budget, Limits
 from cdo.runner.human_steps import Human, PendingReview
+from cdo.runner.recorded_steps import check_run
 from cdo.runner.requests import PendingCall
 from cdo.runner.retry import CircuitBreaker
-from cdo.runner.runner import Runner, check_run
+from cdo.runner.runner import Runner
 from cdo.runner.substitutes import Substitutes
 from cdo.session.artifact import SIDECARS, Artifact
 from cdo.session.given_files import recorded_files

@@ -25,7 +25,7 @@ from cdo.core.events import ContentOpened, Event, NoteTold, Observe, RunEnded, R
 from cdo.core.exchange import Backend
 from cdo.core.result import Result
 from cdo.core.signals import interruptible
-from cdo.core.steps import CheckRun, CitationCheck, Nest, Nested, RunCheck
+from cdo.core.steps import CheckRun, CitationCheck, Nest, Nested, RunCheck, Survey
 from cdo.core.usage import TotalUsage, totals
 from cdo.files.atomic_files import file_new, names_in
 from cdo.formats.documents.document import adr_file_name, stamped
@@ -105,6 +105,7 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
         skill=_bodies(plan, library),
         nest=shell.nest,
         run_check=_check_runner(session, plan, settings, say),
+        survey=_survey(session, root) if root and plan.focus_tokens else None,
         reopened=shell.reopened,
     )
     tracker = _tracker(session, root or Path.cwd(), library, say) if _tracked(plan, root or Path.cwd()) else None
@@ -154,6 +155,17 @@ def _checker(session: Session, root: Path | None) -> Callable[[str], tuple[Citat
     given = not (session.read("00-context.md") or "").startswith("# Context\n\nNo context was given.")
     place = root or (Path.cwd() if given else None)
     return (lambda text: check_all([text], place)) if place else None
+
+
+def _survey(session: Session, root: Path) -> Callable[[Survey], str]:
+    """What chooses further files for a focus: those that the context of the run does not show whole."""
+
+    def text(step: Survey) -> str:
+        from cdo.repository.survey import further
+
+        return further(root, step.focus, step.tokens, session.read("00-context.md") or "")
+
+    return text
 
 
 def _check_runner(

@@ -19,6 +19,7 @@ T = TypeVar("T")
 
 # Files of a session that programs refer to: the question, its material, and the draft of FINAL.md.
 INPUT, CONTEXT, DRAFT = "00-input", "00-context", "DRAFT"
+FURTHER = "00-context-t"  # with a turn's number: further files of the repository, for the focus of that turn
 
 
 # -- what a program asks for ----------------------------------------------------------------------
@@ -314,6 +315,19 @@ class Nested:
 
 
 @dataclass(frozen=True)
+class Survey:
+    """Further files of the repository that `focus` is about, beside those that the session already shows.
+
+    They are shown in the file with the stem `name`, of at most `tokens` estimated tokens. The choice is recorded, and
+    not made again. The answer is `name`, or "" if there are no further files.
+    """
+
+    name: str
+    focus: str
+    tokens: int
+
+
+@dataclass(frozen=True)
 class RunCheck:
     """The command that the person gave with `--check`, run in a copy of their work tree.
 
@@ -362,8 +376,9 @@ class CheckRun:
         return "\n".join([self.outcome, *(part.rstrip() for part in parts)])
 
 
-Step: TypeAlias = Batch | Pause | Ask | Review | Publish | Project | Collect | Gather | Nest | RunCheck
+Step: TypeAlias = Batch | Pause | Ask | Review | Publish | Project | Collect | Gather | Nest | RunCheck | Survey
 # By step, in this order: replies; an option; a text; the data of a document; None (Publish, Project); the data of
-# several documents; (file, data) pairs; `Nested`, or None if a cap was reached; a `CheckRun`.
+# several documents; (file, data) pairs; `Nested`, or None if a cap was reached; a `CheckRun`; the
+# stem of a file, or "".
 Answer: TypeAlias = Any
 Program: TypeAlias = Generator[Step, Answer, T]

@@ -88,7 +88,7 @@ def _exchanges(
     brief = given + BRIEF_TOKENS
     for turn, width in enumerate(widths):
         if turn == 1:
-            brief += reply  # from here on, the last synthesis is part of the brief
+            brief += reply + plan.focus_tokens  # from here on, the last synthesis and files for its focus are shown
         found += [(models[index % len(models)], brief + skills, reply) for index in range(width)]
         found.append((models[0], brief + width * reply, reply))
     # The author reads the first and the last answer of each voice, and every synthesis.

@@ -75,7 +75,8 @@ class Plan(BaseModel):
     Content: `domain_file` is the content document of the domain, `documents` are those it requires beside FINAL.md,
     and `integration` is where its results are meant to go. With `tools` [requests, rounds] the voices may look into
     the repository, which is at `root` as seen from the session's folder; a session that brings its own material has
-    it in its folder `MATERIAL`. At most `context_tokens` of a repository are shown to them beforehand. With `review`,
+    it in its folder `MATERIAL`. At most `context_tokens` of a repository are shown to them beforehand, and at most
+    `focus_tokens` more for the focus of a turn. With `review`,
     findings are ranked and a fresh voice reviews the draft of FINAL.md. `words` limits the length of [a voice's
     reply, FINAL.md].
 
@@ -121,6 +122,7 @@ class Plan(BaseModel):
     integration: tuple[str, ...] = ()
     root: str = ""
     context_tokens: int | None = None
+    focus_tokens: int = 0
     remarks: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
     crew: Crew | None = None

@@ -74,6 +74,7 @@ def make(
         chosen = choose(problem, known, preset.roles, start, library.read(TABLES, Complexity)[0])
         first, matches = chosen.roles, chosen.matches
     convergence, _ = library.read("engine/convergence", Convergence)
+    looks = _looks(preset, around)
     made = Plan(
         preset=name,
         why=why,
@@ -93,7 +94,7 @@ def make(
         criteria=Criteria(**convergence.model_dump(include=set(Criteria.model_fields))),
         bounds=convergence.bounds,
         **_switches(invocation.modifiers, preset, library),
-        tools=_looks(preset, around),
+        tools=looks,
         skills=cards,
         per_agent=per_agent,
         skill_words=(*references(problem), *(word for word in team.words if resolve(word, cards))),
@@ -105,6 +106,7 @@ def make(
         integration=tuple(place for place in team.integration if around.has_folder(place.partition(" ")[0])),
         root=around.root,
         context_tokens=preset.context_tokens if around.root else None,
+        focus_tokens=_focus_tokens(preset, resolved) if around.root and looks else 0,
         review=mode is None and (preset.review if settings.review is None else settings.review),
         words=preset.words,
         today=around.today,
@@ -118,6 +120,12 @@ def preset_of(invocation: Invocation, problem: str, library: Library) -> tuple[s
     """Return the preset of a run, why it was chosen, and its file's data; raise `ContentError`."""
     name, why = _preset(invocation, problem, library)
     return name, why, library.read(f"presets/{name}", Preset)[0]
+
+
+def _focus_tokens(preset: Preset, resolved: Resolved) -> int:
+    """Return the most tokens of further files for a turn's focus: a quarter of what the context may have."""
+    most = min(preset.context_tokens, resolved.values.context_tokens or preset.context_tokens)
+    return int(narrowed("context_tokens", most, resolved.ceilings)) // 4
 
 
 def _looks(preset: Preset, around: PlanEnvironment) -> tuple[int, int] | None:

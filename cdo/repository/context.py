@@ -287,12 +287,15 @@ def share(wholes: Sequence[Piece], budget: int) -> tuple[list[Piece], list[Skipp
     return pieces, skipped
 
 
-def cut(piece: Piece, tokens: int) -> Piece | None:
-    """Cut a piece to `tokens`: to its structure if it has one, else to head and tail. None if there is no room."""
+def cut(piece: Piece, tokens: int, about: Sequence[str] = ()) -> Piece | None:
+    """Cut a piece to `tokens`: to its structure if it has one, else to head and tail. None if there is no room.
+
+    Parts that hold the stems in `about` come before the structure.
+    """
     room = tokens * 4 - (len(section(piece).encode()) - len(piece.text.encode())) - _MARK_ROOM
     if room < _MARK_ROOM:
         return None
-    text = thinned(piece.text, piece.path, room) or _head_and_tail(piece.text, room)
+    text = thinned(piece.text, piece.path, room, about) or _head_and_tail(piece.text, room)
     return replace(_piece(piece.path, text, cut=True), whole=piece.text)
 
 

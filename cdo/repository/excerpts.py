@@ -7,7 +7,7 @@ keeps its signatures and the first lines of docstrings, then whole definitions w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -46,15 +46,22 @@ _DECORATOR = re.compile(r"\s*(?:@\w|#\[)")
 _QUOTES = re.compile(r"\"\"\"|'''")
 
 
-def thinned(text: str, name: str, room: int) -> str | None:
+def thinned(text: str, name: str, room: int, about: Sequence[str] = ()) -> str | None:
     """Return the most important numbered lines of `text` within `room` bytes, with `GAP` for omitted lines.
 
-    None if no structure is recognised, or if none of it fits.
+    `about` are stems of words: definitions and sections that hold most of them come first, whole. None if no
+    structure is recognised, or if none of it fits.
     """
     lines = [f"{line}\n" for line in text.removesuffix("\n").split("\n")]
     code = [_NUMBER.sub("", line, count=1).rstrip() for line in lines]
     kept = _KeptLines(lines, room)
-    for step in _markdown(code) if _MARKDOWN.search(name) else _definitions(code, name):
+    markdown = _MARKDOWN.search(name) is not None
+    steps = list(_markdown(code) if markdown else _definitions(code, name))
+    if about and steps:
+        parts = _sections(code) if markdown else _bodies(code, _begins(code, name))
+        for part in _matching(code, parts, about):
+            kept.take(_LineGroup(part))
+    for step in steps:
         kept.take(step)
     return kept.text() if kept.any else None
 
@@ -68,6 +75,16 @@ def essential(text: str, name: str) -> int:
     chosen = {number for step in _markdown(code) if step.essential for number in step.lines}
     gaps = sum(number - 1 not in chosen for number in chosen)
     return sum(len(lines[number].encode()) + 1 for number in chosen) + _MARK * (gaps + 1)
+
+
+def _matching(code: Sequence[str], parts: Iterable[range], about: Sequence[str]) -> list[range]:
+    """Return the parts that hold any of the stems, those that hold most of them first."""
+    ranked = []
+    for lines in parts:
+        words = "\n".join(code[number] for number in lines).lower()
+        if count := sum(stem in words for stem in about):
+            ranked.append((-count, lines.start, lines))
+    return [lines for *_, lines in sorted(ranked, key=lambda item: item[:2])]
 
 
 @dataclass(frozen=True)
@@ -186,6 +203,13 @@ def _blocks(code: Sequence[str]) -> Iterator[_Excerpt]:
         at = end
 
 
+def _sections(code: Sequence[str]) -> Iterator[range]:
+    """Yield the lines of each heading with the text below it."""
+    heads = [block.lines.start for block in _blocks(code) if block.kind == "heading"]
+    for begin, end in pairwise([*heads, len(code)]):
+        yield range(begin, end)
+
+
 def _kind_of(line: str) -> str:
     if not line.strip():
         return ""
@@ -225,9 +249,15 @@ def _definitions(code: Sequence[str], name: str) -> Iterator[_LineGroup]:
         chosen = [at for at, indent in zip(starts, depth, strict=True) if (indent == min(depth)) == outer]
         yield from (_LineGroup(_signature(code, at)) for at in chosen)
         yield from (_LineGroup(_said_of(code, at)) for at in chosen)
+    for lines in _bodies(code, starts):
+        yield _LineGroup(lines)
+
+
+def _bodies(code: Sequence[str], starts: Sequence[int]) -> Iterator[range]:
+    """Yield the lines before the first definition, then those of each definition with its comments."""
     firsts = [_with_head(code, at) for at in starts]
     for begin, end in pairwise([0, *firsts, len(code)]):
-        yield _LineGroup(range(begin, end))
+        yield range(begin, end)
 
 
 def _head(code: Sequence[str], before: int) -> range:

@@ -11,13 +11,16 @@ _HEADING = re.compile(r"## (\S.*)")
 _FENCE = re.compile(r"(`{3,})[a-z0-9]*")
 _NUMBERED = re.compile(r"^\d+\| ", re.MULTILINE)  # lines of files are numbered, those of an outline are not
 
+_LEFT_OUT = re.compile(r"^\s*\[…", re.MULTILINE)  # marks lines left out; a line of a file begins with a number
+
 
 @dataclass(frozen=True)
 class ShownFile:
-    """One file of a context: its path, and the estimated tokens of its text as it is shown."""
+    """One file of a context: its path, the estimated tokens of its text as it is shown, and whether it was cut."""
 
     path: str
     tokens: int
+    cut: bool = False
 
 
 def shown_files(context: str) -> tuple[ShownFile, ...]:
@@ -34,7 +37,7 @@ def shown_files(context: str) -> tuple[ShownFile, ...]:
             end = next((row for row in range(at + 1, len(lines)) if lines[row].rstrip("\n") == fence[1]), len(lines))
             text = "".join(lines[at + 1 : end])
             if heading and _NUMBERED.search(text):
-                found.append(ShownFile(heading, estimate_tokens(text)))
+                found.append(ShownFile(heading, estimate_tokens(text), _LEFT_OUT.search(text) is not None))
             at, heading = end, ""
         at += 1
     return tuple(found)

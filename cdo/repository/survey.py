@@ -13,9 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from cdo.core.formatting import pluralise
@@ -37,44 +35,39 @@ from cdo.repository.context import (
     share,
 )
 from cdo.repository.excerpts import essential
-from cdo.repository.git import Git
 from cdo.repository.ranking import MAX_CHARS, Ranked, Ranking, is_test, kind
 from cdo.repository.relevance import concerns
+from cdo.repository.repository_files import CHANGES, COMMITS, RepositoryFiles, look_around
+from cdo.repository.shown_files import shown_files
 from cdo.repository.visible_files import (
     BINARY,
     GENERATED,
     LINK,
     MAX_BYTES,
-    SESSION,
     NotShowable,
     Skipped,
     Tree,
-    derived,
-    forbidden,
     generated,
-    is_session,
     printable,
     readable,
     unreadable,
     visible,
-    walk,
 )
 from cdo.security.secrets import secret_in
 
-COMMITS = 15  # commit subjects shown
-CHANGES = 100  # commits over which changes of a file are counted
 MAX_READ = 10_000  # files whose content is ranked; the others are ranked by their path
 MAX_RANKED_BYTES = 150_000_000
 
 CENTRAL = 3  # files of which a general question gets more than the structure
 LINKED = 16  # files of an outline whose imports are listed
+FURTHER_HEAD = 200  # tokens kept for the list of further files
+FURTHER_SHARE = 2  # of the tokens for further files, half at most go to one file
 MIN_STRUCTURE = 400  # tokens; a file's structure is useful in fewer tokens than an excerpt (`MIN_CUT`)
 
 NOTHING = "# Context\n\nNo context was gathered: there is no room for it.\n"
 NOT_RELEVANT = (
     "No context was gathered: no file of the repository {name} is relevant to the question. Add files with `-c PATH`."
 )
-NESTED = "another repository"
 LOW = "ranked too low for the budget"
 
 _MANIFESTS = (
@@ -112,104 +105,22 @@ def survey(root: Path, problem: str, budget: int, given: Context | None = None) 
     budget goes to an overview (folders, files, history), then to manifests and the README, then to the files that
     rank highest for `problem`. No file of the repository makes this raise.
     """
-    return _Survey(root, problem, budget, given).text()
+    return _ContextBuilder(root, problem, budget, given).text()
 
 
-# -- what there is --------------------------------------------------------------------------------
+def further(root: Path, focus: str, budget: int, context: str) -> str:
+    """Return at most `budget` estimated tokens of files that `focus` is about; "" if there are none.
 
-
-@dataclass
-class _Surveyed:
-    """The contents of a repository: the raw paths of its files, the skipped files, commits, changes by path."""
-
-    files: list[str]
-    skipped: list[Skipped]
-    commits: list[str] = field(default_factory=list)
-    changed: Counter[str] = field(default_factory=Counter)
-
-
-def _look_around(tree: Tree) -> _Surveyed:
-    git = Git(tree.root)
-    names = git.ask("ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    if names is None:
-        return _walked(tree)
-    found = _judged(tree, sorted(set(names)))
-    plain = ("--no-color", "--no-decorate", "--no-renames", "--no-ext-diff", "--no-textconv")
-    commits = git.ask("log", f"-n{COMMITS}", "-z", *plain, "--date=short", "--format=%ad %s")
-    found.commits = [printable(commit)[:160].rstrip() for commit in commits or []]
-    changed = git.ask("log", f"-n{CHANGES}", "-z", *plain, "--name-only", "--format=") or []
-    here = set(found.files)
-    found.changed = Counter(name for name in (item.strip("\n") for item in changed) if name in here)
-    return found
-
-
-def _walked(tree: Tree) -> _Surveyed:
-    """Survey the tree without git: no history, and only files that are not ignored."""
-    found = _Surveyed([], [])
-    try:
-        for item in walk(tree.folder("")):
-            if isinstance(item, Skipped):
-                found.skipped.append(item)
-            else:
-                found.files.append("/".join(item.way[1:]))
-    except (OSError, NotShowable):
-        found.skipped.append(Skipped("./", "cannot be read"))
-    return found
-
-
-def _judged(tree: Tree, names: Sequence[str]) -> _Surveyed:
-    """Split the paths that git lists into visible and skipped, by file type and by the names of files and folders."""
-    found, folders = _Surveyed([], []), dict[str, str]()
-    for name in names:
-        folder, barred = "", False
-        for part in name.rstrip("/").split("/")[:-1]:
-            folder += f"{part}/"
-            if folder not in folders:
-                folders[folder] = _folder_why(tree, folder, part)
-                if folders[folder]:
-                    found.skipped.append(Skipped(printable(folder), folders[folder]))
-            if barred := bool(folders[folder]):
-                break
-        why = None if barred else _file_why(tree, name)
-        if why:
-            found.skipped.append(Skipped(printable(name), why))
-        elif why is not None:
-            found.files.append(name)
-    return found
-
-
-def _folder_why(tree: Tree, folder: str, name: str) -> str:
-    here = f"{tree.root}/{folder}"
-    if Path(here).is_symlink():
-        return LINK
-    if is_session(here):
-        return SESSION
-    return forbidden(name, folder=True) or derived(name, folder=True)
-
-
-def _file_why(tree: Tree, path: str) -> str | None:
-    """Return why a file is skipped, "" if it is not; None if it is missing from the work tree."""
-    folder, _, name = path.rstrip("/").rpartition("/")
-    try:
-        state = os.lstat(f"{tree.root}/{path.rstrip('/')}")
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        return unreadable(error) if isinstance(error, OSError) else "cannot be read"
-    if stat.S_ISLNK(state.st_mode):
-        return LINK
-    if stat.S_ISDIR(state.st_mode):
-        return NESTED
-    if not stat.S_ISREG(state.st_mode):
-        return "not a regular file"
-    why = forbidden(name, folder=False, above=folder.rpartition("/")[2]) or derived(name, folder=False)
-    return why or ("over 1 MB" if state.st_size > MAX_BYTES else "")
+    Files that `context`, the text of `00-context.md`, shows whole are left out. Of longer files, the parts that hold
+    the words of the focus come first. No file of the repository makes this raise.
+    """
+    return _ContextBuilder(root, focus, budget, None).further(context)
 
 
 # -- what is worth showing ------------------------------------------------------------------------
 
 
-def _ranked(tree: Tree, found: _Surveyed, problem: str) -> tuple[Ranking, list[Ranked]]:
+def _ranked(tree: Tree, found: RepositoryFiles, problem: str) -> tuple[Ranking, list[Ranked]]:
     """Rank the files, best first; move files found to be binary, generated or unreadable to `found.skipped`."""
     ranking, room, kept = Ranking(problem), MAX_RANKED_BYTES, list[str]()
     for number, path in enumerate(sorted(found.files, key=lambda path: (-kind(path), path))):
@@ -237,16 +148,17 @@ def _why(error: OSError) -> str:
     return LINK if error.errno in (errno.ELOOP, errno.ENOTDIR) else unreadable(error)
 
 
-class _Survey:
+class _ContextBuilder:
     """Builder of one `00-context.md`: holds the files found and selects as many as fit."""
 
     def __init__(self, root: Path, problem: str, budget: int, given: Context | None) -> None:
         self._tree = Tree(root)
         self._budget = max(0, budget)
         self._given = given or Context((), (), 0)
-        self._found = _look_around(self._tree)
+        self._found = look_around(self._tree)
         ranking, ranked = _ranked(self._tree, self._found, problem)
         self._ranking, self._ranked = ranking, ranked
+        self._about: Sequence[str] = ()
         self._is_relevant = concerns(problem, ranking)
         self._order = list(_first(self._found.files)) + [
             (item.path, _note(n, item)) for n, item in enumerate(ranked, 1)
@@ -276,6 +188,26 @@ class _Survey:
         name = code_span(printable(Path(self._tree.root).name))
         text = f"{head.rstrip()}\n\n{NOT_RELEVANT.format(name=name)}\n" + (f"\n{rest}" if rest else "")
         return text if estimate_tokens(text) <= self._budget else given
+
+    def further(self, context: str) -> str:
+        """Return files that `context` does not show whole, best first, within the budget; "" if none is relevant."""
+        if not self._is_relevant:
+            return ""
+        self._about = self._ranking.terms
+        room = self._budget - FURTHER_HEAD
+        seen = {file.path for file in shown_files(context) if not file.cut}
+        seen |= {printable(path) for path, _ in self._order[: self._first]}  # README and manifests
+        pieces, notes, _ = self._fill(room, seen, room // FURTHER_SHARE)
+        pieces = [piece for piece in pieces if section(piece) not in context]
+        while pieces:
+            name = code_span(printable(Path(self._tree.root).name))
+            title = f"Gathered from the repository {name}, beside what was shown before"
+            head = "\n".join([f"{HOW_TO_READ}\n", *self._entries(title, pieces, notes)])
+            text = head.rstrip("\n") + "\n" + "".join(map(section, pieces))
+            if estimate_tokens(text) <= self._budget:
+                return text
+            pieces.pop()
+        return ""
 
     def _attempt(self, room: int) -> str:
         """Return a text whose pieces and overview have about `room` tokens; its head is not counted."""
@@ -320,8 +252,13 @@ class _Survey:
             lines.append(f"- … and {len(more):,} more: {pluralise(sum(piece.tokens for piece in more), 'token')}")
         return [*lines, ""]
 
-    def _fill(self, room: int, shown: set[str]) -> tuple[list[Piece], dict[str, str], list[Skipped]]:
-        """Select files in order until no more fit; return (pieces, why each was chosen, files left out)."""
+    def _fill(
+        self, room: int, shown: set[str], most_each: int = 0
+    ) -> tuple[list[Piece], dict[str, str], list[Skipped]]:
+        """Select files in order until no more fit; return (pieces, why each was chosen, files left out).
+
+        One file takes `most_each` tokens at most; with 0, as many as suits the kind of question.
+        """
         pieces, notes, left = list[Piece](), dict[str, str](), list[Skipped]()
         whole, small = room, max(1, least(room) // 4)
         for path, note in self._order:
@@ -333,8 +270,8 @@ class _Survey:
             if room >= small:
                 item = self._load(path, label)
             if isinstance(item, Piece):
-                most = min(room, self._most(item, len(pieces), whole))
-                fitting = item if item.tokens <= most else cut(item, most)
+                most = min(room, most_each or self._most(item, len(pieces), whole))
+                fitting = item if item.tokens <= most else cut(item, most, self._about)
                 item = fitting if fitting else Skipped(label, OVER_BUDGET)
             if isinstance(item, Piece):
                 pieces.append(item)

@@ -21,7 +21,8 @@ class EvidenceChecks:
 
     `given` returns the text of one of the run's initial files. `checked` holds the citation checks so far, by the
     hash of their artifact. `check` checks the citations of a text. `search` returns the quotes that occur in the
-    repository. Both are None if there is no repository. `check_runs` are the runs of the person's command so far.
+    repository. Both are None if there is no repository. `check_runs` are the runs of the person's command so far,
+    `further` the stems of the files that show further files of the repository.
     """
 
     session: Session
@@ -30,6 +31,7 @@ class EvidenceChecks:
     check: Callable[[str], tuple[CitationCheck, ...]] | None = None
     search: Callable[[Sequence[str]], frozenset[str]] | None = None
     check_runs: list[CheckRun] = field(default_factory=list)
+    further: list[str] = field(default_factory=list)
 
     async def citations(self, artifact: Artifact) -> tuple[CitationCheck, ...]:
         """Return the checks of an artifact's citations; check and record them if that was not done before."""
@@ -68,4 +70,5 @@ class EvidenceChecks:
         """Return the run's material so far: the runs of the person's command, the question, the context."""
         context = self.given("00-context").partition(f"\n{RECALLED}\n")[0]
         runs = [(CHECK, run.text) for run in self.check_runs]
-        return Material([*runs, (QUESTION, self.given("00-input")), (CONTEXT, context)])
+        further = [(CONTEXT, self.given(name)) for name in dict.fromkeys(self.further)]
+        return Material([*runs, (QUESTION, self.given("00-input")), (CONTEXT, context), *further])

@@ -13,7 +13,7 @@ from typing import Any
 from cdo.content.library import Library
 from cdo.content.schemas import Prompt, Role
 from cdo.core.exchange import Message
-from cdo.core.steps import CONTEXT, DRAFT, Call
+from cdo.core.steps import CONTEXT, DRAFT, FURTHER, Call
 from cdo.formats.final_answer import unmarked
 from cdo.formats.markdown import headings
 
@@ -55,7 +55,8 @@ def messages(
     elif call.kind == "document":
         values["read"] = {name: unmarked(text) if name == DRAFT else text for name, text in values["read"].items()}
     if call.kind in COMMON and QUESTION in texts:
-        shown = {"today": "", **values}
+        more = "\n\n".join(text for name, text in values["read"].items() if name.startswith(FURTHER))
+        shown = {"today": "", "further": more, **values}
         blocks = ("system", "material", "record") if call.kind in RECORD else ("system", "material")
         values["common"] = {block: library.render("templates/common", shown, block) for block in blocks}
     values["included"] = {

@@ -10,11 +10,11 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 from cdo.content.library import Library
-from cdo.core.errors import BudgetReached, CdoError, NeedsHuman, SessionError
+from cdo.core.errors import BudgetReached, CdoError, SessionError
 from cdo.core.events import BatchBegan, NoteTold, Observe, ReplyAccepted, ReplyMissing
 from cdo.core.exchange import Fault
 from cdo.core.steps import (
@@ -38,6 +38,7 @@ from cdo.core.steps import (
     Review,
     RunCheck,
     Step,
+    Survey,
 )
 from cdo.core.usage import TotalUsage
 from cdo.runner.attempts import Attempts, Deadlines, ModelSeat
@@ -46,6 +47,7 @@ from cdo.runner.evidence_checks import EvidenceChecks
 from cdo.runner.failures import MissingReply, failure
 from cdo.runner.human_steps import Human, HumanSteps
 from cdo.runner.inputs import Inputs, unusable
+from cdo.runner.recorded_steps import RecordedSteps
 from cdo.runner.requests import PendingCall, Toolbox
 from cdo.runner.retry import RetryBudget
 from cdo.runner.staleness import settle
@@ -67,7 +69,8 @@ class Runner:
     These are None if not available: `toolbox` gives models read access to the repository; `check` checks the
     citations of a text; `search` returns the quotes that occur in the repository; `skill` reads the body of a skill
     by its name; `nest` runs a deliberation in its own session within given caps, and returns its result and usage;
-    `run_check` runs the person's command. `reopened` means that a cap which ended the work has been lifted: files
+    `run_check` runs the person's command; `survey` returns the text of further files for a focus, "" if there are
+    none. `reopened` means that a cap which ended the work has been lifted: files
     made because of that end may be replaced without consent. `substitutes` stand in for missing records in a replay.
     """
 
@@ -87,6 +90,7 @@ class Runner:
     skill: Callable[[str], str] | None = None
     nest: Callable[[Nest, Limits], Awaitable[tuple[Nested | None, TotalUsage]]] | None = None
     run_check: Callable[[RunCheck], Awaitable[CheckRun]] | None = None
+    survey: Callable[[Survey], str] | None = None
     reopened: bool = False
     substitutes: Substitutes = field(default_factory=Substitutes)
     kept: dict[str, Artifact] = field(default_factory=dict)
@@ -95,6 +99,7 @@ class Runner:
     _people: HumanSteps = field(init=False)
     _evidence: EvidenceChecks = field(init=False)
     _inputs: Inputs = field(init=False)
+    _steps: RecordedSteps = field(init=False)
 
     def __post_init__(self) -> None:
         closed = self.substitutes.closed
@@ -113,6 +118,10 @@ class Runner:
             self.allowance,
             self.toolbox,
         )
+        self._steps = RecordedSteps(
+            self.session, self.budget, self.observe, self.substitutes, self._people.go_on, self.nest,
+            self.run_check, self.survey,
+        )  # fmt: skip
 
     # -- the loop -----------------------------------------------------------------------------
 
@@ -149,10 +158,14 @@ class Runner:
             case Gather():
                 return await self._people.gather(step)
             case Nest():
-                return await self._nested(step)
+                return await self._steps.nested(step)
             case RunCheck():
-                self._evidence.check_runs.append(run := await self._checked_by_command(step))
+                self._evidence.check_runs.append(run := await self._steps.checked_by_command(step))
                 return run
+            case Survey():
+                if name := await self._steps.surveyed(step):
+                    self._evidence.further.append(name)
+                return name
 
     async def _batch(self, batch: Batch) -> tuple[Reply, ...]:
         """Reuse recorded replies, request the others, and enforce the quorum."""
@@ -220,47 +233,6 @@ class Runner:
         models = {call.name: call.models for call in batch.calls}
         found = [MissingReply(reply, self.seats[models[reply.call][-1]].spec) for reply in missing]
         return failure(found, len(batch.calls), batch.quorum, self.budget.time_limit if self._late else "")
-
-    async def _nested(self, nest: Nest) -> Nested | None:
-        """Return the result of a nested deliberation, recorded or run now; None if a cap ended it."""
-        key = artifacts.digest({"question": nest.question, "context": nest.context, "preset": nest.preset})[:16]
-        for record in self.session.records:
-            if record["kind"] == "nested" and (record["name"], record["inputs"]) == (nest.name, key):
-                return Nested(**record["result"])
-        if self.nest is None:
-            return self.substitutes.nested(nest)
-        self._people.go_on()
-        self.observe(NoteTold(name=nest.name, text=f"{nest.name}: a deliberation begins ({nest.preset})"))
-        result, used = await self.nest(nest, self.budget.left())
-        self.budget.totals += used
-        if result is None:
-            return None
-        record = {"kind": "nested", "name": nest.name, "inputs": key, "result": asdict(result), "used": used.record()}
-        kept = await self.session.commit(record)
-        return Nested(**kept["result"])
-
-    async def _checked_by_command(self, step: RunCheck) -> CheckRun:
-        """Return the result of the person's command, recorded or run now."""
-        key = artifacts.digest({"command": step.command, "patch": step.patch})[:16]
-        if run := self._recorded_run(step.name, key):
-            return run
-        if self.run_check is None:
-            raise NeedsHuman("The check cannot be run here.", "`cdo resume` runs it.")
-        self._people.go_on()
-        left = self.budget.remaining_seconds()
-        try:
-            run = await asyncio.wait_for(self.run_check(step), None if left == float("inf") else left)
-        except TimeoutError:
-            raise BudgetReached(self.budget.time_limit, "`cdo resume` runs the check again.") from None
-        record = {"kind": "check-run", "name": step.name, "inputs": key, "run": asdict(run)}
-        return check_run(await self.session.commit(record))
-
-    def _recorded_run(self, name: str, key: str) -> CheckRun | None:
-        """Return the recorded run of the person's command with this name and `key`, else a substitute, else None."""
-        for record in self.session.records:
-            if record["kind"] == "check-run" and (record["name"], record["inputs"]) == (name, key):
-                return check_run(record)
-        return self.substitutes.check_run(name)
 
     # -- what is recorded ---------------------------------------------------------------------
 
@@ -389,12 +361,6 @@ def _broken_edit(session: Session, call: Call) -> SessionError:
     except InvalidReply as invalid:
         why = " ".join(invalid.problems)
     return unusable(session, call.artifact, f"was edited and is no longer valid: {why}")
-
-
-def check_run(record: Mapping[str, Any]) -> CheckRun:
-    """Return the run of the person's command stored in a record."""
-    run = record["run"]
-    return CheckRun(**{**run, "held": tuple(run["held"])})
 
 
 def _accepted(call: Call, data: Any, how: str | None = None) -> ReplyAccepted:

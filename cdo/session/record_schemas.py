@@ -190,6 +190,13 @@ class _CheckRecord(_RecordPart):
     run: _RecordedRun
 
 
+class _SurveyedRecord(_RecordPart):
+    kind: Literal["surveyed"]
+    name: Annotated[str, Field(pattern=r"^00-context-t[1-9][0-9]{0,5}$")]
+    inputs: _Name
+    text: str
+
+
 class _Finding(_RecordPart):
     citation: str
     verified: bool
@@ -240,8 +247,8 @@ class _BeadsRecord(_RecordPart):
 _RECORD: TypeAdapter[Any] = TypeAdapter(
     Annotated[
         _RecordedExchange | _TextRecord | _ToolsRecord | _FailedRecord | _MissingRecord | _AnswerRecord | _PlanRecord
-        | _CollectedRecord | _NestedRecord | _CheckRecord | _CheckedRecord | _QuotedRecord | _GivenRecord
-        | _TrailRecord | _FiledRecord | _BeadsRecord,
+        | _CollectedRecord | _NestedRecord | _CheckRecord | _SurveyedRecord | _CheckedRecord | _QuotedRecord
+        | _GivenRecord | _TrailRecord | _FiledRecord | _BeadsRecord,
         Field(discriminator="kind"),
     ]
 )  # fmt: skip

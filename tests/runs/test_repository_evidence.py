@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.conftest import A, Desk
-from tests.support.answers import Answer, RequestInfo, agent_text
+from tests.support.answers import Answer, RequestInfo, agent_text, synthesis_text
 from tests.support.harness import exchanges, tree
 from tests.support.provider import Provider, ToolCall
 
@@ -64,6 +64,77 @@ def test_no_context_means_none_and_no_tools_either(checkout: Desk, provider: Pro
     checkout("think", "--turns", "1", "--no-context", *A, "How does the queue push a job?").ok()
     assert "def push" not in "".join(info.prompt for info in provider.calls)
     assert not any(info.body.get("tools") for info in provider.calls)
+
+
+# -- further files ----------------------------------------------------------------------------------
+
+TURNS = ("t1", "t2", "t3")
+FOCUS = "whether settle_invoice in src/billing.py rounds half cents"
+
+
+@pytest.fixture
+def large(checkout: Desk) -> Desk:
+    """The same repository with two files that are too long for the context."""
+    for name, what in (("billing", "invoice"), ("reports", "report")):
+        parts = [f"def step_{number}(x):\n    return x + {number}\n" for number in range(1500)]
+        parts.insert(
+            700, f"def settle_{what.lower()}(cents):\n    # {name} rounds half cents\n    return int(cents + 0.5)\n"
+        )
+        checkout.write(f"src/{name}.py", "\n\n".join(parts))
+    return checkout
+
+
+def focusing(info: RequestInfo) -> Answer | None:
+    """The first turn asks for a look at billing, the second at nothing that the repository has."""
+    if info.call == "t1-synthesis":
+        return Answer(synthesis_text(focus=FOCUS, tensions=["Rounding"], confidence=0.5))
+    if info.call == "t2-synthesis":
+        return Answer(synthesis_text(focus="which season suits Paris", tensions=["Rounding"], confidence=0.5))
+    return None
+
+
+def test_a_turn_with_a_focus_of_its_own_is_shown_further_files(large: Desk, provider: Provider) -> None:
+    provider.script = focusing
+    done = large("think", "-v", "--turns", "3", *A, "How does the queue push a job?").ok()
+    file = large.session() / "00-context-t2.md"
+    assert "# billing rounds half cents" in file.read_text() and "src/queue.py" not in file.read_text()
+    mark = '<context for="the focus of this turn">'
+    marked = {turn: {mark in info.prompt for info in provider.calls if info.call[:2] == turn} for turn in TURNS}
+    assert marked == {"t1": {False}, "t2": {True}, "t3": {False}}
+    assert "further files of the repository for the focus: src/billing.py, " in done.err
+    assert not (large.session() / "00-context-t3.md").exists()
+
+    before, calls = tree(large.session()), len(provider.calls)
+    file.unlink()
+    (large.session() / "FINAL.md").unlink()
+    large.write("src/billing.py", "")  # what was shown stays what was shown
+    large("resume", "a").ok()
+    assert tree(large.session()) == before and len(provider.calls) == calls
+
+    large("fork", "a", "--turn", "3", "--session", "b").ok()
+    assert (large.session("b") / file.name).read_bytes() == file.read_bytes()
+    assert not [info for info in provider.calls[calls:] if info.call.startswith(("t1", "t2"))]
+
+
+def test_another_focus_gets_other_files_and_the_old_ones_are_kept(large: Desk, provider: Provider) -> None:
+    provider.script = focusing
+    large("think", "--turns", "2", *A, "How does the queue push a job?").ok()
+    synthesis = large.session() / "t1-synthesis.md"
+    synthesis.write_text(
+        synthesis.read_text().replace("settle_invoice in src/billing", "settle_report in src/reports")
+    )
+    large("resume", "a", "--yes").ok()
+    assert "`src/reports.py`: " in (large.session() / "00-context-t2.md").read_text().partition("## ")[0]
+    (old,) = large.session().glob("superseded/*/00-context-t2.md")
+    assert "`src/billing.py`: " in old.read_text()
+    assert "src/reports.py" in [info.prompt for info in provider.calls if info.call == "t2-synthesis"][-1]
+
+
+def test_no_context_means_no_further_files(large: Desk, provider: Provider) -> None:
+    provider.script = focusing
+    large("think", "--turns", "2", "--no-context", *A, "How does the queue push a job?").ok()
+    assert "# billing rounds" not in "".join(info.prompt for info in provider.calls)
+    assert not list(large.session().glob("00-context-t*"))
 
 
 # -- tools -----------------------------------------------------------------------------------------

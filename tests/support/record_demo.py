@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MOST = 300_000  # bytes of a recording
 SPEED = 60.0  # tokens a second, with --by-hand
 _FOLDER = re.compile(r"(?:[a-z0-9][a-z0-9-]*/)*[^/]+")  # as sessions can hold it
-_TOLD = ("exchange", "text", "checked", "quoted", "tools", "given", "trail", "failed")
+_TOLD = ("exchange", "text", "checked", "quoted", "tools", "given", "trail", "failed", "surveyed")
 
 
 def record(session: Path, target: Path, model: str, vendor: str = "", *, by_hand: bool = False) -> RecordingHead:

@@ -75,6 +75,8 @@ class KnownSoFar(Protocol):
     def turn(self) -> int: ...
     @property
     def previous(self) -> str: ...
+    @property
+    def further(self) -> str: ...
     def band(self) -> tuple[int, int]: ...
     def said_to(self, name: str) -> list[Note]: ...
 
@@ -179,7 +181,8 @@ def _sides(record: Record, least: int) -> tuple[str, ...]:
 def _reads(known: KnownSoFar, voice: Voice, shape: TurnTemplate, sides: Sequence[str]) -> tuple[str, ...]:
     """Return the artifacts that a voice gets in full; `sides` are the artifacts of the conflict that it rules on."""
     fresh = voice.role in shape.fresh
-    reads = [INPUT, CONTEXT, *([known.previous] if known.previous and not fresh else [])]
+    reads = [INPUT, CONTEXT, *([known.further] if known.further else [])]
+    reads += [*([known.previous] if known.previous and not fresh else [])]
     reads += sides
     reads += [f"skills/{card.name}" for card in voice.skills]
     if known.plan.team and not fresh and (mine := known.team.last(voice.name)):
@@ -249,7 +252,8 @@ def of_synthesis(
     if len(plan.vendors) > 1 or "lev-exec" in plan.modifiers:
         include = {"vendors": "dispatch/multi-model", **data.get("include", {})}
         data |= {"include": include, "vendors": makers}
-    reads = (INPUT, CONTEXT, *([known.previous] if known.previous else []), *(reply.call for _, reply in shown))
+    before = (name for name in (known.further, known.previous) if name)
+    reads = (INPUT, CONTEXT, *before, *(reply.call for _, reply in shown))
     form = shape.directive(known.band(), plan.known_roles, tuple(voice.name for voice, _ in present))
     return Batch((Call(f"t{turn}-synthesis", "synthesis", shape.synthesis, form, plan.models, data, reads),))
 

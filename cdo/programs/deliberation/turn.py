@@ -13,7 +13,7 @@ from itertools import chain, zip_longest
 from typing import Any, cast
 
 from cdo.content import skill_ranking
-from cdo.core.steps import Call, Collect, Missing, Program, Publish, Reply, Review
+from cdo.core.steps import FURTHER, Call, Collect, Missing, Program, Publish, Reply, Review, Survey
 from cdo.formats.voice import AgentData, Claim, Directive, Note, Objection
 from cdo.planning import turn_plan
 from cdo.planning.plan import Change, Plan, seats
@@ -63,7 +63,8 @@ class RunState:
     had to complete, `flags` what a reader should know. `verified`, `existing` (nothing was quoted) and `unverified`
     are the citations checked so far. `sources` are all claims and objections so far, `spoke` the calls of each voice
     in order. `argued` is true if the other side was argued in any turn, `refereed` if a referee sat in the last turn.
-    `invented` are the charges of sitting roles that the directive made up.
+    `invented` are the charges of sitting roles that the directive made up. `further` is the stem of the file with
+    further files for the focus, "" if there are none; `looked_for` is what was looked for last.
     """
 
     plan: Plan
@@ -86,6 +87,8 @@ class RunState:
     invented: dict[str, str] = field(default_factory=dict)
     argued: bool = False
     refereed: bool = False
+    further: str = ""
+    looked_for: str = ""
 
     @property
     def turn(self) -> int:
@@ -331,6 +334,7 @@ class RunState:
         a conflict in addition to its own part.
         """
         shape, turn = shape or TurnTemplate(), self.turn
+        yield from self._look_further()
         batch = calls.of_voices(self, voices, shape, before.claims if before else ())
         replies = cast("tuple[Reply, ...]", (yield batch))
         asked = {}
@@ -368,6 +372,17 @@ class RunState:
             refereed=self.refereed,
         )
         return heard
+
+    def _look_further(self) -> Program[None]:
+        """Choose further files of the repository if the turn has a focus of its own that was not looked for yet."""
+        directive = self.directive
+        settled_with = directive.settle_with if directive and directive.focus == self.focus else ""
+        wanted = f"{self.focus}\n{settled_with}".strip()
+        if not self.plan.focus_tokens or not wanted:
+            self.further = self.looked_for = ""
+        elif wanted != self.looked_for:
+            self.looked_for = wanted
+            self.further = yield Survey(f"{FURTHER}{self.turn}", wanted, self.plan.focus_tokens)
 
     def _remember(self, present: Sequence[tuple[Voice, Reply]], referee: str) -> None:
         """Store each voice's calls, claims and objections, and whether the other side was argued."""

@@ -229,7 +229,7 @@ SHARED = {"common": {"system": "SYSTEM", "material": "MATERIAL"}}
 RECORDED = {"common": {**SHARED["common"], "record": "RECORD"}}
 PROMPTS: dict[str, dict[str, Any]] = {
     "templates/common": {
-        "today": "TODAY",
+        "today": "TODAY", "further": "FURTHER",
         "read": {"00-input": "QUESTION", "00-context": "CONTEXT", "t1-synthesis": "BEFORE", "t1-critic": "VOICE"},
         "syntheses": ["t1-synthesis"], "voices": [{"name": "critic", "artifact": "t1-critic", "turn": 1}],
     },

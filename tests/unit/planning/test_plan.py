@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,9 @@ def test_the_budget_for_files_of_the_repository_grows_with_the_preset() -> None:
     budgets = [planned(preset, around=around).context_tokens for preset in ("quick", "think", "deep", "full")]
     assert budgets == [6000, 16_000, 32_000, 32_000]
     assert planned("quick").context_tokens is None, "there is no repository"
+    looking = replace(around, looks=(5, 3))
+    assert planned("deep", around=looking).focus_tokens == 8000
+    assert planned("deep", around=around).focus_tokens == 0, "voices may not see more than the context"
 
 
 @pytest.mark.parametrize(

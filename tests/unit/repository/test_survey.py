@@ -18,7 +18,7 @@ from markdown_it import MarkdownIt
 
 from cdo.repository.context import estimate_tokens, gather
 from cdo.repository.ranking import Ranking, kind, stems
-from cdo.repository.survey import root_of, survey
+from cdo.repository.survey import further, root_of, survey
 from tests.support.effort import assert_linear
 from tests.unit.repository.test_context import KEY, git, write
 
@@ -537,3 +537,35 @@ def test_a_name_that_git_cannot_be_told_of_harms_nothing() -> None:
         top = repo(Path(folder) / "-n", {"--output=x": "x\n", ":(top)a.py": "x\n"})
         assert len(shown(survey(top, "this code", PLENTY))) == 2
         assert sorted(path.name for path in top.iterdir()) == ["--output=x", ".git", ":(top)a.py"]
+
+
+# -- further files ---------------------------------------------------------------------------------
+
+MODULE = "def {name}(x):\n    return x\n\n\n" + "# filler\n" * 400
+
+
+def test_further_files_are_those_that_the_focus_names_and_nobody_saw(tmp_path: Path) -> None:
+    root = repo(
+        tmp_path / "r", {f"src/{name}.py": MODULE.format(name=name) for name in ("retry", "journal", "probe")}
+    )
+    focus, seen = "whether retry in src/retry.py waits for the probe", "## src/probe.py\n\n```python\n1| x\n```\n"
+    text = further(root, focus, 2000, seen)
+    assert shown(text)[0] == "src/retry.py" and "src/probe.py" not in shown(text)
+    assert "1| def retry(x):" in text and estimate_tokens(text) <= 2000
+    assert further(root, focus, 20_000, survey(root, "how do retry, probe and journal work", 20_000)) == ""
+    assert further(root, "which season suits Paris", 2000, "") == "" == further(root, focus, 50, "")
+
+
+@pytest.mark.parametrize(("name", "head"), [("queue.py", "def "), ("queue.md", "## ")])
+def test_a_file_that_was_cut_is_shown_again_with_what_the_focus_is_about(
+    tmp_path: Path, name: str, head: str
+) -> None:
+    """The parts that the focus names come whole; the context showed the structure of the file."""
+    parts = [f"{head}part_{n}{'(x):' if head == 'def ' else ''}\n" + f"    value {n}\n" * 9 for n in range(300)]
+    parts[250] = parts[250].replace("value", "settle half cents", 4)
+    root = repo(tmp_path / "r", {name: "\n\n".join(parts), "README.md": "# Parts\n"})
+    first = survey(root, "how does the queue work", 4000)
+    assert "half cents" not in first and f"## {name}" in first
+    text = further(root, f"whether {name} does settle half cents", 1000, first)
+    assert text.count("settle half cents") == 4 and text.count("value 250") == 5
+    assert further(root, f"whether {name} does settle half cents", 1000, f"{first}{text}") == ""
