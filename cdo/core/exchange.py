@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 OnText: TypeAlias = Callable[[str], None]
 
@@ -59,8 +59,9 @@ class Request:
     """One request, ready to send. `max_tokens` limits the reply; `grammar` is GBNF or "".
 
     `thread` is a conversation to continue, if the backend can. `keep` asks the backend to keep this one for later.
-    `effort` is None if the model's own default is wanted. `cache_key` names the part that requests share, for
-    providers that route requests of one key to one cache.
+    `closed_tools` are described to the model, so that the beginning of the prompt stays as it was, but may not be
+    used any more; backends that cannot say so leave them out. `effort` is None if the model's own default is wanted.
+    `cache_key` names the part that requests share, for providers that route requests of one key to one cache.
     """
 
     model: str
@@ -69,6 +70,7 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     grammar: str = ""
     tools: tuple[Mapping[str, Any], ...] = ()
+    closed_tools: tuple[Mapping[str, Any], ...] = ()
     thread: Thread | None = None
     keep: bool = False
     effort: Effort | None = None
@@ -161,6 +163,15 @@ class BackendError(Exception):
         self.retry_after = retry_after
         self.usage = usage
         self.text = text
+
+
+@runtime_checkable
+class AdaptiveBackend(Protocol):
+    """A backend that leaves out optional parameters of a request once a model has refused them by name."""
+
+    def left_out(self, model: str) -> tuple[str, ...]:
+        """Return the names of the parameters that are not sent to `model` any more."""
+        ...
 
 
 class Backend(Protocol):

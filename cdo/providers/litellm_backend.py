@@ -295,7 +295,8 @@ def _response(answer: Any, wire: _Wire) -> Response:
     usage = getattr(answer, "usage", None)
     details = getattr(usage, "prompt_tokens_details", None)
     sent, written, cost = (getattr(usage, key, None) for key in ("prompt_tokens", "completion_tokens", "cost"))
-    counted = reported(sent, written, getattr(details, "cached_tokens", None), cost)
+    cached, kept = getattr(details, "cached_tokens", None), getattr(details, "cache_creation_tokens", None)
+    counted = reported(sent, written, cached, cost, kept)
     if not getattr(answer, "choices", None):
         raise BackendError(Fault.EMPTY, "the provider sent no choice", usage=counted)
     choice = answer.choices[0]

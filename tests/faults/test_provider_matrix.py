@@ -23,6 +23,8 @@ from cdo.core.exchange import Backend, BackendError, Fault, Finish, OnText, Requ
 from cdo.providers.command_agent_process import CommandBackend
 from cdo.providers.embedded import LocalBackend
 from cdo.providers.http.chat_completions import ChatBackend
+from cdo.providers.http.messages import MessagesBackend
+from cdo.providers.http.responses import ResponsesBackend
 from cdo.providers.litellm_backend import LiteLLMBackend
 from cdo.runner import retry
 from cdo.runner.attempts import Deadlines
@@ -76,6 +78,8 @@ class Named:
 HTTP: dict[str, Callable[[Provider], Backend]] = {
     "streamed": lambda p: ChatBackend(f"{p.url}/v1"),
     "whole": lambda p: ChatBackend(f"{p.url}/v1", extra={"stream": False}),
+    "messages": lambda p: MessagesBackend(p.url),
+    "responses": lambda p: ResponsesBackend(f"{p.url}/v1"),
     "litellm-openai": lambda _: Named(LiteLLMBackend(), "openai/x"),
     "litellm-anthropic": lambda _: Named(LiteLLMBackend(), "anthropic/claude-x"),
 }
@@ -91,6 +95,7 @@ STATUSES = {
 }  # fmt: skip
 ALTERNATE = {"error": {"message": "Conversation roles must alternate user/assistant", "type": "bad_request"}}
 ELSEWHERE = {"Location": "http://127.0.0.1:9/"}  # where nobody is: to follow would be a fault of the network
+CUT: dict[str, Outcome] = dict.fromkeys(("streamed", "messages", "responses"), Fault.TRUNCATED)
 # What happens, and what comes of it: everywhere, or where a way of asking is named, there.
 ROWS: dict[str, tuple[Trouble, Outcome, dict[str, Outcome]]] = {
     **{f"HTTP {status}": (Trouble(status=status), fault, {}) for status, fault in STATUSES.items()},
@@ -124,13 +129,14 @@ ROWS: dict[str, tuple[Trouble, Outcome, dict[str, Outcome]]] = {
     "reset": (Trouble(drop=True, how="rst"), Fault.NETWORK, {}),
     "cut": (Trouble(cut=100), Fault.TRUNCATED, {"litellm-openai": Fault.NETWORK}),
     "cut before the first byte": (Trouble(cut=0), Fault.TRUNCATED, {"litellm-openai": Fault.NETWORK}),
-    "cut as if whole": (Trouble(cut=100, how="end"), Fault.MALFORMED, {"streamed": Fault.TRUNCATED}),
-    "nothing as if whole": (Trouble(cut=0, how="end"), Fault.MALFORMED, {"streamed": Fault.TRUNCATED}),
+    "cut as if whole": (Trouble(cut=100, how="end"), Fault.MALFORMED, CUT),
+    "nothing as if whole": (Trouble(cut=0, how="end"), Fault.MALFORMED, CUT),
     "empty": (Trouble(shape="empty"), Finish.STOP, {}),
     "no choices": (
         Trouble(shape="no-choices"),
         Fault.EMPTY,
-        {"litellm-anthropic": Finish.STOP},  # its end was seen, and it holds nothing
+        # its end was seen, and it holds nothing
+        dict.fromkeys(("messages", "responses", "litellm-anthropic"), Finish.STOP),
     ),
     "only reasoning": (Trouble(shape="reasoning-only"), Finish.STOP, {}),
     "length": (Trouble(shape="length"), Finish.LENGTH, {}),

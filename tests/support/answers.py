@@ -61,12 +61,17 @@ class RequestInfo:
     @property
     def is_call(self) -> bool:
         """Whether this asks a model something (and does not list models, say)."""
-        return self.method == "POST" and self.path.endswith(("/chat/completions", "/messages"))
+        return self.method == "POST" and self.path.endswith(("/chat/completions", "/messages", "/responses"))
 
     @property
     def anthropic(self) -> bool:
         """Whether the Messages protocol is spoken, not Chat Completions."""
         return self.path.endswith("/messages")
+
+    @property
+    def responses(self) -> bool:
+        """Whether the Responses protocol is spoken."""
+        return self.path.endswith("/responses")
 
     @property
     def streaming(self) -> bool:
@@ -78,15 +83,16 @@ class RequestInfo:
         """All text of the request's messages, system prompt first."""
         if not isinstance(self.body, dict):
             return ""
-        messages = self.body.get("messages")
-        contents = [self.body.get("system")]
+        messages = self.body.get("input" if self.responses else "messages")
+        contents = [self.body.get("instructions" if self.responses else "system")]
         contents += [item.get("content") for item in messages if isinstance(item, dict)] if messages else []
         return "\n\n".join(filter(None, map(_content_text, contents)))
 
 
 def _content_text(content: Any) -> str:
     if isinstance(content, list):
-        return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+        parts = [part.get("text") or part.get("content") or "" for part in content if isinstance(part, dict)]
+        return "".join(part if isinstance(part, str) else _content_text(part) for part in parts)
     return content if isinstance(content, str) else ""
 
 
@@ -94,7 +100,8 @@ def _content_text(content: Any) -> str:
 class Answer:
     """What a model says. `finish` is Chat Completions' word for it; Messages gets its own translation.
 
-    `usage` None is counted from the texts, four characters a token; `latency` None is the provider's.
+    `usage` None is counted from the texts, four characters a token; `latency` None is the provider's. `redacted` is
+    reasoning that Messages shows to nobody.
     """
 
     text: str = ""
@@ -104,6 +111,7 @@ class Answer:
     refusal: str = ""
     usage: Usage | None = None
     latency: float | None = None
+    redacted: str = ""
 
     @property
     def finish_reason(self) -> str:

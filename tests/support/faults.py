@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email.utils
 import hashlib
+import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -198,6 +199,20 @@ def error_data(kind: str, message: str) -> dict[str, Any]:
         "error": {"type": kind, "message": message},
         "request_id": "req_011CSHoEeqs5C35K2U",
     }
+
+
+def tools_refused(info: RequestInfo) -> Fault | None:
+    """What OpenAI says to function tools on Chat Completions, as long as its current models may reason."""
+    body = info.body if info.path.endswith("/chat/completions") and isinstance(info.body, dict) else {}
+    model, may_reason = str(body.get("model")), body.get("reasoning_effort") != "none"
+    if not (re.match(r"gpt-(5\.[4-9]|[6-9])", model) and body.get("tools") and may_reason):
+        return None
+    message = (
+        f"Function tools with reasoning_effort are not supported for {model} in /v1/chat/completions. "
+        "To use function tools, use /v1/responses or set reasoning_effort to 'none'."
+    )
+    error = {"message": message, "type": "invalid_request_error", "param": "reasoning_effort", "code": None}
+    return Fault(status=400, body={"error": error})
 
 
 def http_date(seconds: float) -> str:

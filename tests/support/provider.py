@@ -7,7 +7,7 @@ In a test, in a thread of its own:
 
 As a process, which prints its URL as the first line: `python -m tests.support.provider --port 0 --latency 0.2`.
 
-It speaks Chat Completions and Messages (streamed or not) and lists its models as OpenAI and Ollama do. The
+It speaks Chat Completions, Messages and Responses (streamed or not) and lists its models as OpenAI and Ollama do. The
 prefix `/v1` may be left out of every path, so that `p.url` and `p.url + "/v1"` both serve as a base URL.
 `GET /stats` and `POST /reset` are for benchmarks and are not logged.
 """
@@ -23,6 +23,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import Any
@@ -30,6 +31,7 @@ from typing import Any
 from aiohttp import web
 
 from cdo.core.exchange import ToolCall, Usage
+from tests.support import wire_responses
 from tests.support.answers import (
     Answer,
     RequestInfo,
@@ -40,7 +42,17 @@ from tests.support.answers import (
     synthesis_text,
 )
 from tests.support.delivery import EVENTS, JSON, Delivery, Reply, sever
-from tests.support.faults import HTML_PAGE, OVERFLOW_BODIES, Fault, Match, Row, Rules, error_body, http_date
+from tests.support.faults import (
+    HTML_PAGE,
+    OVERFLOW_BODIES,
+    Fault,
+    Match,
+    Row,
+    Rules,
+    error_body,
+    http_date,
+)
+from tests.support.prompt_cache import PromptCache
 from tests.support.wire import encode, error_event, measure, ollama_models, openai_models
 
 __all__ = [
@@ -76,7 +88,8 @@ class Provider:
 
     `latency` is the time from a call's arrival to its answer; `first_byte` comes between headers and body;
     `between` between two events of a stream, of `chunk` characters each. With no such delay and no fault a
-    stream leaves in one write. `width` is what the default directive asks for.
+    stream leaves in one write. `width` is what the default directive asks for. With `cache`, Messages reports what
+    the vendor's prompt cache would read and write, from that many tokens on.
 
     `hold` keeps answers back until `release`: what has to happen while a call is in flight then happens so at any
     speed of the machine, which no `latency` can promise.
@@ -94,7 +107,10 @@ class Provider:
         width: int = 3,
         models: Sequence[str] = ("bench",),
         port: int = 0,
+        cache: int = 0,
     ) -> None:
+        self.cache = PromptCache(cache) if cache else None
+        self.listing: dict[str, Any] = {}  # its list of models, in place of the usual one
         self.latency, self.chunk, self.width, self.models = latency, chunk, width, tuple(models)
         self.delivery = Delivery(first_byte, between)
         self.url = ""
@@ -294,7 +310,7 @@ class Provider:
         info.fault = self._faults.pick(info)
         match info.method, info.path.removeprefix("/v1"):
             case "GET", "/models":
-                return Reply([json.dumps(openai_models(self.models)).encode()])
+                return Reply([json.dumps(self.listing or openai_models(self.models)).encode()])
             case "GET", "/api/tags":
                 return Reply([json.dumps(ollama_models(self.models)).encode()])
         return Reply([json.dumps(error_body(404, anthropic=False)).encode()], status=404)
@@ -309,6 +325,7 @@ class Provider:
         else:
             info.fault = self._faults.pick(info)
         fault = info.fault or _NO_FAULT
+        cached = self.cache.look(info.body) if self.cache and info.anthropic and not fault.status else None
         answer = Answer(said) if isinstance(said, str) else said or default_answer(info, self.width)
         wait = info.arrived + (self.latency if answer.latency is None else answer.latency) - time.monotonic()
         if wait > 0:
@@ -318,10 +335,17 @@ class Provider:
         if fault.shape == "html":
             return Reply([HTML_PAGE.encode()], "text/html")
         answer = fault.reshape(answer)
-        usage = fault.recount(answer.usage or measure(info, answer))
-        pieces = encode(info, answer, usage, fault.shape, self.chunk)
+        counted = answer.usage or measure(info, answer)
+        if self.cache and cached:  # what is cached can be read from the first byte of the answer on
+            counted = replace(cached[0], output_tokens=counted.output_tokens)
+            self.cache.known |= cached[1]
+        usage = fault.recount(counted)
+        pieces = (wire_responses.encode if info.responses else encode)(info, answer, usage, fault.shape, self.chunk)
         if fault.stream_error:
-            error = error_event(fault.stream_error, info.anthropic)
+            if info.responses:
+                error = wire_responses.error_event(fault.stream_error, info)
+            else:
+                error = error_event(fault.stream_error, info.anthropic)
             pieces = [*pieces[: fault.after], error] if info.streaming else [error.partition(b"data: ")[2]]
         return Reply(pieces, EVENTS if info.streaming else JSON)
 
@@ -357,6 +381,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--between", type=float, default=0.0, help="seconds between two events of a stream")
     parser.add_argument("--chunk", type=int, default=64, help="characters in one event of a stream")
     parser.add_argument("--width", type=int, default=3, help="the width every directive asks for")
+    parser.add_argument("--cache", type=int, default=0, help="tokens from which on Messages caches; 0 caches nothing")
     options = parser.parse_args(argv)
     asyncio.run(_serve(Provider(**vars(options))))
 

@@ -155,10 +155,10 @@ def _tool_deltas(index: int, call: ToolCall, size: int) -> Iterator[dict[str, An
 
 
 def _message_usage(usage: Usage) -> dict[str, int]:
-    """Messages counts cached tokens beside the input, not within it."""
+    """Messages counts what was read from and written to its cache beside the input, not within it."""
     return {
-        "input_tokens": usage.input_tokens - usage.cached_tokens,
-        "cache_creation_input_tokens": 0,
+        "input_tokens": usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens,
+        "cache_creation_input_tokens": usage.cache_write_tokens,
         "cache_read_input_tokens": usage.cached_tokens,
         "output_tokens": usage.output_tokens,
     }
@@ -170,8 +170,10 @@ def _blocks(answer: Answer, shape: Shape) -> list[dict[str, Any]]:
     blocks: list[dict[str, Any]] = []
     if answer.reasoning:
         blocks.append({"type": "thinking", "thinking": answer.reasoning, "signature": "c2ln"})
-    if answer.text or answer.refusal:
-        blocks.append({"type": "text", "text": answer.text or answer.refusal})
+    if answer.redacted:
+        blocks.append({"type": "redacted_thinking", "data": answer.redacted})
+    if answer.text:
+        blocks.append({"type": "text", "text": answer.text})
     for call in answer.tool_calls:
         blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": _arguments(call)})
     return blocks
@@ -186,6 +188,7 @@ def _arguments(call: ToolCall) -> Any:
 
 def _message(info: RequestInfo, answer: Answer, usage: Usage | None, shape: Shape) -> dict[str, Any]:
     reason = "refusal" if answer.refusal else _STOP_REASONS.get(answer.finish_reason, answer.finish_reason)
+    details = {"type": "refusal", "category": None, "explanation": answer.refusal or None}
     data: dict[str, Any] = {
         "id": _ident("msg", info),
         "type": "message",
@@ -194,9 +197,11 @@ def _message(info: RequestInfo, answer: Answer, usage: Usage | None, shape: Shap
         "content": _blocks(answer, shape),
         "stop_reason": None if shape == "no-finish" else reason,
         "stop_sequence": None,
+        "stop_details": details if reason == "refusal" else None,
     }
     if usage is not None:
-        data["usage"] = _message_usage(usage)
+        written = {"ephemeral_5m_input_tokens": usage.cache_write_tokens, "ephemeral_1h_input_tokens": 0}
+        data["usage"] = {**_message_usage(usage), "cache_creation": written, "service_tier": "standard"}
     return data
 
 
@@ -208,8 +213,8 @@ def _message_events(
     info: RequestInfo, answer: Answer, usage: Usage | None, shape: Shape, size: int
 ) -> Iterator[bytes]:
     message = _message(info, answer, usage, shape)
-    end = {"stop_reason": message["stop_reason"], "stop_sequence": None}
-    start = {**message, "content": [], "stop_reason": None}
+    end = {key: message[key] for key in ("stop_reason", "stop_sequence", "stop_details")}
+    start = {**message, "content": [], "stop_reason": None, "stop_details": None}
     if "usage" in start:
         start["usage"] = {**start["usage"], "output_tokens": 1}
     yield _event("message_start", {"message": start})
@@ -222,16 +227,19 @@ def _message_events(
             empty = {**block, "input": {}}
             pieces = _pieces(next(raw).arguments, max(1, min(size, 8)))
             deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
+        elif kind == "redacted_thinking":  # comes whole
+            empty, deltas = block, []
         else:
-            key = "thinking" if kind == "thinking" else "text"
-            empty = {"type": kind, key: ""}
-            deltas = [{"type": f"{key}_delta", key: piece} for piece in _pieces(block[key], size)]
+            empty = {key: kind if key == "type" else "" for key in block}
+            deltas = [{"type": f"{kind}_delta", kind: piece} for piece in _pieces(block[kind], size)]
+            if kind == "thinking":
+                deltas.append({"type": "signature_delta", "signature": block["signature"]})
         yield _event("content_block_start", {"index": index, "content_block": empty})
         for delta in deltas:
             yield _event("content_block_delta", {"index": index, "delta": delta})
         yield _event("content_block_stop", {"index": index})
     if shape != "no-finish":
-        counted = {} if usage is None else {"usage": {"output_tokens": usage.output_tokens}}
+        counted = {} if usage is None else {"usage": _message_usage(usage)}
         yield _event("message_delta", {"delta": end, **counted})
     if shape != "no-done":
         yield _event("message_stop", {})

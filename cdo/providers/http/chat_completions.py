@@ -187,5 +187,8 @@ class _ChatReply(IncomingReply):
 def _usage(data: Mapping[str, Any]) -> Usage | None:
     """Return the provider's token counts; None if there are none (some providers report zeros)."""
     details = data.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    return reported(data.get("prompt_tokens"), data.get("completion_tokens"), cached, data.get("cost"))
+    known = details if isinstance(details, dict) else {}
+    return reported(
+        data.get("prompt_tokens"), data.get("completion_tokens"), known.get("cached_tokens"), data.get("cost"),
+        known.get("cache_write_tokens"),
+    )  # fmt: skip

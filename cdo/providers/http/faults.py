@@ -21,18 +21,20 @@ _TOO_LARGE = re.compile(r"request too large|tokens must be reduced", re.IGNORECA
 # Words by which providers say that a quota of a day or a month, or the account's credit, is used up.
 _USED_UP = re.compile(
     r"(insufficient|exceeded_current)[_ ](quota|balance|credits?|funds)|credit balance is too low|"
-    r"(out of|not enough|no|any|all available|requires more) credits|credit limit|spending limit|"
-    r"billing[_ ]hard[_ ]limit|specified API usage limits|quotaId\W+\w*PerDay|models-per-day|"
+    r"(out of|not enough|no|any|all available|requires more) credits|credit limit|spend(ing)?[_ ]limit|"
+    r"billing[_ ](hard[_ ]limit|error)|specified API usage limits|quotaId\W+\w*PerDay|models-per-day|"
     r"quota exceeded[^{}]{0,200}\blimit: 0\b",
     re.IGNORECASE,
 )
-_FILTERED = re.compile(r"content[ _-]?(filter|policy|management)|\bmoderation\b|\bflagged\b", re.IGNORECASE)
+_FILTERED = re.compile(
+    r"content[ _-]?(filter|policy|management)|\b(bio|cyber)_policy\b|\bmoderation\b|\bflagged\b", re.IGNORECASE
+)
 # The status of an error inside a 200 that states none, by the words in it; without any of them it is a 500.
 _STATUS_BY_WORD = (
     (402, _USED_UP),
     (429, re.compile(r"rate.?limit|too.?many.?requests|exhausted", re.IGNORECASE)),
     (401, re.compile(r"api.?key|authenti|unauthori|permission", re.IGNORECASE)),
-    (400, re.compile(r"invalid|bad.?request|not.?found|unsupported|context_length", re.IGNORECASE)),
+    (400, re.compile(r"invalid|bad.?request|not.?found|unsupported|context_length|_policy", re.IGNORECASE)),
 )
 
 
@@ -73,6 +75,9 @@ def said(error: Any) -> str:
     if not isinstance(error, dict):
         return ""
     found = next(filter(None, (said(error.get(key)) for key in ("error", "message", "detail", "msg", "type"))), "")
+    field = error.get("param")
+    if found and isinstance(field, str) and field and field not in found:
+        found = f"{found} (`{field}`)"  # the part of the request that is meant
     cause = error["metadata"].get("raw") if isinstance(error.get("metadata"), dict) else None
     return f"{found}: {cause}" if isinstance(cause, str) else found  # OpenRouter quotes the provider that it asked
 

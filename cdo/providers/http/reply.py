@@ -43,6 +43,11 @@ class IncomingReply:
         return joined(self.parts)
 
     @property
+    def begun(self) -> bool:
+        """True if the provider has read the prompt and begins to answer it."""
+        return True
+
+    @property
     def over(self) -> bool:
         """True if nothing that matters can follow: the finish reason is known, or `done`."""
         return bool(self.finish) or self.done

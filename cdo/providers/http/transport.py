@@ -116,7 +116,9 @@ async def _stream(http: aiohttp.ClientResponse, reply: IncomingReply, on_text: O
                 if reply.done:
                     continue
                 try:
-                    on_text(reply.take(event) if event else "")
+                    text = reply.take(event) if event else ""
+                    if reply.begun or not event:
+                        on_text(text)
                 except BackendError:
                     if not reply.settled:  # else the answer is complete: ignore the error
                         raise
