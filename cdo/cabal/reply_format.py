@@ -20,6 +20,7 @@ from cdo.cabal.rules.product_tree import PRESETS
 from cdo.core.formatting import CONTROLS
 from cdo.core.steps import InvalidReply
 from cdo.formats.fields import too_long, validate
+from cdo.formats.lenient.layout import ReplyLayout
 from cdo.formats.markdown import fenced, unwrap
 from cdo.formats.strict_yaml import shown
 
@@ -54,6 +55,11 @@ class StepFormat:
     def name(self) -> str:
         """The step's name."""
         return self.step.value
+
+    @property
+    def layout(self) -> ReplyLayout:
+        """The arrangement of the reply, for reading it leniently."""
+        return ReplyLayout("json", (REPLIES[self.step], ContextRequest))
 
     @property
     def types(self) -> tuple[str, ...]:

@@ -8,4 +8,4 @@ from pydantic import BaseModel, ConfigDict
 class Schema(BaseModel):
     """The base of models for files and their parts. Unknown keys are errors; instances are immutable."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)

@@ -62,7 +62,7 @@ RoleName = Annotated[str, AfterValidator(_role)]
 class Block(Schema):
     """A part of a reply. Numbers are accepted as text, and white space around a text is removed."""
 
-    model_config = ConfigDict(coerce_numbers_to_str=True, str_strip_whitespace=True)
+    model_config = ConfigDict(coerce_numbers_to_str=True, str_strip_whitespace=True, defer_build=True)
 
 
 class Tolerant(Block):

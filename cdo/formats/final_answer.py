@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from cdo.core.steps import InvalidReply
 from cdo.formats import gbnf
 from cdo.formats.fields import Block, too_long
+from cdo.formats.lenient.layout import ReplyLayout
 from cdo.formats.markdown import closed, front_matter, headings, sections, unwrap
 
 FINAL_SECTIONS = ("Decision", "Confidence", "Key Tensions", "Minority Reports", "Action Items")
@@ -67,6 +68,11 @@ class FinalFormat:
     findings: tuple[tuple[str, str], ...] = ()
     outside: tuple[tuple[str, str], ...] = ()
     name: str = "final"
+
+    @property
+    def layout(self) -> ReplyLayout:
+        """The arrangement of the reply, for reading it leniently."""
+        return ReplyLayout("prose", titles=FINAL_SECTIONS)
 
     def parse(self, text: str) -> FinalData:
         """Return the sections of FINAL.md; raise `InvalidReply` with a sentence for each omission."""

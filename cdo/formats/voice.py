@@ -32,6 +32,7 @@ from cdo.formats.fields import (
     twice,
     validate,
 )
+from cdo.formats.lenient.layout import ReplyLayout
 from cdo.formats.markdown import MAX_FRONT_MATTER, closed, fenced, heading_key, sections, split_front_matter, unwrap
 
 BLOCK = TypeVar("BLOCK", bound=Block)
@@ -198,6 +199,7 @@ def agreement(camps: Sequence[Camp], voices: Sequence[str]) -> float | None:
 # -- formats ---------------------------------------------------------------------------------------
 
 
+NUMBERED = ("claims", "objections")  # lists of a voice whose ids mean nothing outside its reply
 _PLACEHOLDER = re.compile(r"<[a-z][^<>]{3,200}>")
 
 
@@ -221,6 +223,11 @@ class AgentFormat:
     """A voice's reply: YAML front matter (`AgentData`), then Markdown."""
 
     name: str = "agent"
+
+    @property
+    def layout(self) -> ReplyLayout:
+        """The arrangement of the reply, for reading it leniently."""
+        return ReplyLayout("front matter", (AgentData,), numbered=NUMBERED)
 
     def parse(self, text: str) -> AgentData:
         """Return the front matter; raise `InvalidReply`."""
@@ -276,6 +283,11 @@ class SynthesisFormat:
     roles: tuple[str, ...] = ("architect", "critic")
     voices: tuple[str, ...] = ()
     name: str = "synthesis"
+
+    @property
+    def layout(self) -> ReplyLayout:
+        """The arrangement of the reply, for reading it leniently."""
+        return ReplyLayout("block", (Directive,), SYNTHESIS_SECTIONS, max_bytes=MAX_DIRECTIVE)
 
     def parse(self, text: str) -> Directive:
         """Return the directive; raise `InvalidReply` with everything that is wrong."""

@@ -6,6 +6,7 @@ A negative cost, or a count that no provider reports, must not lift a cap.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -22,7 +23,7 @@ _FAULTS = frozenset(fault.value for fault in Fault)
 class _RecordPart(BaseModel):
     """The keys that cdo reads of a part of a record. Others are kept and not looked at."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", defer_build=True)
 
 
 class _Wish(_RecordPart):
@@ -69,6 +70,7 @@ class _RecordedUsage(_RecordPart):
     input_tokens: _Count
     output_tokens: _Count
     cached_tokens: _Count = 0
+    cache_write_tokens: _Count = 0
     measured: bool = True
 
 
@@ -244,20 +246,23 @@ class _BeadsRecord(_RecordPart):
     item: str | int | None = None
 
 
-_RECORD: TypeAdapter[Any] = TypeAdapter(
-    Annotated[
-        _RecordedExchange | _TextRecord | _ToolsRecord | _FailedRecord | _MissingRecord | _AnswerRecord | _PlanRecord
-        | _CollectedRecord | _NestedRecord | _CheckRecord | _SurveyedRecord | _CheckedRecord | _QuotedRecord
-        | _GivenRecord | _TrailRecord | _FiledRecord | _BeadsRecord,
-        Field(discriminator="kind"),
-    ]
-)  # fmt: skip
+@cache
+def _record() -> TypeAdapter[Any]:
+    """Return what checks a record. It is made at the first record, since a new session has none to read."""
+    return TypeAdapter(
+        Annotated[
+            _RecordedExchange | _TextRecord | _ToolsRecord | _FailedRecord | _MissingRecord | _AnswerRecord
+            | _PlanRecord | _CollectedRecord | _NestedRecord | _CheckRecord | _SurveyedRecord | _CheckedRecord
+            | _QuotedRecord | _GivenRecord | _TrailRecord | _FiledRecord | _BeadsRecord,
+            Field(discriminator="kind"),
+        ]
+    )  # fmt: skip
 
 
 def problem(record: object) -> str:
     """Return what is wrong with a record as it was read from JSON; "" if nothing is."""
     try:
-        found = _RECORD.validate_python(record)
+        found = _record().validate_python(record)
     except ValidationError as error:
         item = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(str(part) for part in item["loc"][1:])

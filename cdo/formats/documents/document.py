@@ -21,6 +21,7 @@ from cdo.formats import gbnf, strict_yaml
 from cdo.formats.documents.c4 import C4Model, c4, c4_shape, drawings
 from cdo.formats.documents.worksheets import FILLED, UtilityTree, WorkBreakdown, atam, atam_shape, wbs, wbs_shape
 from cdo.formats.fields import Block, Line, Strings, Tolerant, load, too_long, validate
+from cdo.formats.lenient.layout import ReplyLayout
 from cdo.formats.markdown import (
     MAX_FRONT_MATTER,
     closed,
@@ -216,6 +217,11 @@ class DocumentFormat:
     prompt: DocumentPrompt
     dissenters: tuple[str, ...] = ()
     name: str = "document"
+
+    @property
+    def layout(self) -> ReplyLayout:
+        """The arrangement of the reply, for reading it leniently."""
+        return ReplyLayout("prose", titles=tuple(section.name for section in self._shape.sections))
 
     @property
     def _shape(self) -> DocumentShape:

@@ -20,6 +20,7 @@ from cdo.core.steps import INPUT, Batch, Call, Collect, Program, Reply
 from cdo.formats import gbnf
 from cdo.formats.fields import Line, Strings, Tolerant
 from cdo.formats.final_answer import FinalFormat
+from cdo.formats.lenient.layout import ReplyLayout
 from cdo.formats.voice import Directive, SynthesisFormat, head
 from cdo.planning.plan import Plan
 from cdo.programs.deliberation.calls import ledger
@@ -152,6 +153,11 @@ class ComparisonFormat:
     """A comparison: front matter (`DecisionComparison`), then prose."""
 
     name: str = "comparison"
+
+    @property
+    def layout(self) -> ReplyLayout:
+        """The arrangement of the reply, for reading it leniently."""
+        return ReplyLayout("front matter", (DecisionComparison,))
 
     def parse(self, text: str) -> DecisionComparison:
         """Return the front matter; raise `InvalidReply`."""

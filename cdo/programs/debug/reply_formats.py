@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
@@ -11,10 +11,11 @@ from pydantic import BeforeValidator, Field
 from cdo.core.steps import InvalidReply
 from cdo.formats import gbnf, strict_yaml
 from cdo.formats.fields import Text, Tolerant, as_list, load, placeholders, too_long, validate
+from cdo.formats.lenient.layout import ReplyLayout
 from cdo.formats.markdown import closed, fenced, front_matter, unwrap
 from cdo.formats.sections import rules_of
 from cdo.formats.unified_diff import diff_problem
-from cdo.formats.voice import MAX_DIRECTIVE, AgentData, AgentFormat, Directive, SynthesisFormat
+from cdo.formats.voice import MAX_DIRECTIVE, NUMBERED, AgentData, AgentFormat, Directive, SynthesisFormat
 from cdo.programs.debug.evidence import looked_up
 from cdo.programs.debug.hypotheses import MOST, SHORTER, Duty, Hypotheses, HypothesisWish
 
@@ -62,6 +63,11 @@ class CaseFormat:
     ledger: Hypotheses = field(default_factory=Hypotheses)
     must: tuple[Duty, ...] = ()
     name: str = "agent"
+
+    @property
+    def layout(self) -> ReplyLayout:
+        """The arrangement of the reply, for reading it leniently."""
+        return ReplyLayout("front matter", (CaseData,), numbered=NUMBERED)
 
     def parse(self, text: str) -> CaseData:
         """Return the front matter, with the diff of the body as `fix`; raise `InvalidReply`."""
@@ -133,6 +139,11 @@ class CaseSynthesis:
     inner: SynthesisFormat
     ledger: Hypotheses = field(default_factory=Hypotheses)
     name: str = "synthesis"
+
+    @property
+    def layout(self) -> ReplyLayout:
+        """The arrangement of the reply, for reading it leniently."""
+        return replace(self.inner.layout, models=(CaseDirective,), max_bytes=MAX_DIRECTIVE + MAX_LEDGER)
 
     def parse(self, text: str) -> CaseDirective:
         """Return the directive with its hypotheses; raise `InvalidReply` with everything that is wrong."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from cdo.core.steps import InvalidReply
 from cdo.formats import gbnf
 from cdo.formats.final_answer import FINAL_SECTIONS, FinalData, FinalFormat, add_to_section, final_section
+from cdo.formats.lenient.layout import ReplyLayout
 from cdo.formats.markdown import closed, fenced, fences, front_matter, in_fence
 from cdo.formats.sections import (
     ADDED,
@@ -64,6 +65,11 @@ class RcaFormat:
     fixes: tuple[tuple[str, str], ...] = ()
     checks: Checks = UNCHECKED
     name: str = "final"
+
+    @property
+    def layout(self) -> ReplyLayout:
+        """The arrangement of the reply, for reading it leniently."""
+        return ReplyLayout("prose", titles=(*FINAL_SECTIONS, *RCA_SECTIONS))
 
     def parse(self, text: str) -> FinalData:
         """Return which sections are there; raise `InvalidReply` naming each thing left out."""

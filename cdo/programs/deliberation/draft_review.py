@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from cdo.core.steps import InvalidReply
 from cdo.formats import gbnf
 from cdo.formats.fields import Block, Strings, load, too_long, validate
+from cdo.formats.lenient.layout import ReplyLayout
 from cdo.formats.markdown import fenced, unwrap
 from cdo.formats.voice import placeholders
 
@@ -44,6 +45,11 @@ class ReviewFormat:
 
     findings: tuple[str, ...] = ()
     name: str = "review"
+
+    @property
+    def layout(self) -> ReplyLayout:
+        """The arrangement of the reply, for reading it leniently."""
+        return ReplyLayout("block", (DraftReview,))
 
     def parse(self, text: str) -> DraftReview:
         """Return the review; raise `InvalidReply`."""

@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field
 from cdo.core.steps import InvalidReply
 from cdo.formats import gbnf
 from cdo.formats.fields import Block, Id, Strings, Text, Tolerant, as_list, load, number, too_long, twice, validate
+from cdo.formats.lenient.layout import ReplyLayout
 from cdo.formats.markdown import fenced, unwrap
 from cdo.formats.voice import placeholders
 
@@ -64,6 +65,11 @@ class FindingsFormat:
 
     sources: tuple[Source, ...] = ()
     name: str = "findings"
+
+    @property
+    def layout(self) -> ReplyLayout:
+        """The arrangement of the reply, for reading it leniently."""
+        return ReplyLayout("block", (FindingsData,), numbered=("findings",), max_bytes=MAX_LIST)
 
     def parse(self, text: str) -> FindingsData:
         """Return the findings, renumbered F1, F2 … by rank; raise `InvalidReply`.

@@ -12,6 +12,7 @@ from cdo.core.steps import InvalidReply
 from cdo.formats import gbnf
 from cdo.formats.fields import twice, validate
 from cdo.formats.final_answer import FINAL_SECTIONS, FinalData, FinalFormat, add_to_section, final_section
+from cdo.formats.lenient.layout import ReplyLayout
 from cdo.formats.markdown import closed, front_matter, unwrap
 from cdo.formats.sections import (
     ADDED,
@@ -24,7 +25,7 @@ from cdo.formats.sections import (
     section,
     speaks_of,
 )
-from cdo.formats.voice import AgentFormat, placeholders
+from cdo.formats.voice import NUMBERED, AgentFormat, placeholders
 from cdo.programs.parliament.motions import House, Item, Motion, SpeechData, Stage, Tally
 
 NO_MAJORITY = "No majority"
@@ -50,6 +51,11 @@ class SpeechFormat:
     ballot: tuple[Item, ...] = ()
     most: int = 2
     name: str = "agent"
+
+    @property
+    def layout(self) -> ReplyLayout:
+        """The arrangement of the reply, for reading it leniently."""
+        return ReplyLayout("front matter", (SpeechData,), numbered=NUMBERED)
 
     def parse(self, text: str) -> SpeechData:
         """Return the front matter; raise `InvalidReply` with everything that is wrong."""
@@ -128,6 +134,11 @@ class MinutesFormat:
     inner: FinalFormat
     house: House
     name: str = "final"
+
+    @property
+    def layout(self) -> ReplyLayout:
+        """The arrangement of the reply, for reading it leniently."""
+        return ReplyLayout("prose", titles=(*FINAL_SECTIONS, *_NAMES))
 
     @property
     def against(self) -> tuple[tuple[str, Motion, str], ...]:

@@ -1,0 +1,95 @@
+"""Defines how the parts of a reply are arranged, and the notes on what was read leniently. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
+
+from pydantic import BaseModel
+
+from cdo.formats.strict_yaml import shown
+
+MOST_NOTES = 12
+
+
+@dataclass(frozen=True)
+class ReplyLayout:
+    """The arrangement of a reply: where its data stands, and the `models` (any one of them) that the data follows.
+
+    `front matter`: YAML above the text. `block`: one fenced `yaml` block in the text. `json`: one object. `prose`: no
+    data. `titles` are the required headings; the data of a `block` stands under the last one. `numbered` are the keys
+    of lists whose items have ids that mean nothing outside the reply, so that code may number them.
+    """
+
+    place: Literal["front matter", "block", "json", "prose"]
+    models: tuple[type[BaseModel], ...] = ()
+    titles: tuple[str, ...] = ()
+    numbered: tuple[str, ...] = ()
+    max_bytes: int = 65_536
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The keys at the top of the data, folded."""
+        return frozenset(folded(name) for model in self.models for name in model.model_fields)
+
+    @property
+    def all_names(self) -> frozenset[str]:
+        """The keys at any level of the data, folded."""
+        left, seen = list(self.models), set[type[BaseModel]]()
+        while left:
+            model = left.pop()
+            if model not in seen:
+                seen.add(model)
+                left += [inner for field in model.model_fields.values() for inner in _models(field.annotation)]
+        return frozenset(folded(name) for model in seen for name in model.model_fields)
+
+
+@runtime_checkable
+class LenientFormat(Protocol):
+    """A reply format whose replies are read leniently."""
+
+    @property
+    def layout(self) -> ReplyLayout: ...
+
+
+@dataclass
+class Notes:
+    """The deviations of one reply as short phrases, in the order in which they were found."""
+
+    phrases: list[str] = field(default_factory=list)
+
+    def add(self, phrase: str) -> None:
+        """Add a phrase, once."""
+        if phrase not in self.phrases:
+            self.phrases.append(phrase)
+
+    def copy(self) -> Notes:
+        """Return notes that begin with the same phrases."""
+        return Notes(list(self.phrases))
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """The phrases, at most `MOST_NOTES`; if there are more, the last one says how many."""
+        if len(self.phrases) <= MOST_NOTES:
+            return tuple(self.phrases)
+        rest = len(self.phrases) - MOST_NOTES + 1
+        return (*self.phrases[: MOST_NOTES - 1], f"read {rest} more things leniently")
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    """Return the models in a type, at any depth of it."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [found for part in get_args(annotation) for found in _models(part)]
+
+
+def folded(word: str) -> str:
+    """Return a key or an enumerated word in the form used for comparison: without case, blanks, `-` and `_`."""
+    return re.sub(r"[\s_*`\"“”'‘’-]+", "", word).casefold()
+
+
+def brief(value: object) -> str:
+    """Return a value for a note."""
+    text = " ".join(str(value).split())
+    return shown(text) + ("…" if len(text) > 40 else "")

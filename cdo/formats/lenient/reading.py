@@ -1,0 +1,114 @@
+"""Reads a reply by its format, strictly first, then leniently. Pure.
+
+The text of a reading follows the strict format, so that what is stored from it can be read strictly again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from cdo.core.steps import InvalidReply, ReplyFormat
+from cdo.formats.fields import MAX_REPLY_CHARS, texts
+from cdo.formats.lenient.candidates import Candidate, candidates
+from cdo.formats.lenient.layout import LenientFormat, brief
+from cdo.formats.markdown import line_breaks
+
+_THINKING = "think|thinking|thought|reasoning|scratchpad|reflection"
+_THOUGHT = re.compile(rf"\s*<({_THINKING})>.*?</\1>\s*", re.DOTALL | re.IGNORECASE)
+_END_OF_THOUGHT = re.compile(r"</think(?:ing)?>[ \t]*\n", re.IGNORECASE)
+# Texts that the examples of prompts hold in place of an answer.
+_ANGLES = re.compile(r"<[a-z][^<>]{3,200}>")
+_ELLIPSIS = re.compile(r"<[a-z][^<>]{3,200}>|[#\s]*(?:[\w-]+:? ){0,2}(?:\.{3}|…)[#\s.…]*")
+_LEFT_OUT = "left out the model's thoughts before its reply"
+
+
+@dataclass(frozen=True)
+class ReadReply:
+    """A valid reply: its `data`, its `text` in the strict layout, and `notes` on what was read leniently."""
+
+    data: Any
+    text: str
+    notes: tuple[str, ...] = ()
+
+
+def read(form: ReplyFormat, text: str) -> ReadReply:
+    """Return a model's reply; raise `InvalidReply` with what is wrong with it, as far as it could be read."""
+    found = _read(form, text)
+    if isinstance(form, LenientFormat) and isinstance(found.data, BaseModel):
+        example = _ELLIPSIS if form.layout.place == "json" else _ANGLES
+        for path, said in texts(found.data.model_dump(mode="json", warnings=False)):
+            if example.fullmatch(said.strip()):
+                end = "is a placeholder of the example: write your own text, or leave it out."
+                raise InvalidReply([f"`{path}`: `{brief(said)}` {end}"])
+    return found
+
+
+def _read(form: ReplyFormat, text: str) -> ReadReply:
+    plain, notes = without_thinking(text)
+    if notes:
+        try:
+            return ReadReply(form.parse(plain), plain, notes)
+        except InvalidReply:
+            pass
+    try:
+        return ReadReply(form.parse(text), text)
+    except InvalidReply as invalid:
+        strict = invalid
+    if not notes and (cut := _behind_thoughts(plain)):
+        try:
+            return ReadReply(form.parse(cut), cut, (_LEFT_OUT,))
+        except InvalidReply:
+            plain, notes = cut, (_LEFT_OUT,)
+    return _read_leniently(form, plain, notes, strict)
+
+
+def _read_leniently(form: ReplyFormat, text: str, notes: tuple[str, ...], strict: InvalidReply) -> ReadReply:
+    """Return the one reading that is valid; raise what is wrong with the best one, or `strict` if there is none."""
+    nearest: InvalidReply | None = None
+    found: dict[int, ReadReply] = {}
+    for candidate in _candidates(form, text):
+        if candidate.place in found:
+            continue
+        try:
+            data = form.parse(candidate.text)
+        except InvalidReply as invalid:
+            nearest = nearest or invalid
+        else:
+            found[candidate.place] = ReadReply(data, candidate.text, (*notes, *candidate.notes.told))
+    readings = list(found.values())
+    if not readings:
+        raise nearest or strict
+    if any(other.data != readings[0].data for other in readings):
+        raise InvalidReply(["The reply holds two answers that differ. Send one."])
+    return readings[0]
+
+
+def repaired(form: ReplyFormat, text: str) -> tuple[str, tuple[str, ...]] | None:
+    """Return the last resort of the format for a reply that stays invalid: a text that passes, and what was added."""
+    plain = without_thinking(text)[0]
+    texts = [text, plain, *(candidate.text for candidate in _candidates(form, plain))]
+    return next((found for each in dict.fromkeys(texts) if (found := form.repair(each))), None)
+
+
+def without_thinking(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return a reply without a leading block of thoughts, and the note on it."""
+    start = end = len(text) - len(text.lstrip("\ufeff"))
+    while match := _THOUGHT.match(text, end):
+        end = match.end()
+    return (text[end:], (_LEFT_OUT,)) if end > start and text[end:].strip() else (text, ())
+
+
+def _behind_thoughts(text: str) -> str:
+    """Return what follows the end of thoughts whose opening tag the provider left out; "" if there are none."""
+    match = _END_OF_THOUGHT.search(text)
+    return text[match.end() :].lstrip() if match else ""
+
+
+def _candidates(form: ReplyFormat, text: str) -> Iterator[Candidate]:
+    if isinstance(form, LenientFormat) and len(text) <= MAX_REPLY_CHARS:
+        yield from candidates(line_breaks(text).replace("\n\ufeff", "\n").lstrip("\ufeff").strip(), form.layout)
