@@ -28,7 +28,7 @@ from cdo.planning.settings import Settings
 from cdo.repository.context import estimate_tokens
 from cdo.runner import retry
 from cdo.runner.attempts import ModelSeat
-from cdo.runner.requests import fault_of, usage_of
+from cdo.runner.exchange_records import fault_of, usage_of
 from cdo.runner.retry import AttemptCounter
 
 PROMPTS = Path(__file__).resolve().parent / "duel"
@@ -130,7 +130,7 @@ class Model:
             return None, error
         except TimeoutError:
             return None, BackendError(Fault.TIMEOUT, "the limit for a whole call passed (CDO_CALL_TIMEOUT)")
-        return response, fault_of(response, offered=False)
+        return response, fault_of(response, request)
 
 
 def models(*names: str) -> dict[str, Model]:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,13 +28,17 @@ def environment(home: Path, url: str = "") -> dict[str, str]:
     return {"PATH": os.defpath, "HOME": str(home), "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT), **keys}
 
 
-def python(folder: Path, *words: str, url: str = "") -> Ended:
-    """Run Python with `words` in a folder that is its home too; raise `SystemExit` where it fails."""
+def python(folder: Path, *words: str, url: str = "", env: Mapping[str, str] | None = None) -> Ended:
+    """Run Python with `words` and `env` in a folder that is its home too; raise `SystemExit` where it fails."""
     out, err = folder / "out.txt", folder / "err.txt"
     began = time.perf_counter()
     with out.open("wb") as told, err.open("wb") as complained:
         process = subprocess.Popen(
-            [sys.executable, *words], cwd=folder, env=environment(folder, url), stdout=told, stderr=complained
+            [sys.executable, *words],
+            cwd=folder,
+            env={**environment(folder, url), **(env or {})},
+            stdout=told,
+            stderr=complained,
         )
         _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - began
@@ -42,6 +47,6 @@ def python(folder: Path, *words: str, url: str = "") -> Ended:
     return Ended(seconds, usage.ru_maxrss / 1024, out.read_text())
 
 
-def cdo(folder: Path, *words: str, url: str = "") -> Ended:
+def cdo(folder: Path, *words: str, url: str = "", env: Mapping[str, str] | None = None) -> Ended:
     """Run `cdo words` in a folder."""
-    return python(folder, "-m", "cdo", *words, url=url)
+    return python(folder, "-m", "cdo", *words, url=url, env=env)

@@ -41,7 +41,7 @@ def finish(session: Session, plan: Plan, outcome: Outcome | Delivery, runner: Ru
         own = {
             "session": session.name,
             **_origin(past),
-            **({"audits": reply.own["audits"]} if "audits" in reply.own else {}),
+            **{key: reply.own[key] for key in ("audits", "read_leniently") if key in reply.own},
             "problem": " ".join((session.read("00-input.md") or "").split())[:300],
             "preset": plan.preset,
             "status": outcome.status,

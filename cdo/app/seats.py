@@ -25,6 +25,8 @@ from cdo.security.trust import Trust
 def specs(names: Sequence[str], library: Library, settings: Settings, env: Mapping[str, str]) -> list[ModelSpec]:
     """Resolve all model names, and start loading slow libraries; raise `ConfigError`."""
     found = [models.resolve(name, library, settings.prices, env) for name in dict.fromkeys(names)]
+    if settings.flex:
+        found = [spec.in_flex() for spec in found]
     if settings.budget and (unpriced := next((spec for spec in found if spec.price is None), None)):
         raise price_unknown(unpriced)
     for spec in found:
@@ -78,11 +80,20 @@ def seats(
     found: Sequence[ModelSpec], settings: Settings, library: Library, say: Callable[[str], None]
 ) -> dict[str, ModelSeat]:
     """Return a seat for each model. Models at the same address share connections and circuit breaker."""
+    if settings.flex and (full := [spec.name for spec in found if not spec.flex]):
+        say(f"no flex tier is known for {', '.join(full)}: asked at the full price")
     backends: dict[tuple[str, ...], Backend] = {}
     gates: dict[str, CircuitBreaker] = {}
     made: dict[str, ModelSeat] = {}
     for spec in found:
-        where = (spec.route, spec.url or spec.agent or spec.model, spec.key_env, spec.cap)
+        where = (
+            spec.route,
+            spec.url or spec.agent or spec.model,
+            spec.key_env,
+            spec.cap,
+            spec.protocol,
+            str(spec.flex),
+        )
         backend = backends.get(where) or _backend(spec, settings, library, say)
         backends[where] = backend
         gate = gates.setdefault(spec.url or spec.agent or spec.model.partition("/")[0], CircuitBreaker())
@@ -105,16 +116,23 @@ def _backend(spec: ModelSpec, settings: Settings, library: Library, say: Callabl
         return LocalBackend(Path(spec.model) if spec.model else None, say, settings.temperature)
     if spec.route == "command":
         return _command(spec, library)
+    return _direct(spec, settings)
+
+
+def _direct(spec: ModelSpec, settings: Settings) -> Backend:
+    """Return the client of the protocol that the provider speaks."""
+    key, extra = os.environ.get(spec.key_env, ""), {"service_tier": "flex"} if spec.flex else {}
+    if spec.protocol == "responses":
+        from cdo.providers.http.responses import ResponsesBackend
+
+        return ResponsesBackend(spec.url, key, settings.connect_timeout, settings.temperature, extra)
+    if spec.protocol == "messages":
+        from cdo.providers.http.messages import MessagesBackend
+
+        return MessagesBackend(spec.url, key, settings.connect_timeout, settings.temperature, extra)
     from cdo.providers.http.chat_completions import ChatBackend
 
-    return ChatBackend(
-        spec.url,
-        os.environ.get(spec.key_env, ""),
-        spec.cap,
-        spec.usage,
-        settings.connect_timeout,
-        settings.temperature,
-    )
+    return ChatBackend(spec.url, key, spec.cap, spec.usage, settings.connect_timeout, settings.temperature, extra)
 
 
 def _command(spec: ModelSpec, library: Library) -> Backend:

@@ -22,7 +22,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Set up": ("doctor", "models", "config", "content", "skills", "completion"),
 }
 OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "Models and size": ("model", "width", "turns", "review"),
+    "Models and size": ("model", "width", "turns", "review", "effort", "flex"),
     "What is sent": ("context", "no_context", "recall", "skills", "check", "dry_run"),
     "Caps": ("budget", "ask_above", "max_calls", "max_tokens", "timeout", "concurrency"),
     "Session and files": ("session", "out", "adr_dir", "no_git", "branch"),

@@ -41,14 +41,14 @@ def _findings() -> dict[str, str]:
     from cdo.app import seats
     from cdo.planning import settings
     from cdo.providers import models
-    from cdo.providers.local_models import expanded
+    from cdo.providers.model_names import meant
 
     library = library_here()
     resolved = placed(settings.resolve({}, library))
     rows = {"cdo": __version__, "python": sys.version.split()[0]}
     try:
         if resolved.values.model:
-            names = expanded(resolved.values.model, library)
+            names = meant(resolved.values.model, library)
             for name in names:
                 models.resolve(name, library, resolved.values.prices, os.environ)
             rows["model"] = f"{', '.join(names)} (from {resolved.sources['model']})"
@@ -58,6 +58,8 @@ def _findings() -> dict[str, str]:
             rows["mixed models"] = _mixed(library, resolved)
     except CdoError as error:
         rows["model"] = f"none: {error.message} {error.hint}"
+    if ends := _shutdowns(library, resolved):
+        rows["shut down"] = ends
     rows |= _keys(library)
     rows["embedded model"] = _embedded(library) + _rights()
     rows["litellm"] = "installed" if importlib.util.find_spec("litellm") else "missing"
@@ -75,6 +77,31 @@ def _findings() -> dict[str, str]:
         rows["not settings"] = ", ".join(ignored)
     rows["sessions"] = f"{resolved.values.out} ({_writable(Path(resolved.values.out).absolute())})"
     return rows
+
+
+def _shutdowns(library: Library, resolved: Resolved) -> str:
+    """Describe when models in use will be shut down, as litellm's table or the provider's own list says."""
+    import asyncio
+
+    from cdo.app import seats
+    from cdo.core.formatting import one_line
+    from cdo.planning.mixed_models import mix
+    from cdo.providers import models, shutdowns
+    from cdo.providers.model_names import meant
+
+    values, ollama = resolved.values, seats.first_of_ollama
+    try:
+        names = meant(values.model, library) or mix(library, os.environ, ollama, values.prices).names
+        specs = [models.resolve(name, library, values.prices, os.environ) for name in names]
+    except CdoError:
+        return ""
+
+    async def dates() -> list[str]:
+        return await asyncio.gather(*(shutdowns.stated(spec, os.environ.get(spec.key_env, "")) for spec in specs))
+
+    found = zip(specs, asyncio.run(dates()), strict=True)
+    ends = [(spec.name, stated or shutdowns.listed(spec)) for spec, stated in found]
+    return "; ".join(one_line(f"{name} on {day}: name another model", 200) for name, day in ends if day)
 
 
 def _mixed(library: Library, resolved: Resolved) -> str:

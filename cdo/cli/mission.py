@@ -114,12 +114,12 @@ def _crew(options: Mapping[str, Any], resolved: Resolved, library: Library) -> t
     from cdo.planning import mission_plan
     from cdo.planning.mission_crew import Crew
     from cdo.providers import models
-    from cdo.providers.local_models import expanded
+    from cdo.providers.model_names import meant
 
     kernel = mission_plan.kernel(library)
     count = options["operatives"] or kernel.operatives
     chosen = mission_plan.given(options["seat"])
-    chosen = dict(zip(chosen, expanded(chosen.values(), library), strict=True))
+    chosen = dict(zip(chosen, meant(chosen.values(), library), strict=True))
     names = resolved.values.model or (models.choose(library, os.environ, seating.first_of_ollama)[0],)
     offered = models.available(library, os.environ, seating.first_of_ollama)
     every = dict.fromkeys([*names, *chosen.values(), *(name for name, _ in offered)])

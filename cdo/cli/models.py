@@ -36,6 +36,10 @@ def models_(ctx: click.Context, as_json: bool) -> None:
     print_table([list(row.values()) for row in providers])
     print_text("\nLocal models, best first. `-m local` uses the first that is here, the demo model if none is:")
     print_table([[row[key] for key in ("prefix", "size", "license", "state")] for row in local])
+    from cdo.providers.model_names import aliases
+
+    print_text("\nShort names:")
+    print_table([[name, model] for name, model in aliases(library).items()])
     print_text(
         "\nAny other PROVIDER/MODEL that litellm knows works too, and any other GGUF file: local:PATH, or"
         "\n`cdo models pull hf:ORG/REPO/FILE`. Name models with -m."

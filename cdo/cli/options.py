@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cdo.cli.common import completions, library_here, placed
+from cdo.core.exchange import Effort
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -46,6 +47,12 @@ def model_option(help: str) -> Options:
 
 
 LIMITS = _options(
+    click.option(
+        "--effort",
+        type=click.Choice([effort.value for effort in Effort]),
+        help="How long models think before they answer (default: as preset and role say).",
+    ),
+    click.option("--flex", is_flag=True, help="Ask at half price and wait longer, where the provider offers it."),
     click.option("--budget", metavar="USD", help="Maximum cost. Models of unknown price are refused."),
     click.option(
         "--ask-above",
@@ -84,7 +91,7 @@ def flags(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that were given among a command's options."""
     keys = (
         "model", "width", "turns", "budget", "ask_above", "max_calls", "max_tokens", "timeout", "concurrency", "out",
-        "strict", "skills", "adr_dir", "no_git", "branch",
+        "strict", "skills", "adr_dir", "no_git", "branch", "effort", "flex",
     )  # fmt: skip
     found = {key: options[key] for key in keys if options.get(key) not in (None, (), False)}
     if options.get("review") is not None:
@@ -103,11 +110,11 @@ def resolve(options: Mapping[str, Any], library: Library) -> Resolved:
     from cdo.content.project import unused
     from cdo.core.formatting import visible
     from cdo.planning import settings
-    from cdo.providers.local_models import expanded
+    from cdo.providers.model_names import meant
 
     resolved = placed(settings.resolve(flags(options), library))
-    meant = expanded(resolved.values.model, library)
-    resolved = replace(resolved, values=resolved.values.model_copy(update={"model": meant}))
+    full = meant(resolved.values.model, library)
+    resolved = replace(resolved, values=resolved.values.model_copy(update={"model": full}))
     own = library.project
     if own and not own.trusted:
         without = Library(library.roots)

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from cdo.core.exchange import Effort
 from cdo.core.schema import Schema
 from cdo.security.secrets import secret_variable
 
@@ -33,7 +34,8 @@ class Preset(Schema):
     `mixed`, voices get models of different makers if several are available. `looks` is how often a voice may look
     into the repository in one reply, as [requests, rounds]; without it the numbers of `dispatch/tools.yaml` hold.
     `context_tokens` is the most that is shown of a repository which nobody named. With `review`, a blind draft is
-    corrected by ranked findings and a review. `words` limits the length of [a voice's reply, FINAL.md].
+    corrected by ranked findings and a review. `words` limits the length of [a voice's reply, FINAL.md]. `effort` is
+    how long models think about each call; without it, what the role or the prompt says holds.
     """
 
     about: str
@@ -52,6 +54,7 @@ class Preset(Schema):
     words: tuple[WordCount, WordCount] = (500, 900)
     looks: Looks | None = None
     context_tokens: Annotated[int, Field(ge=0, le=10_000_000)] = 16_000
+    effort: Effort | None = None
 
 
 class Role(Schema):
@@ -59,7 +62,8 @@ class Role(Schema):
 
     `method` is one sentence of about twelve words. A question that holds one of `tags` may seat the role in the first
     turn. `part` marks a role that argues from evidence or that attacks: a first turn keeps its only one of either.
-    `length` multiplies the words that the preset allows a voice.
+    `length` multiplies the words that the preset allows a voice. `effort` is how long a model thinks as this role,
+    unless the preset or a person says otherwise.
     """
 
     title: str
@@ -68,14 +72,19 @@ class Role(Schema):
     tags: tuple[str, ...]
     length: Annotated[float, Field(gt=0, le=4)] = 1.0
     part: Literal["evidence", "critique", ""] = ""
+    effort: Effort | None = None
 
 
 class Prompt(Schema):
-    """The prompt of a call: blocks `system`, `shared` (the same for a whole batch) and `own`."""
+    """The prompt of a call: blocks `system`, `shared` (the same for a whole batch) and `own`.
+
+    `effort` is how long a model thinks about it, unless the preset or a person says otherwise.
+    """
 
     purpose: str
     load_when: str
     kind: Literal["agent", "synthesis", "findings", "review", "final", "cabal"]
+    effort: Effort | None = None
 
 
 class Criteria(Schema):
@@ -156,11 +165,16 @@ class CommandWords(Schema):
 
 
 class Price(Schema):
-    """US dollars per million tokens."""
+    """US dollars per million tokens.
+
+    `cached` and `cache_write` are the prices of input tokens that are read from and written to the provider's cache;
+    None means the price of `input`.
+    """
 
     input: Annotated[float, Field(ge=0)]
     output: Annotated[float, Field(ge=0)]
     cached: Annotated[float, Field(ge=0)] | None = None
+    cache_write: Annotated[float, Field(ge=0)] | None = None
 
 
 def _of_key(name: str) -> str:
@@ -173,16 +187,20 @@ def _of_key(name: str) -> str:
 class Provider(Schema):
     """One provider, under its litellm prefix.
 
-    With a `url`, it is called directly by the Chat Completions protocol; without one, through litellm. `url_env` and
-    `key_env` name the variables that override the address and hold the key: the first one that is set wins, and the
-    name of a variable for a key must show that it holds a key. `cap` is the name of the field that limits a reply.
-    `usage`: it understands `stream_options`. `price` is given if calls cost nothing. `model` is its default model.
-    `window` is the number of tokens that its models can read, if nothing else tells it. `idempotency` is the header
-    in which it takes an idempotency key, such as `Idempotency-Key`: a request that a crash interrupted is then sent
-    again with the same key, so that it is answered and billed once.
+    With a `url`, it is called directly; without one, through litellm. `protocol` is the one it speaks there: Chat
+    Completions, or its own (OpenAI's Responses, Anthropic's Messages). A server that a variable puts in OpenAI's
+    place is asked by Chat Completions, which all of them speak. `url_env` and `key_env` name the variables that
+    override the address and hold the key: the first one that is set wins, and the name of a variable for a key must
+    show that it holds a key. `cap` is the name of the field that limits a reply. `usage`: it understands
+    `stream_options`. `price` is given if calls cost nothing. `model` is its default model. `window` is the number of
+    tokens that its models can read, if nothing else tells it. `idempotency` is the header in which it takes an
+    idempotency key, such as `Idempotency-Key`: a request that a crash interrupted is then sent again with the same
+    key, so that it is answered and billed once. `flex`: its models with a flex price answer at that price, more
+    slowly, to requests of the service tier "flex".
     """
 
     url: str = ""
+    protocol: Literal["chat", "responses", "messages"] = "chat"
     url_env: tuple[str, ...] = ()
     key_env: tuple[Annotated[str, AfterValidator(_of_key)], ...] = ()
     key: Literal["required", "optional"] = "required"
@@ -192,6 +210,15 @@ class Provider(Schema):
     price: Price | None = None
     window: Annotated[int, Field(ge=1024)] | None = None
     idempotency: Annotated[str, Field(pattern=r"^([A-Za-z][A-Za-z0-9-]{0,63})?$")] = ""
+    flex: bool = False
+
+
+class Aliases(Schema):
+    """`dispatch/aliases.yaml`: short names for models."""
+
+    purpose: str
+    load_when: str
+    aliases: dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")], str]
 
 
 class Providers(Schema):

@@ -47,6 +47,7 @@ class TokenData(TypedDict):
     input_tokens: int
     output_tokens: int
     cached_tokens: NotRequired[int]
+    cache_write_tokens: NotRequired[int]
     measured: NotRequired[bool]
 
 
@@ -153,11 +154,15 @@ class CallSent(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class TextReceived(Event):
-    """So many characters of the answer have arrived. Several a second; the journal does not keep them."""
+    """So many characters of the answer have arrived, the last of them in `tail`.
+
+    Several a second; the journal does not keep them.
+    """
 
     kind = "progress"
 
     characters: int
+    tail: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,6 +226,15 @@ class ReplyAccepted(Event):
     agreement: float | None = None
     directive: DirectiveData | None = None
     how: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplyCorrected(Event):
+    """A valid reply deviated from its format; `notes` say in short phrases how it was read."""
+
+    kind = "corrected"
+
+    notes: Sequence[str]
 
 
 @dataclass(frozen=True, kw_only=True)

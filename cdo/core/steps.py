@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from cdo.core.events import RoundEnded
+from cdo.core.exchange import Effort
 
 Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
 T = TypeVar("T")
@@ -64,7 +65,8 @@ class Call:
     names, tried in this order when one fails for good. `file` is the artifact's stem if it is not `name`; with
     `deferred`, the shell writes that file when the outcome is known. With `tools`, the model may look into the
     repository first. Calls of one `thread` are one conversation for backends that keep conversations. A call that
-    `closes` may use the reserve of the caps that is kept for ending a run.
+    `closes` may use the reserve of the caps that is kept for ending a run. `effort` is how long the model should
+    think, if a person chose it for this call.
     """
 
     name: str
@@ -79,6 +81,7 @@ class Call:
     tools: bool = False
     thread: str = ""
     closes: bool = False
+    effort: Effort | None = None
 
     @property
     def artifact(self) -> str:
@@ -193,6 +196,7 @@ class Reply:
     `added` lists what cdo had to add to complete the reply (empty if nothing). `findings` are the checks of the
     repository places that the reply cites. `model` is the model that replied, if that is on record. `places` says
     where each of the data's `quotes` was found (in the words of `cdo.repository.quotes`), "" for nowhere.
+    `notes` say in short phrases how the reply deviates from its format.
     """
 
     call: str
@@ -202,6 +206,7 @@ class Reply:
     findings: tuple[CitationCheck, ...] = ()
     model: str = ""
     places: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def missing(self) -> bool:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from cdo.content.schemas import Band, ConfidenceCaps, Count, Criteria
 from cdo.content.skill_ranking import SkillCard
 from cdo.core.errors import UsageError
+from cdo.core.exchange import Effort
 from cdo.core.mission_names import MODE
 from cdo.core.schema import Schema
 from cdo.formats.documents.document import DocumentPrompt
@@ -81,8 +82,8 @@ class Plan(BaseModel):
     reply, FINAL.md].
 
     `remarks` are what a person should know. `changes` are those of a fork, at most one a turn. `crew` is the team of
-    a cabal's mission. `today` is the day on which the run began, as models are told it. `check` reproduces the fault
-    of a root-cause analysis.
+    a cabal's mission. `effort` is how long models think, if the preset says so. `today` is the day on which the run
+    began, as models are told it. `check` reproduces the fault of a root-cause analysis.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -128,6 +129,7 @@ class Plan(BaseModel):
     crew: Crew | None = None
     review: bool = False
     words: tuple[int, int] = (500, 900)
+    effort: Effort | None = None
     today: str = ""
     check: CheckCommand | None = None
 

@@ -109,6 +109,7 @@ def make(
         focus_tokens=_focus_tokens(preset, resolved) if around.root and looks else 0,
         review=mode is None and (preset.review if settings.review is None else settings.review),
         words=preset.words,
+        effort=preset.effort,
         today=around.today,
         check=around.check,
     )

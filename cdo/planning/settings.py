@@ -21,6 +21,7 @@ from cdo.content.library import Library
 from cdo.content.project import CONFIG, PROVIDERS, read_content
 from cdo.content.schemas import Price
 from cdo.core.errors import ConfigError, UsageError
+from cdo.core.exchange import Effort
 
 _RANGE = re.compile(r"\s*([0-9]+)\s*(?:[-–]\s*([0-9]+)\s*)?")  # the dash is how texts write "3–8"
 
@@ -90,12 +91,14 @@ class Settings(BaseModel):
     timeout: Positive | None = None
     concurrency: Annotated[int, Number, Field(ge=1, le=1024)] = 256
     reply_tokens: Natural | None = None
+    effort: Effort | None = None  # how long models think, whatever preset, role and prompt say
+    flex: bool = False  # ask at the price of the flex tier, where there is one
     context_tokens: Natural | None = None
     temperature: Annotated[float, Number, Field(ge=0, le=2)] | None = None
     connect_timeout: Positive = 10.0
-    first_byte_timeout: Positive = 120.0
+    first_byte_timeout: Positive = 600.0
     idle_timeout: Positive = 60.0
-    call_timeout: Positive = 600.0
+    call_timeout: Positive = 1800.0
     check_timeout: Positive = 300.0
     out: Annotated[str, AfterValidator(_filled)] = "tmp"
     strict: bool = False

@@ -16,6 +16,7 @@ import yaml
 from pydantic import BeforeValidator, Field, ValidationError
 
 from cdo.content.schemas import Band, Count, Criteria
+from cdo.core.exchange import Effort
 from cdo.core.formatting import one_line
 from cdo.core.schema import Schema
 from cdo.core.steps import InvalidReply
@@ -63,12 +64,16 @@ def _amount(value: Any) -> Any:
 
 
 class PlannedSeat(Block):
-    """One voice: its role, its further charge, its skills, and its model ("" for the next model in turn)."""
+    """One voice: its role, its further charge, its skills, its model ("" for the next model in turn).
+
+    `effort` is how long the model thinks, None for as long as preset and role say.
+    """
 
     role: RoleName
     charge: Annotated[str, Field(max_length=2000), BeforeValidator(_text)] = ""
     skills: Annotated[tuple[Line, ...], BeforeValidator(_names), Field(max_length=16)] = ()
     model: Annotated[str, Field(max_length=300), BeforeValidator(_text)] = ""
+    effort: Effort | None = None
 
 
 class PlanMessage(Block):

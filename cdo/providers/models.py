@@ -7,14 +7,12 @@ here. An unknown price stays None and never counts as zero.
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import re
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,17 +25,18 @@ from cdo.core.exchange import Usage
 from cdo.providers import local_models
 from cdo.providers.addresses import is_here
 from cdo.providers.command_agent import CommandAgent
+from cdo.providers.price_table import REPLY_TOKENS, entry, litellm_knows, price_of, reply_tokens
 from cdo.providers.recorded import PREFIX as RECORDED
 from cdo.providers.vendors import Vendors, maker
 
 if TYPE_CHECKING:
     from cdo.content.library import Library
 
+Protocol = Literal["chat", "responses", "messages"]
 Route = Literal["direct", "litellm", "local", "scripted", "command"]
 AGENTS = "dispatch/agents"
 PROVIDERS = "dispatch/providers"
 EMBEDDED = "smollm2"
-DEFAULT_REPLY_TOKENS = 4096
 DEFAULT_WINDOW = 131_072  # tokens; a model with a smaller window refuses, and then gets a shorter prompt
 LOCAL_WINDOW = 8192
 LOCAL_REPLY_TOKENS = 700
@@ -49,11 +48,14 @@ class ModelSpec:
 
     `name` is the name that the person wrote, `model` the name that the provider knows. `route` picks the backend.
     `url` is the address, `key_env` the variable with the key. `price` is None if unknown. `window` is the most tokens
-    of prompt and reply together, `reply_tokens` the most of one reply. `grammar` is true if a grammar can constrain
+    of prompt and reply together. `reply_tokens` is the cap on one reply, `longest_reply` the model's own maximum, to
+    which the cap is raised for a reply that was cut off. `grammar` is true if a grammar can constrain
     its replies. `tools` is true if it may be offered tools (a model that turns out to know none is asked without).
     `agent` is the command-line agent's name in `dispatch/agents`, `program` its absolute path. `vendor` is the maker
     of the model, `family` its model family ("" if unknown). `idempotency` is the header in which the provider takes
-    an idempotency key ("" if it takes none).
+    an idempotency key ("" if it takes none). `protocol` is the one that a direct provider speaks. `reasoning` is true
+    if the model can be told how long to think. `flex_price` is its price in the flex tier, None if there is none;
+    with `flex`, it is asked in that tier.
     """
 
     name: str
@@ -65,7 +67,8 @@ class ModelSpec:
     usage: bool = True
     price: Price | None = None
     window: int = DEFAULT_WINDOW
-    reply_tokens: int = DEFAULT_REPLY_TOKENS
+    reply_tokens: int = REPLY_TOKENS
+    longest_reply: int = 2 * REPLY_TOKENS
     grammar: bool = False
     agent: str = ""
     program: str = ""
@@ -73,6 +76,19 @@ class ModelSpec:
     vendor: str = ""
     family: str = ""
     idempotency: str = ""
+    protocol: Protocol = "chat"
+    reasoning: bool = False
+    flex_price: Price | None = None
+    flex: bool = False
+
+    @property
+    def caches(self) -> bool:
+        """True if the provider charges less for the part of a prompt that it has read before."""
+        return self.price is not None and self.price.cached is not None and self.price.cached < self.price.input
+
+    def in_flex(self) -> ModelSpec:
+        """Return the same model as it is asked in the flex tier; itself if it has no such tier."""
+        return self if self.flex_price is None else replace(self, flex=True, price=self.flex_price)
 
     @property
     def here(self) -> bool:
@@ -86,11 +102,22 @@ class ModelSpec:
         """
         if self.price is None:
             return usage.cost
+        price = self.price
         cached = min(usage.cached_tokens, usage.input_tokens)
-        rate = self.price.input if self.price.cached is None else self.price.cached
-        fresh = usage.input_tokens - cached
-        listed = (fresh * self.price.input + cached * rate + usage.output_tokens * self.price.output) / 1e6
-        return max(listed, usage.cost or 0.0)
+        written = min(usage.cache_write_tokens, usage.input_tokens - cached)
+        listed = (
+            (usage.input_tokens - cached - written) * price.input
+            + cached * (price.input if price.cached is None else price.cached)
+            + written * (price.input if price.cache_write is None else price.cache_write)
+            + usage.output_tokens * price.output
+        )
+        return max(listed / 1e6, usage.cost or 0.0)
+
+    def most(self, input_tokens: int, reply_tokens: int) -> float | None:
+        """Return the most dollars that a request of this size can cost: nothing cached, or all of it written anew."""
+        fresh = self.cost(Usage(input_tokens, reply_tokens))
+        written = self.cost(Usage(input_tokens, reply_tokens, cache_write_tokens=input_tokens))
+        return None if fresh is None or written is None else max(fresh, written)
 
 
 def table(library: Library) -> dict[str, Provider]:
@@ -132,7 +159,7 @@ def _resolve(name: str, library: Library, prices: Mapping[str, Price], env: Mapp
         file = name.partition(":")[2]
         return ModelSpec(
             name, "local", local_models.located(file, library) if file else "", price=Price(input=0, output=0),
-            window=LOCAL_WINDOW, reply_tokens=LOCAL_REPLY_TOKENS, grammar=True,
+            window=LOCAL_WINDOW, reply_tokens=LOCAL_REPLY_TOKENS, longest_reply=LOCAL_WINDOW // 2, grammar=True,
         )  # fmt: skip
     if name.startswith("scripted:"):
         return ModelSpec(name, "scripted", name.partition(":")[2], price=prices.get(name, Price(input=0, output=0)))
@@ -152,7 +179,7 @@ def _provided(name: str, library: Library, prices: Mapping[str, Price], env: Map
     providers = table(library)
     prefix, slash, model = name.partition("/")
     if slash:
-        known = _entry(name) or _entry(model, prefix) or {}
+        known = entry(name) or entry(model, prefix) or {}
     else:
         prefix, known = _owner(name, providers, env)
         model = name
@@ -161,15 +188,15 @@ def _provided(name: str, library: Library, prices: Mapping[str, Price], env: Map
             f"`{name}` is not a model that cdo knows.",
             f"Write it as PROVIDER/MODEL, with a provider such as {', '.join(list(providers)[:6])}.",
         )
-    if prefix not in providers and not known and not _litellm_knows(prefix):
+    if prefix not in providers and not known and not litellm_knows(prefix):
         raise ConfigError(
             f"`{prefix}` in `{name}` is not a provider that cdo or litellm knows.",
             f"Write it as PROVIDER/MODEL, with a provider such as {', '.join(list(providers)[:6])}.",
         )
     provider = providers.get(prefix) or Provider()
-    price = prices.get(name) or provider.price or _price(known)
-    window = int(known.get("max_input_tokens") or known.get("max_tokens") or provider.window or DEFAULT_WINDOW)
-    reply = min(DEFAULT_REPLY_TOKENS, int(known.get("max_output_tokens") or DEFAULT_REPLY_TOKENS))
+    price = prices.get(name) or provider.price or price_of(known)
+    window = int(known.get("max_input_tokens") or provider.window or DEFAULT_WINDOW)
+    reply, longest = reply_tokens(known, window)
     key_env = _first(provider.key_env, env)
     if not provider.url:
         if provider.key_env and not key_env:
@@ -177,8 +204,8 @@ def _provided(name: str, library: Library, prices: Mapping[str, Price], env: Map
         full = name if slash or prefix not in providers else f"{prefix}/{name}"  # litellm knows whose the others are
         tools = bool(known.get("supports_function_calling"))
         return ModelSpec(
-            name, "litellm", full, price=price, window=window, reply_tokens=reply, tools=tools,
-            idempotency=provider.idempotency,
+            name, "litellm", full, price=price, window=window, reply_tokens=reply, longest_reply=longest,
+            tools=tools, idempotency=provider.idempotency,
         )  # fmt: skip
     override = _first(provider.url_env, env)
     if not key_env and provider.key == "required" and not override:
@@ -186,8 +213,11 @@ def _provided(name: str, library: Library, prices: Mapping[str, Price], env: Map
     url = _address(env[override], provider.url) if override else provider.url
     return ModelSpec(
         name, "direct", model, url=url, key_env=key_env, cap=provider.cap, usage=provider.usage,
-        price=price, window=window, reply_tokens=reply, tools=known.get("supports_function_calling", not known),
-        idempotency=provider.idempotency,
+        price=price, window=window, reply_tokens=reply, longest_reply=longest,
+        tools=known.get("supports_function_calling", not known), idempotency=provider.idempotency,
+        protocol="chat" if override and provider.protocol == "responses" else provider.protocol,
+        reasoning=bool(known.get("supports_reasoning")),
+        flex_price=price_of(known, "_flex") if provider.flex and not override else None,
     )  # fmt: skip
 
 
@@ -202,12 +232,12 @@ def _owner(name: str, providers: Mapping[str, Provider], env: Mapping[str, str])
     A provider of cdo's table takes precedence over others that offer the same model. A name that no table knows
     belongs to the server at OPENAI_BASE_URL, if that is set.
     """
-    known = _entry(name) or {}
+    known = entry(name) or {}
     owner = str(known.get("litellm_provider", ""))
     if owner not in providers:
         for prefix in providers:
-            if entry := _entry(f"{prefix}/{name}"):
-                return prefix, entry
+            if own := entry(f"{prefix}/{name}"):
+                return prefix, own
         if not owner and "openai" in providers and _first(providers["openai"].url_env, env):
             return "openai", {}
     return owner, known
@@ -264,7 +294,8 @@ def _command(name: str, library: Library, prices: Mapping[str, Price], env: Mapp
         )
     return ModelSpec(
         name, "command", model, price=prices.get(name) or prices.get(called), window=found.window,
-        reply_tokens=found.reply_tokens, agent=called, program=program, vendor=found.vendor,
+        reply_tokens=found.reply_tokens, longest_reply=found.reply_tokens, agent=called, program=program,
+        vendor=found.vendor,
     )  # fmt: skip
 
 
@@ -329,54 +360,3 @@ def choose(library: Library, env: Mapping[str, str], ollama: Any) -> tuple[str, 
 def vendors(specs: Iterable[ModelSpec]) -> dict[str, int]:
     """Return how many of the models each vendor made. Models of unknown makers count as one vendor, "unknown"."""
     return dict(Counter(spec.vendor or "unknown" for spec in specs))
-
-
-# -- litellm's price table, read as text -----------------------------------------------------------
-
-
-@cache
-def _litellm_file(name: str) -> str:
-    """Return the text of a data file in litellm's package; "" if there is none. litellm is not imported."""
-    spec = importlib.util.find_spec("litellm")
-    if spec is None or not spec.submodule_search_locations:
-        return ""
-    try:
-        return (Path(spec.submodule_search_locations[0]) / name).read_text(encoding="utf-8")
-    except OSError:
-        return ""
-
-
-def price_text() -> str:
-    """Return litellm's price table as JSON text; "" if there is none."""
-    return _litellm_file("model_prices_and_context_window_backup.json")
-
-
-def _litellm_knows(provider: str) -> bool:
-    """True if litellm lists a provider, or if this version of litellm has no list."""
-    listed = _litellm_file("provider_endpoints_support_backup.json")
-    key = json.dumps(provider)
-    return not listed or f"{key}: {{" in listed or f'"litellm_provider": {key}' in price_text()
-
-
-@cache
-def _entry(name: str, provider: str = "") -> dict[str, Any] | None:
-    """Return one entry of the table (of `provider`, if given). Only its own lines are parsed, not three megabytes."""
-    text = price_text()
-    for match in re.finditer(rf"{re.escape(json.dumps(name))}:\s*(?={{)", text):
-        indent = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
-        if len(indent) > 4 or name == "sample_spec":  # a key inside an entry; the table's own explanation
-            continue
-        try:
-            value = json.JSONDecoder().raw_decode(text, match.end())[0]
-        except ValueError:
-            return None
-        return value if provider in ("", value.get("litellm_provider")) else None
-    return None
-
-
-def _price(entry: Mapping[str, Any]) -> Price | None:
-    cost_in, cost_out = entry.get("input_cost_per_token"), entry.get("output_cost_per_token")
-    if cost_in is None or cost_out is None:
-        return None
-    cached = entry.get("cache_read_input_token_cost")
-    return Price(input=cost_in * 1e6, output=cost_out * 1e6, cached=None if cached is None else cached * 1e6)

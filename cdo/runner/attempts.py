@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -17,36 +17,55 @@ from cdo.content.library import Library
 from cdo.core.events import (
     CallSent,
     ExchangeRecorded,
+    NoteTold,
     Observe,
     ReplyRefused,
     RetryPlanned,
     TextReceived,
     ToolUsed,
 )
-from cdo.core.exchange import Backend, BackendError, Fault, Message, Request, Response, Thread, ToolCall, Usage
+from cdo.core.exchange import (
+    AdaptiveBackend,
+    Backend,
+    BackendError,
+    Effort,
+    Fault,
+    Request,
+    Response,
+    Thread,
+    ToolCall,
+)
+from cdo.core.formatting import one_line
 from cdo.core.steps import InvalidReply, Missing, Reply
+from cdo.formats.lenient.reading import read
 from cdo.providers.command_agent_output import LOST
 from cdo.providers.models import ModelSpec
+from cdo.providers.price_table import LEAST_REPLY_TOKENS
 from cdo.repository.context import estimate_tokens
 from cdo.runner import retry
 from cdo.runner.budget import Budget
-from cdo.runner.prompts import fit
-from cdo.runner.requests import MOST, MOST_WORDS, PendingCall, RequestBuilder, Toolbox, fault_of, kept_of, usage_of
+from cdo.runner.cache_warming import CacheWarming
+from cdo.runner.exchange_records import fault_of, record_of, usage_of
+from cdo.runner.requests import PendingCall, RequestBuilder, Toolbox
 from cdo.runner.retry import AttemptCounter, CircuitBreaker, RetryBudget
 from cdo.session import artifact as artifacts
 from cdo.session.store import Session
 
+TAIL = 300  # characters of an answer under way that observers are shown
 # The reason of a missing reply, for people. What was wrong with each reply is told to the model, and kept on record.
 UNREADABLE = "the model's replies did not have the form that cdo asks for"
 
 
 @dataclass(frozen=True)
 class Deadlines:
-    """Timeouts in seconds: until the first byte, between two pieces of an answer, and for one whole request."""
+    """Timeouts in seconds: until the first word, between two pieces of an answer, and for one whole request.
 
-    first_byte: float = 120.0
+    Before the first word, each sign that the model is thinking begins the time `first_byte` anew.
+    """
+
+    first_byte: float = 600.0
     idle: float = 60.0
-    total: float = 600.0
+    total: float = 1800.0
 
 
 @dataclass(frozen=True)
@@ -71,11 +90,18 @@ class Attempts:
     reply_tokens: int | None
     allowance: RetryBudget
     toolbox: Toolbox | None = None
+    effort: Effort | None = None
     batch_deadline: float = float("inf")
     _sending: asyncio.Semaphore = field(init=False)
+    _warming: CacheWarming = field(default_factory=CacheWarming)
+    _refused: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._sending = asyncio.Semaphore(self.concurrency)
+
+    @property
+    def _seconds_left(self) -> float:
+        return min(self.batch_deadline - time.monotonic(), self.budget.remaining_seconds())
 
     @cached_property
     def _session_identity(self) -> str:
@@ -89,7 +115,10 @@ class Attempts:
         """
         tries = AttemptCounter()
         toolbox = self.toolbox if work.call.tools and seat.spec.tools else None
-        talk = RequestBuilder(self.library, self.session.name, work, seat.spec, self.reply_tokens, toolbox)
+        talk = RequestBuilder(
+            self.library, self.session.name, work, seat.spec, self.reply_tokens, toolbox,
+            effort=self.effort, cache_key=f"cdo-{self._session_identity[:24]}",
+        )  # fmt: skip
         for record in [record for record in work.records[work.failed :] if record["model"] == seat.spec.name]:
             if "response" in record:
                 await self._judge(work, record, tries, talk)
@@ -97,7 +126,7 @@ class Attempts:
                 tries.note(fault)
                 if not talk.change(fault):
                     return _given_up(work, fault, record["fault"]["message"])
-            elif fault is Fault.REJECTED:
+            elif fault is Fault.REJECTED and not record["fault"].get("left_out"):
                 talk.refuse_tools()
         anew = False
         while True:
@@ -109,7 +138,10 @@ class Attempts:
                 if error.message.startswith(LOST) and not anew:
                     anew = True  # the thread is lost: start a new one, the request is complete
                     continue
+                if work.records and work.records[-1].get("fault", {}).get("left_out"):
+                    continue  # the backend asks without the parameters that the model refused
                 if error.fault is Fault.REJECTED and talk.refuse_tools():
+                    self._tell_refused(work, seat, error)
                     continue  # the model does not support tools: ask without them
                 tries.note(error.fault)
                 if not talk.change(error.fault) or not await self._again(work, tries, error):
@@ -121,7 +153,7 @@ class Attempts:
     async def _again(self, work: PendingCall, tries: AttemptCounter, error: BackendError) -> bool:
         """Return whether to retry after `error`; if so, first wait as long as the policy and the provider require."""
         delay = max(tries.delay() if error.fault in retry.PASSING else 0.0, error.retry_after or 0.0)
-        left = min(self.batch_deadline - time.monotonic(), self.budget.remaining_seconds())
+        left = self._seconds_left
         if delay > min(tries.patience(), left) or not tries.retry(error.fault) or not self.allowance.take():
             return False
         told = {"fault": error.fault.value, "message": error.message}
@@ -136,17 +168,20 @@ class Attempts:
         """Return the reply in a recorded response if it is valid; otherwise prepare the next request."""
         text = str(record["response"]["text"])
         if "tools" in record["request"] and (wishes := record["response"].get("tool_calls")):
-            talk.looked(text, [ToolCall(**wish) for wish in wishes], await self._look(work, record))
+            carried = record["response"].get("carried", ())
+            talk.looked(text, [ToolCall(**wish) for wish in wishes], await self._look(work, record), carried)
             return None
-        work.last = (text, str(record["model"]))
+        model = str(record["model"])
+        work.last = (text, model)
         try:
-            data = work.call.format.parse(text)
+            found = read(work.call.format, text)
         except InvalidReply as invalid:
             tries.note(Fault.INVALID)
             talk.reject(text, invalid.problems)
             self.observe(ReplyRefused(name=work.call.name, problems=invalid.problems))
             return None
-        return Reply(work.call.name, data)
+        work.last = (found.text, model)
+        return Reply(work.call.name, found.data, notes=found.notes)
 
     async def _look(self, work: PendingCall, record: Mapping[str, Any]) -> list[str]:
         """Return the tool results for a recorded response: the recorded ones, else run the tools and record."""
@@ -196,18 +231,38 @@ class Attempts:
     ) -> dict[str, Any]:
         """Send one request and record the response before it is processed; raise `BackendError`."""
         estimate = sum(estimate_tokens(message.text) for message in request.messages)
+        begun = await self._warming.enter(seat.spec, request, self._seconds_left)
+        try:
+            return await self._sent(work, seat, request, tries, estimate, begun)
+        finally:
+            begun()
+
+    async def _sent(
+        self,
+        work: PendingCall,
+        seat: ModelSeat,
+        request: Request,
+        tries: AttemptCounter,
+        estimate: int,
+        begun: Callable[[], None],
+    ) -> dict[str, Any]:
+        """Send one request as `_attempt` does, of `estimate` tokens; call `begun` when the answer begins."""
         if header := seat.spec.idempotency:
             request = replace(request, headers={**request.headers, header: self._identity(work, request)})
-        held = await self.budget.reserve(seat.spec, estimate, request.max_tokens, closes=work.call.closes)
+        least = min(request.max_tokens, LEAST_REPLY_TOKENS)
+        held = await self.budget.reserve(
+            seat.spec, estimate, request.max_tokens, least=least, closes=work.call.closes
+        )
+        request = replace(request, max_tokens=held.reply_tokens)
         try:
             probe = await self._enter(seat, tries)
         except BaseException:
             await self.budget.release(held)
             raise
-        started, clock = datetime.now(UTC), time.monotonic()
+        started, clock, before = datetime.now(UTC), time.monotonic(), _left_out(seat, request.model)
         response, error, usage, cost = None, None, None, None
         try:
-            response, error = await self._exchange(work, seat, request)
+            response, error = await self._exchange(work, seat, request, begun)
             seat.gate.leave(probe, clock, error.fault if error else None, error.retry_after if error else None)
             usage = usage_of(response, error, estimate)
             cost = seat.spec.cost(usage) if usage else None
@@ -217,7 +272,11 @@ class Attempts:
         finally:
             self._sending.release()
             await self.budget.settle(held, usage, cost)
-        record = self._record(work, seat, request, response, error, usage, cost)
+        result = error or response
+        assert result is not None
+        record = record_of(work, seat.spec.name, request, result, usage, cost, self.session.shared_text)
+        if error and (names := [name for name in _left_out(seat, request.model) if name not in before]):
+            record["fault"]["left_out"] = names
         record |= {
             "started": started.isoformat(timespec="milliseconds"),
             "seconds": round(time.monotonic() - clock, 3),
@@ -267,27 +326,29 @@ class Attempts:
             self._sending.release()
 
     async def _exchange(
-        self, work: PendingCall, seat: ModelSeat, request: Request
+        self, work: PendingCall, seat: ModelSeat, request: Request, begun: Callable[[], None]
     ) -> tuple[Response | None, BackendError | None]:
         """Send one request under our own timeouts; return the response and the error found in it, if any."""
         name, loop = work.call.name, asyncio.get_running_loop()
         self.observe(CallSent(name=name, model=seat.spec.name, attempt=len(work.records) + 1))
         left = min(self.deadlines.total, self.batch_deadline - time.monotonic())
         end = loop.time() + max(0.05, left)
-        received = 0
+        received, tail = 0, ""
 
         def on_text(piece: str) -> None:
-            nonlocal received
-            received += len(piece)
-            if seat.backend.streams:
-                deadline.reschedule(min(end, loop.time() + self.deadlines.idle))
-            self.observe(TextReceived(name=name, characters=received))
+            nonlocal received, tail
+            received, tail = received + len(piece), (tail + piece)[-TAIL:]
+            begun()
+            if seat.backend.streams:  # a model may think for long before its first word
+                pause = self.deadlines.idle if received else max(self.deadlines.first_byte, self.deadlines.idle)
+                deadline.reschedule(min(end, loop.time() + pause))
+            self.observe(TextReceived(name=name, characters=received, tail=tail))
 
         first = loop.time() + self.deadlines.first_byte if seat.backend.streams else end
         try:
             async with asyncio.timeout_at(min(end, first)) as deadline:
                 response = await seat.backend.complete(request, on_text)
-            return response, fault_of(response, offered=bool(request.tools))
+            return response, fault_of(response, request)
         except BackendError as error:
             return None, error
         except TimeoutError:
@@ -302,60 +363,22 @@ class Attempts:
                 message = f"no answer began within {limits.first_byte:g} s (setting `first_byte_timeout`)"
             return None, BackendError(Fault.TIMEOUT, message)
 
-    def _record(
-        self,
-        work: PendingCall,
-        seat: ModelSeat,
-        request: Request,
-        response: Response | None,
-        error: BackendError | None,
-        usage: Usage | None,
-        cost: float | None,
-    ) -> dict[str, Any]:
-        """Build the record of one exchange. Text shared by a batch is recorded once and referenced."""
-        record: dict[str, Any] = {
-            "kind": "exchange",
-            "call": work.call.name,
-            "call_kind": work.call.kind,
-            "inputs": work.key,
-            "attempt": len(work.records) + 1,
-            "model": seat.spec.name,
-            "request": {
-                "max_tokens": request.max_tokens,
-                "messages": [self._message(message) for message in request.messages],
-                **({"tools": [str(tool["name"]) for tool in request.tools]} if request.tools else {}),
-            },
-            **({"thread": work.call.thread} if work.call.thread else {}),
-        }
-        if response and not error:
-            record["response"] = kept_of(response)
-        if error:
-            text, message = fit(error.text, MOST), fit(error.message, MOST_WORDS)
-            record["fault"] = {"kind": error.fault.value, "message": message, "text": text}
-        if usage:
-            record["usage"] = {
-                "input_tokens": usage.input_tokens,
-                "output_tokens": usage.output_tokens,
-                "cached_tokens": usage.cached_tokens,
-                "measured": usage.measured,
-            }
-            record["cost"] = cost
-        return record
-
-    def _message(self, message: Message) -> dict[str, Any]:
-        shared = message.text[: message.shared]
-        head = {"shared": self.session.shared_text(shared)} if len(shared) > 200 else {}
-        tools: dict[str, Any] = (
-            {"tool_calls": [asdict(wish) for wish in message.tool_calls]} if message.tool_calls else {}
-        )
-        tools |= {"tool_call_id": message.tool_call_id} if message.tool_call_id else {}
-        text = message.text[message.shared :] if head else message.text
-        return {"role": message.role, **head, "text": text, **tools}
+    def _tell_refused(self, work: PendingCall, seat: ModelSeat, error: BackendError) -> None:
+        """Tell once for each model that it refuses tools, so that its voices see only what they are shown."""
+        if seat.spec.name not in self._refused:
+            self._refused.add(seat.spec.name)
+            why = f"{seat.spec.name} refuses tools: its voices cannot look into the repository ({error.message})"
+            self.observe(NoteTold(name=work.call.name, text=one_line(why, 300)))
 
     def _report(self, work: PendingCall, record: Mapping[str, Any]) -> None:
         told = {key: record[key] for key in ("model", "attempt", "seconds", "usage", "cost") if key in record}
         fault = record["fault"]["kind"] if "fault" in record else None
         self.observe(ExchangeRecorded(name=work.call.name, **told, fault=fault))
+
+
+def _left_out(seat: ModelSeat, model: str) -> tuple[str, ...]:
+    """Return the parameters that the seat's backend leaves out, since the model has refused them."""
+    return seat.backend.left_out(model) if isinstance(seat.backend, AdaptiveBackend) else ()
 
 
 def _given_up(work: PendingCall, fault: Fault, message: str) -> Reply:

@@ -38,12 +38,14 @@ class Limits:
 
 @dataclass(frozen=True)
 class Reservation:
-    """The most tokens and dollars that one request in flight can use."""
+    """The most tokens and dollars that one request in flight can use, and the tokens that its reply may have."""
 
     tokens: int
     cost: float
+    reply_tokens: int = 0
 
 
+FAIR_SHARE = 4  # one reply may use up a quarter of what a cap leaves, if it may be shorter
 HELD_BACK = 0.1  # share of each cap that is reserved for the calls that close a run
 CLOSING_CALLS = 4  # calls reserved for closing: a reply may have to be requested again
 
@@ -94,18 +96,27 @@ class Budget:
         )
 
     async def reserve(
-        self, spec: ModelSpec, input_tokens: int, reply_tokens: int, *, closes: bool = False
+        self,
+        spec: ModelSpec,
+        input_tokens: int,
+        reply_tokens: int,
+        *,
+        least: int | None = None,
+        closes: bool = False,
     ) -> Reservation:
         """Reserve the most a request may use; wait if requests in flight may still free enough.
 
-        A request that `closes` the run may also use the part held back for that. Raises `BudgetReached`, or
-        `ConfigError` for an unknown price under a cap on money.
+        With `least`, the reply gets fewer tokens, but not fewer than these, where `reply_tokens` of them could use up
+        more than a quarter of what the caps leave. A request that `closes` the run may also use the part held back
+        for that. Raises `BudgetReached`, or `ConfigError` for an unknown price under a cap on money.
         """
-        cost = spec.cost(Usage(input_tokens, reply_tokens))
+        back = Limits() if closes else self._back
+        if least is not None:
+            reply_tokens = max(least, self._affordable(spec, input_tokens, reply_tokens, back))
+        cost = spec.most(input_tokens, reply_tokens)
         if cost is None and self.limits.cost is not None:
             raise price_unknown(spec)
-        wish = Reservation(input_tokens + reply_tokens, cost or 0.0)
-        back = Limits() if closes else self._back
+        wish = Reservation(input_tokens + reply_tokens, cost or 0.0, reply_tokens)
         while problem := self._over(wish, self._held, back):
             if self._over(wish, (), back):  # not enough even if the requests in flight use nothing
                 raise BudgetReached(problem, "`cdo resume` goes on under a higher cap; nothing is paid twice.")
@@ -113,6 +124,20 @@ class Budget:
             await self._settled.wait()
         self._held.append(wish)
         return wish
+
+    def _affordable(self, spec: ModelSpec, input_tokens: int, reply_tokens: int, back: Limits) -> int:
+        """Return the most tokens of a reply, up to `reply_tokens`, for a quarter of what the caps leave."""
+        limits, totals = self.limits, self.totals
+        if limits.tokens is not None:
+            held = sum(item.tokens for item in self._held)
+            left = limits.tokens - (back.tokens or 0) - totals.tokens - held
+            reply_tokens = min(reply_tokens, left // FAIR_SHARE - input_tokens)
+        sent = spec.most(input_tokens, 0)
+        if limits.cost is not None and spec.price and spec.price.output and sent is not None:
+            spent = totals.cost + sum(item.cost for item in self._held)
+            share = (limits.cost - (back.cost or 0.0) - spent) / FAIR_SHARE - sent
+            reply_tokens = min(reply_tokens, int(share / spec.price.output * 1e6))
+        return reply_tokens
 
     async def release(self, held: Reservation) -> None:
         """Cancel a reservation: the request was never sent."""

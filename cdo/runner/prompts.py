@@ -12,31 +12,73 @@ from typing import Any
 
 from cdo.content.library import Library
 from cdo.content.schemas import Prompt, Role
-from cdo.core.exchange import Message
+from cdo.core.exchange import Effort, Message
 from cdo.core.steps import CONTEXT, DRAFT, FURTHER, Call
 from cdo.formats.final_answer import unmarked
 from cdo.formats.markdown import headings
 
-QUESTION = "00-input"  # never shortened
+QUESTION = "00-input"
+NO_LIMITS: Mapping[str, int] = {}
 COMMON = frozenset(("agent", "synthesis", "findings", "draft", "review", "final"))  # kinds with the same beginning
 RECORD = frozenset(("findings", "final"))  # kinds that see the record of the whole run
 CUT = "\n[… {count} characters left out: the prompt did not fit …]\n"
 
 
 def messages(
-    call: Call, texts: Mapping[str, str], library: Library, *, limit: int = 0, tools: bool = False
+    call: Call,
+    texts: Mapping[str, str],
+    library: Library,
+    *,
+    limits: Mapping[str, int] = NO_LIMITS,
+    tools: bool = False,
 ) -> tuple[Message, ...]:
     """Return the system and user messages for `call`. `texts` are the artifacts it reads, by name.
 
-    `limit` bounds the characters of each artifact except the question (0: no limit). `tools` says whether the model
-    gets tools. Raises `ContentError` for a broken template.
+    `limits` bounds the characters of single artifacts, by name. `tools` says whether the model gets tools. Raises
+    `ContentError` for a broken template.
     """
     several = False  # whether other calls of the batch share the beginning
     if call.kind != "document":  # documents have their own schema, which the plan has read
         several = library.read(call.template, Prompt)[0].kind in ("agent", "cabal")
+    values = _values(call, texts, library, limits=limits, tools=tools)
+    system = library.render(call.template, values, "system")
+    shared = library.render(call.template, values, "shared") + "\n\n"
+    own = library.render(call.template, values, "own")
+    return (
+        Message("system", system, shared=len(system)),
+        Message("user", shared + own, shared=len(shared) if several else 0),
+    )
+
+
+def correction(
+    call: Call, texts: Mapping[str, str], library: Library, draft: str, problems: Sequence[str]
+) -> tuple[Message, ...]:
+    """Return the messages that ask for a correction of `draft` without the prompt of `call`.
+
+    Empty if the prompt's template does not say in a block of its own what form a reply has, or if a document that it
+    includes asks for more.
+    """
+    if "phase" in call.data.get("include", {}) or "format" not in library.template(call.template).blocks:
+        return ()
+    form = library.render(call.template, _values(call, texts, library), "format")
+    told = {"form": form, "draft": draft, "problems": problems}
+    system = library.render("engine/repair-draft", told, "system")
+    own = library.render("engine/repair-draft", told, "own")
+    return Message("system", system, shared=len(system)), Message("user", own)
+
+
+def _values(
+    call: Call,
+    texts: Mapping[str, str],
+    library: Library,
+    *,
+    limits: Mapping[str, int] = NO_LIMITS,
+    tools: bool = False,
+) -> dict[str, Any]:
+    """Return the variables of the template of `call`."""
     values: dict[str, Any] = {
         **call.data,
-        "read": {name: text if name == QUESTION else fit(text, limit) for name, text in texts.items()},
+        "read": {name: fit(text, limits.get(name, 0)) for name, text in texts.items()},
     }
     if no_context(values["read"].get(CONTEXT, "")):
         values["read"][CONTEXT] = ""
@@ -63,13 +105,18 @@ def messages(
         name: library.render(document, _including(name, values))
         for name, document in call.data.get("include", {}).items()
     }
-    system = library.render(call.template, values, "system")
-    shared = library.render(call.template, values, "shared") + "\n\n"
-    own = library.render(call.template, values, "own")
-    return (
-        Message("system", system, shared=len(system)),
-        Message("user", shared + own, shared=len(shared) if several else 0),
+    return values
+
+
+def effort(call: Call, library: Library) -> Effort | None:
+    """Return how long a model should think about a call: what its role's document says, else its prompt's."""
+    role = str(call.data.get("role") or "") if call.kind == "agent" else ""
+    own = (
+        library.read(f"templates/roles/{role}", Role)[0].effort if role in library.names("templates/roles") else None
     )
+    if own or call.kind == "document":
+        return own
+    return library.read(call.template, Prompt)[0].effort
 
 
 _FOR_THE_LEAD = frozenset(("antigroupthink", "nextturndirective"))

@@ -1,4 +1,4 @@
-"""Builds the requests of one call to one model, adapts them after faults, and classifies the responses.
+"""Builds the requests of one call to one model, and adapts them after faults.
 
 Pure, except for loading templates: nothing is sent or written here.
 """
@@ -6,28 +6,21 @@ Pure, except for loading templates: nothing is sent or written here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from cdo.content.library import Library
-from cdo.core.exchange import BackendError, Fault, Finish, Message, Request, Response, ToolCall, Usage
+from cdo.core.exchange import Effort, Fault, Message, Request, ToolCall
 from cdo.core.steps import Call, Missing
 from cdo.formats.fields import MAX_REPLY_CHARS
 from cdo.providers.models import ModelSpec
 from cdo.repository.context import estimate_tokens
 from cdo.runner import prompts
+from cdo.runner.prompt_fitting import TextLimits, without_oldest
 from cdo.session.artifact import Artifact
 
-# Faults after which the provider has most likely done the work: if it reports no usage, usage is estimated.
-CHARGED = frozenset(
-    {Fault.TIMEOUT, Fault.TRUNCATED, Fault.MALFORMED, Fault.EMPTY, Fault.LENGTH, Fault.REFUSED, Fault.INVALID}
-)
-
-
-MOST = 4 * MAX_REPLY_CHARS  # characters recorded of a text; more than any format reads
 MOST_WORDS = 8192  # characters kept of a provider's error message, and of an overlong reply that is sent back
-MOST_WISHES = 64  # tool uses recorded of one response; more than are ever granted
-MOST_WISHED = 65_536  # characters recorded of each field of a tool use
+SHORTEST_DRAFT = 200  # characters; a shorter reply is no draft that could be corrected
 
 
 class Toolbox(Protocol):
@@ -93,6 +86,9 @@ class RequestBuilder:
         spec: ModelSpec,
         reply_tokens: int | None,
         toolbox: Toolbox | None = None,
+        *,
+        effort: Effort | None = None,
+        cache_key: str = "",
     ) -> None:
         self.problems: tuple[str, ...] = ()
         self._toolbox, self._rounds, self._requests = toolbox, 0, 0
@@ -100,19 +96,29 @@ class RequestBuilder:
         self._looks_limit = 0  # total characters of tool results; 0: no limit
         self._library, self._session, self._work, self._spec = library, session, work, spec
         self._reply_tokens = min(reply_tokens or spec.reply_tokens, spec.window // 2)
+        self._effort = work.call.effort or effort
+        self._cache_key = cache_key
         self._rejected = ""
-        self._limit = 0
+        self._rejections, self._cut = 0, False
+        self._limits = TextLimits(work.texts)
 
     def reject(self, text: str, problems: Sequence[str]) -> None:
         """Add an invalid reply and its problems to the next request."""
         self._rejected = text if len(text) <= MAX_REPLY_CHARS else prompts.fit(text, MOST_WORDS)
         self.problems = tuple(problems)
+        self._rejections, self._cut = self._rejections + 1, len(text) > MAX_REPLY_CHARS
 
-    def looked(self, text: str, wishes: Sequence[ToolCall], results: Sequence[str]) -> None:
-        """Add tool uses and their results to the next request."""
+    def looked(
+        self,
+        text: str,
+        wishes: Sequence[ToolCall],
+        results: Sequence[str],
+        carried: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """Add tool uses and their results to the next request, with what the provider wants back with them."""
         self._rounds += 1
         self._requests += len(wishes)
-        self._looks.append(Message("assistant", text, tool_calls=tuple(wishes)))
+        self._looks.append(Message("assistant", text, tool_calls=tuple(wishes), carried=tuple(carried)))
         self._looks += [
             Message("tool", result, tool_call_id=wish.id) for wish, result in zip(wishes, results, strict=True)
         ]
@@ -125,25 +131,28 @@ class RequestBuilder:
     def change(self, fault: Fault) -> bool:
         """Change the next request to avoid `fault`; return False if that is not possible."""
         if fault in (Fault.LENGTH, Fault.EMPTY):
-            self._reply_tokens = min(2 * self._reply_tokens, self._spec.window // 2)
+            before = self._reply_tokens
+            self._reply_tokens = max(before, min(2 * before, self._spec.longest_reply, self._spec.window // 2))
+            if fault is Fault.LENGTH and self._reply_tokens == before:
+                return False
         return fault is not Fault.OVERFLOW or self._shorten()
 
     def _shorten(self) -> bool:
         """Shorten the texts until the next request is shorter; return False if nothing can be shortened further."""
         before = _size(self.request().messages)
-        if answers := sum(len(message.text) for message in self._answers()):
+        answers = sum(len(message.text) for message in self._answers())
+        if answers:
             self._looks_limit = max(1, answers // 2)
-        while self._limit != 1:
-            self._limit = max(1, (self._limit or self._longest()) // 2)
-            if _size(self._messages()) < before:
-                return True
-        return _size(self._messages()) < before
+        goal = before - (answers + self._limits.size()) // 2
+        while (size := _size(self._messages())) > goal and self._limits.lower(size - goal):
+            pass
+        return size < before
 
     def request(self) -> Request:
         """Return the current request, shortened so that it should fit the model's window.
 
-        If it fits, nothing is left out. If not, tool results are limited to half of the window, and the artifacts are
-        shortened to the rest.
+        If it fits, nothing is left out. If not, tool results are limited to half of the window, and the artifacts to
+        the rest.
         """
         call, spec = self._work.call, self._spec
         messages = self._messages()
@@ -151,8 +160,7 @@ class RequestBuilder:
         if _tokens(messages) > room and sum(len(answer.text) for answer in self._answers()) > 2 * spec.window:
             self._looks_limit = 2 * spec.window  # half of the window's tokens, at four characters each
             messages = self._messages()
-        while _tokens(messages) > room and self._limit != 1:
-            self._limit = max(1, (self._limit or self._longest()) * 2 // 3)
+        while (over := _tokens(messages) - room) > 0 and self._limits.lower(4 * over):
             messages = self._messages()
         return Request(
             model=spec.model,
@@ -165,7 +173,10 @@ class RequestBuilder:
                 "X-Cdo-Attempt": str(len(self._work.records) + 1),
             },
             grammar=call.format.grammar() if spec.grammar else "",
-            tools=self._tools(),
+            tools=(tools := self._tools()),
+            closed_tools=() if tools or self._toolbox is None else self._toolbox.schemas(),
+            effort=(self._effort or prompts.effort(call, self._library)) if spec.reasoning else None,
+            cache_key=self._cache_key,
         )
 
     def _tools(self) -> tuple[Mapping[str, Any], ...]:
@@ -178,14 +189,12 @@ class RequestBuilder:
         box = self._toolbox
         return box is not None and (self._rounds >= box.max_rounds or self._requests >= box.max_requests)
 
-    def _longest(self) -> int:
-        """Return the length in characters of the longest text that may be shortened."""
-        return max((len(text) for name, text in self._work.texts.items() if name != prompts.QUESTION), default=0)
-
     def _messages(self) -> tuple[Message, ...]:
+        if alone := self._correction():
+            return alone
         offered = self._toolbox is not None
         messages = prompts.messages(
-            self._work.call, self._work.texts, self._library, limit=self._limit, tools=offered
+            self._work.call, self._work.texts, self._library, limits=self._limits.limits, tools=offered
         )
         looks = self._looked()
         if not self._rejected:
@@ -193,17 +202,24 @@ class RequestBuilder:
         told = self._library.render("engine/repair", {"problems": self.problems})
         return (*messages, *looks, Message("assistant", self._rejected), Message("user", told))
 
+    def _correction(self) -> tuple[Message, ...]:
+        """Return the messages of a first repair that needs the draft alone; () if the whole prompt is needed.
+
+        A backend that keeps the conversation has the prompt already.
+        """
+        draft, call = self._rejected, self._work.call
+        if self._rejections != 1 or call.thread or len(draft.strip()) < SHORTEST_DRAFT or self._cut:
+            return ()
+        return prompts.correction(call, self._work.texts, self._library, draft, self.problems)
+
     def _answers(self) -> list[Message]:
         """Return the tool results as they are sent."""
         return [message for message in self._looked() if message.role == "tool"]
 
     def _looked(self) -> list[Message]:
-        """Return the messages of tool use so far, results cut to the limit. The last one says if no uses are left."""
-        most = _most([len(message.text) for message in self._looks if message.role == "tool"], self._looks_limit)
-        looks = [
-            replace(message, text=prompts.fit(message.text, most)) if message.role == "tool" else message
-            for message in self._looks
-        ]
+        """Return the messages of tool use so far, without what has no room. The last one says if no uses are left."""
+        told = self._library.render("engine/left-out", {}) if self._looks_limit else ""
+        looks = without_oldest(self._looks, self._looks_limit, told)
         if looks and self._toolbox and self._used_up:
             values = {"used": min(self._requests, self._toolbox.max_requests),
                       "requests": self._toolbox.max_requests, "rounds": self._rounds}  # fmt: skip
@@ -212,76 +228,9 @@ class RequestBuilder:
         return looks
 
 
-def _most(sizes: Sequence[int], limit: int) -> int:
-    """Return the size to which long texts must be cut to keep a total limit, after short ones have their full size.
-
-    0 means that no text is cut.
-    """
-    if not limit or sum(sizes) <= limit:
-        return 0
-    for number, size in enumerate(sorted(sizes)):
-        share = limit // (len(sizes) - number)
-        if size > share:
-            return max(1, share)
-        limit -= size
-    return 0
-
-
 def _tokens(messages: Sequence[Message]) -> int:
     return sum(estimate_tokens(message.text) for message in messages)
 
 
 def _size(messages: Sequence[Message]) -> int:
     return sum(len(message.text) for message in messages)
-
-
-def kept_of(response: Response) -> dict[str, Any]:
-    """Return the recorded form of a response, as JSON data. Overlong texts keep their beginning and end."""
-    kept: dict[str, Any] = {"text": prompts.fit(response.text, MOST), "finish": response.finish.value}
-    if response.reasoning:
-        kept["reasoning"] = prompts.fit(response.reasoning, MOST)
-    if response.tool_calls:
-        wishes = response.tool_calls[:MOST_WISHES]
-        kept["tool_calls"] = [{key: text[:MOST_WISHED] for key, text in asdict(wish).items()} for wish in wishes]
-    if response.thread:
-        kept["thread"] = asdict(response.thread)
-    return kept
-
-
-def fault_of(response: Response, *, offered: bool) -> BackendError | None:
-    """Return the fault of a complete response that is visible without parsing it, or None.
-
-    A tool use counts as an answer only if tools were `offered`; otherwise a model could use tools without end.
-    """
-    wrong: tuple[Fault, str] | None = None
-    if response.finish is Finish.REFUSAL:
-        wrong = Fault.REFUSED, "the model refused to answer"
-    elif response.tool_calls and offered:
-        return None
-    elif not response.text.strip():
-        what = "it asks for tools that it was not offered" if response.tool_calls else "the answer is empty"
-        wrong = Fault.EMPTY, "only reasoning, no answer" if response.reasoning else what
-    elif response.finish is Finish.LENGTH:
-        wrong = Fault.LENGTH, "the answer was cut off by the token cap"
-    return BackendError(*wrong, usage=response.usage, text=response.text) if wrong else None
-
-
-def usage_of(response: Response | None, error: BackendError | None, input_tokens: int) -> Usage | None:
-    """Return the usage of an exchange: as reported, else estimated if the provider most likely did the work.
-
-    A count that the provider left out is estimated too, and so is a count of zero for an answer that has text. Then
-    the usage is not `measured`.
-    """
-    reported = (response.usage if response else None) or (error.usage if error else None)
-    if not reported and error and error.fault not in CHARGED:
-        return None
-    wishes = "".join(wish.name + wish.arguments for wish in response.tool_calls) if response else ""
-    text = response.text + response.reasoning + wishes if response else error.text if error else ""
-    written = estimate_tokens(text)
-    if not reported:
-        return Usage(input_tokens, written, measured=False)
-    if reported.unreported == "input":
-        reported = replace(reported, input_tokens=max(input_tokens, reported.cached_tokens), measured=False)
-    if reported.unreported == "output" or (written and not reported.output_tokens):
-        reported = replace(reported, output_tokens=written, measured=False)
-    return replace(reported, unreported="")

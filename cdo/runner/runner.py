@@ -15,8 +15,8 @@ from typing import Any, TypeVar, cast
 
 from cdo.content.library import Library
 from cdo.core.errors import BudgetReached, CdoError, SessionError
-from cdo.core.events import BatchBegan, NoteTold, Observe, ReplyAccepted, ReplyMissing
-from cdo.core.exchange import Fault
+from cdo.core.events import BatchBegan, NoteTold, Observe, ReplyAccepted, ReplyCorrected, ReplyMissing
+from cdo.core.exchange import Effort, Fault
 from cdo.core.steps import (
     CAPPED,
     Ask,
@@ -41,9 +41,11 @@ from cdo.core.steps import (
     Survey,
 )
 from cdo.core.usage import TotalUsage
+from cdo.formats.lenient.reading import ReadReply, read, repaired
 from cdo.runner.attempts import Attempts, Deadlines, ModelSeat
 from cdo.runner.budget import Budget, Limits
 from cdo.runner.evidence_checks import EvidenceChecks
+from cdo.runner.exchange_records import tools_refused
 from cdo.runner.failures import MissingReply, failure
 from cdo.runner.human_steps import Human, HumanSteps
 from cdo.runner.inputs import Inputs, unusable
@@ -83,6 +85,7 @@ class Runner:
     deadlines: Deadlines = field(default_factory=Deadlines)
     concurrency: int = 256
     reply_tokens: int | None = None
+    effort: Effort | None = None
     allowance: RetryBudget = field(default_factory=RetryBudget)
     toolbox: Toolbox | None = None
     check: Callable[[str], tuple[CitationCheck, ...]] | None = None
@@ -117,6 +120,7 @@ class Runner:
             self.reply_tokens,
             self.allowance,
             self.toolbox,
+            self.effort,
         )
         self._steps = RecordedSteps(
             self.session, self.budget, self.observe, self.substitutes, self._people.go_on, self.nest,
@@ -252,15 +256,21 @@ class Runner:
         self.substitutes.prepare(work)
         return work
 
-    def _recorded(self, work: PendingCall) -> tuple[Any, str, str] | None:
-        """Return the first valid reply among the recorded ones, from any model, as (data, text, model)."""
+    def _recorded(self, work: PendingCall) -> tuple[ReadReply, str] | None:
+        """Return the first valid reply among the recorded ones, and its model; one without deviations comes first.
+
+        Earlier versions sent back replies that are read leniently now; what the model answered then counts.
+        """
+        first: tuple[ReadReply, str] | None = None
         for record in work.records:
-            if (
-                "response" in record
-                and (data := _parsed(work.call, text := str(record["response"]["text"]))) is not None
-            ):
-                return data, text, str(record["model"])
-        return None
+            if "response" not in record:
+                continue
+            with contextlib.suppress(InvalidReply):
+                found = read(work.call.format, str(record["response"]["text"])), str(record["model"])
+                if not found[0].notes:
+                    return found
+                first = first or found
+        return first
 
     def _open(self, work: PendingCall) -> bool:
         """True if a model must be asked: neither the disk nor the records answer the call."""
@@ -273,8 +283,8 @@ class Runner:
         if artifact and (artifact.edited or not (call.deferred and (work.records or work.given_up))):
             added = tuple(artifact.own.get("added") or ())
             text, data = artifact.reply, _parsed(call, artifact.reply)
-            if data is None and (repaired := call.format.repair(text)):
-                data = _parsed(call, repaired[0])
+            if data is None and (whole := call.format.repair(text)):
+                data = _parsed(call, whole[0])
             if data is not None:
                 self.kept[call.name] = artifact
                 how = "edited" if artifact.edited else "recorded"
@@ -296,7 +306,8 @@ class Runner:
     async def _ask(self, work: PendingCall) -> Reply:
         """Ask the call's models, in order, until a reply is valid; a missing reply carries the reason."""
         if found := self._recorded(work):
-            return await self._keep(work, found[1], found[2], Reply(work.call.name, found[0]))
+            known, model = found
+            return await self._keep(work, known.text, model, Reply(work.call.name, known.data, notes=known.notes))
         self.allowance.call()
         reply = Reply(work.call.name, reason=Missing("no model"))
         self._people.go_on()
@@ -308,12 +319,10 @@ class Runner:
             reply, before = await self._attempts.ask(work, self.seats[name]), name
             if work.last and not reply.missing:
                 return await self._keep(work, *work.last, reply)
-        if work.last and (repaired := work.call.format.repair(work.last[0])):
-            data = _parsed(work.call, repaired[0])
+        if work.last and (whole := repaired(work.call.format, work.last[0])):
+            data = _parsed(work.call, whole[0])
             if data is not None:
-                return await self._keep(
-                    work, repaired[0], work.last[1], Reply(work.call.name, data, added=repaired[1])
-                )
+                return await self._keep(work, whole[0], work.last[1], Reply(work.call.name, data, added=whole[1]))
         self.observe(ReplyMissing(name=work.call.name, reason=str(reply.reason)))
         return reply
 
@@ -328,7 +337,9 @@ class Runner:
             "usage": {key: sum(record["usage"][key] for record in used) for key in ("input_tokens", "output_tokens")},
             "cost": None if None in costs else round(sum(costs), 9),
             "attempts": len(work.records),
+            **({"tools_refused": True} if call.tools and tools_refused(work.records) else {}),
             **({"added": list(reply.added)} if reply.added else {}),
+            **({"read_leniently": list(reply.notes)} if reply.notes else {}),
             "inputs": {**work.inputs, "call": work.key},
         }
         artifact = artifacts.from_reply(text, own)
@@ -338,6 +349,8 @@ class Runner:
             self._inputs.unwritten[call.artifact] = artifact
         self.kept[call.name] = artifact if call.deferred else self.session.put(call.artifact, artifact)
         self._evidence.checked.setdefault(self.kept[call.name].sha, findings)
+        if reply.notes:
+            self.observe(ReplyCorrected(name=call.name, notes=reply.notes))
         self.observe(_accepted(call, reply.data))
         return replace(reply, model=model)
 

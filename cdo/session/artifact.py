@@ -32,7 +32,7 @@ from cdo.formats.markdown import (
 OWN_KEYS = (
     "session", "forked", "audits", "problem", "kind", "role", "turn", "preset", "status", "why", "turns", "model",
     "models", "usage", "cost", "attempts", "missing_voices", "open_tensions", "added", "flags", "votes", "citations",
-    "stated_confidence", "voices", "inputs", "sha256",
+    "read_leniently", "tools_refused", "stated_confidence", "voices", "inputs", "sha256",
 )  # fmt: skip
 MAX_ARTIFACT_BYTES = 1_048_576
 SIDECARS = {"FINAL": "FINAL.yaml"}  # artifacts whose keys are in a file of their own

@@ -13,12 +13,13 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-_HEADS = ("voice", "state", "time", "tokens", "cost", "conf", "position")
-_CALLS = ("call", "state", "time", "tokens", "cost", "", "reply")  # for missions, whose calls state no confidence
-_LEAST = (9, 8, 6, 6, 7, 4, 12)  # minimum widths, so that columns seldom move
+_HEADS = ("voice", "state", "time", "tokens", "cost", "conf", "model", "position")
+_CALLS = ("call", "state", "time", "tokens", "cost", "", "model", "reply")  # missions state no confidence
+_LEAST = (9, 8, 6, 6, 7, 4, 5, 12)  # minimum widths, so that columns seldom move
 _NUMBERS = (2, 3, 4, 5)
-_DROPPED = (6, 3, 4, 5)  # columns that a narrow terminal omits, in this order
+_DROPPED = (6, 7, 3, 4, 5)  # columns that a narrow terminal omits, in this order
 _COLOURS = ("cyan", "cyan", "yellow", "dim", "red", "yellow", "magenta", "green", "blue")
+_ROOMY = 100  # columns from which on several models have a column
 _WIDE, _HIGH = 80, 12  # from this screen size on, the question has a row
 _NAME = 56  # most columns of a product's name, with its indent
 _VERDICTS = {"approved": "green", "needs revision": "yellow", "blocked": "red"}
@@ -175,11 +176,24 @@ def _flowed(parts: Sequence[str], width: int) -> list[str]:
 
 
 def _table(voices: Sequence[CallProgress], now: float, width: int, heads: Sequence[str]) -> list[Text]:
-    """Return a head and one row for each voice. Built by hand, because rich's own table takes many times as long."""
+    """Return a head and one row for each voice. Built by hand, because rich's own table takes many times as long.
+
+    Models have a column if there are several and room for it: a single one is named in the head of the screen.
+    """
     from rich.text import Text
 
     gap, cap = 2 if width >= 70 else 1, min(24, max(10, width // 6 + 3))
-    cells = [(shorten_middle(one_line(voice.label), cap), *voice.cells(now)) for voice in voices]
+    if width < _ROOMY or len({voice.model for voice in voices if voice.model}) < 2:
+        heads = ["" if head == "model" else head for head in heads]
+    cells = [
+        [
+            shorten_middle(one_line(voice.label), cap),
+            *figures,
+            shorten_middle(one_line(_short(voice.model)), cap),
+            text,
+        ]
+        for voice, (*figures, text) in ((voice, voice.cells(now)) for voice in voices)
+    ]
     widths = [max(least, *(len(row[index]) for row in cells)) for index, least in enumerate(_LEAST)]
     widths[1] = max(widths[1], 16 if width >= 95 else 0)
     widths[-1] = _LEAST[-1]
@@ -189,15 +203,36 @@ def _table(voices: Sequence[CallProgress], now: float, width: int, heads: Sequen
             shown.remove(column)
     widths[-1] += max(0, width - sum(widths[index] + gap for index in shown) + gap)
     rows = [Text() for _ in range(len(voices) + 1)]
-    styles = [("dim",) * 7]
+    styles = [("dim",) * 8]
     for voice in voices:
         style = _STYLES[voice.state]
-        styles.append(("", style, "", "", "", "bold", style if voice.confidence is None else ""))
+        last = "dim" if voice.state is CallState.WRITING else style if voice.confidence is None else ""
+        styles.append(("", style, "", "", "", "bold", "dim", last))
+    for voice, row_cells in zip(voices, cells, strict=True):
+        if voice.state is CallState.WRITING:
+            row_cells[-1] = _ending(row_cells[-1], widths[-1])
     for row, texts, looks in zip(rows, (heads, *cells), styles, strict=True):
         for index in shown:
             row.append(_fitted(texts[index], widths[index], right=index in _NUMBERS) + " " * gap, looks[index])
         row.rstrip()
     return rows
+
+
+def _short(model: str) -> str:
+    """Return a model's own name, without its provider."""
+    return one_line(model.rpartition("/")[2])
+
+
+def _ending(text: str, width: int) -> str:
+    """Return the end of `text` in at most `width` columns of a terminal."""
+    from rich.cells import cell_len
+
+    if cell_len(text) <= width:
+        return text
+    text = text[-width:]
+    while cell_len(text) > width - 1:
+        text = text[1:]
+    return f"…{text}"
 
 
 def _fitted(text: str, width: int, *, right: bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ from cdo.core.events import (
     RunEnded,
     RunStopped,
     TextReceived,
+    ToolUsed,
     TreeChanged,
 )
 from cdo.core.formatting import columns, duration, one_line, pluralise, rounded
@@ -57,7 +59,8 @@ def _after(spent: TotalUsage, event: Event) -> TotalUsage:
 
 @dataclass(frozen=True)
 class CallProgress:
-    """The progress of one call. `text` is the position in its reply, or its problem.
+    """The progress of one call. `text` is the position in its reply, or its problem; before there is one, what the
+    model looks at with a tool, or the end of what it has written. `model` is the model that is asked.
 
     `written` counts the characters of the answer received so far. Times come from the clock that is passed to the
     fold.
@@ -73,6 +76,7 @@ class CallProgress:
     spent: TotalUsage = NOTHING
     confidence: float | None = None
     text: str = ""
+    model: str = ""
 
     def after(self, event: Event, now: float) -> CallProgress:
         """Return the call after an event about it."""
@@ -80,9 +84,13 @@ class CallProgress:
         match event:
             case CallSent():
                 since = now if self.started is None else self.started
-                return replace(self, state=CallState.THINKING, started=since, written=0, spent=spent)
+                return replace(
+                    self, state=CallState.THINKING, started=since, written=0, spent=spent, model=event.model
+                )
             case TextReceived() if event.characters:
-                return replace(self, state=CallState.WRITING, written=event.characters)
+                return replace(self, state=CallState.WRITING, written=event.characters, text=event.tail)
+            case ToolUsed():
+                return replace(self, text=f"looks: {event.tool} {_values(event.arguments)}")
             case ExchangeRecorded():
                 state = CallState.WAITING if event.fault else self.state
                 return replace(self, state=state, written=0, spent=spent)
@@ -362,6 +370,15 @@ class LiveRun:
             "{} of {} accepted".format(*self.accepted) if self.accepted[1] else "",
         )
         return [part for part in parts if part]
+
+
+def _values(arguments: str) -> str:
+    """Return the values of a tool's arguments, which are JSON, else the text as it is."""
+    try:
+        found = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+    return " ".join(str(value) for value in found.values()) if isinstance(found, dict) else arguments
 
 
 def asking(asked: QuestionAsked) -> str:

@@ -25,6 +25,7 @@ from cdo.core.events import (
     PlanShown,
     QuestionAsked,
     ReplyAccepted,
+    ReplyCorrected,
     ReplyMissing,
     ReplyRefused,
     RetryPlanned,
@@ -76,6 +77,8 @@ def line(event: Event, board: LiveRun) -> str:
             return f"{head}  {one_line(event.fault)}: {one_line(event.message)}; again in {event.wait:.1f} s"
         case ReplyRefused():
             return f"{head}  invalid reply: {one_line(' '.join(event.problems))}"
+        case ReplyCorrected():
+            return f"{head}  read leniently: {one_line('; '.join(event.notes))}"
         case ReplyMissing():
             how = " (from record)" if event.how else ""
             return f"{head}  missing{how}: {one_line(event.reason)}"
@@ -228,7 +231,7 @@ class PlainView:
     ) -> None:
         self.board = LiveRun()
         self._stream, self._clock = stream, clock
-        more = (CallSent, ReplyRefused, ToolUsed) if verbose else ()
+        more = (CallSent, ReplyRefused, ReplyCorrected, ToolUsed) if verbose else ()
         self._told: tuple[type[Event], ...] = _PROBLEMS if quiet else (*_LINES, *more)
         self._told += _ASKED if watching else ()
         self._harmless = () if watching else _BROKEN
@@ -299,7 +302,7 @@ class LiveView:
         self.board = LiveRun()
         self._stream, self._clock, self._watching = stream, clock, watching
         self._told: tuple[type[Event], ...] = (*_PROBLEMS, RunBegan)
-        self._told += (RetryPlanned, ReplyRefused, ToolUsed) if verbose else ()
+        self._told += (RetryPlanned, ReplyRefused, ReplyCorrected, ToolUsed) if verbose else ()
         self._told += _ASKED if watching else ()
         plain = bool(os.environ.get("NO_COLOR"))
         self._console = console or Console(file=stream, force_terminal=True, force_interactive=True, no_color=plain)

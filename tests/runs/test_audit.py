@@ -120,7 +120,7 @@ def brief(wanted: int = 2, **changes: Any) -> AuditBrief:
     reads = tuple(f"00-t2-{name}" for name in VOICES)
     values = {
         "source": "a",
-        "models": ("openai/gpt-4.1",),
+        "models": ("openai/gpt-6.1-sol",),
         "first": tuple(VOICES),
         "orders": orders(VOICES, wanted),
         "synthesis": {"template": "engine/synthesis-protocol", "data": synthesis, "reads": ("00-input", *reads)},
@@ -298,7 +298,7 @@ def test_what_readers_wrote_stays_on_its_line_and_in_its_cell() -> None:
 
 def test_the_same_model_is_said_to_test_the_order_only() -> None:
     found = ended(says("yes"), says("yes"))
-    same = {"t1-synthesis": "openai/gpt-4.1", "t1-final": "openai/gpt-4.1"}
+    same = {"t1-synthesis": "openai/gpt-6.1-sol", "t1-final": "openai/gpt-6.1-sol"}
     assert "this tests the order only" in report(found, same, 4, 0.0).body
     assert "this tests the order only" not in report(found, {}, 4, 0.0).body
 

@@ -62,7 +62,7 @@ EXAMPLES: dict[tuple[str, ...], dict[str, Any]] = {
     ("bd,full", "Track everything in beads"): {**FULL, "modifiers": ["bd"], "bd": True},
     ("team,full", "Persistent teammates"): {**FULL, "modifiers": ["team"]},
     ("adaptive,team,full", "Grow/shrink team per turn"): {**FULL, "modifiers": ["adaptive", "team"]},
-    ("lev-exec", "Multi-model comparison"): {"modifiers": ["lev-exec"], "models": ["openai/gpt-4.1"]},
+    ("lev-exec", "Multi-model comparison"): {"modifiers": ["lev-exec"], "models": ["openai/gpt-6.1-sol"]},
     ("exec", "dev", "POC dev team following lev sdlc"): {
         "preset": "deep", "domain": "dev", "roles": ["dev-lead", "implementer", "reviewer", "tester"],
         "documents": ["WBS"],
@@ -135,7 +135,7 @@ def test_a_plan_is_shown_to_people_too(cdo: Desk) -> None:
     plan, adaptive, alone = cdo.several(
         ["--dry-run", problem], ["full", "--dry-run", "x"], ["quick", "--dry-run", "--width", "1", "x"]
     )
-    for line in ("preset ", "problem ", "turn ", "ends at ", "model     openai/gpt-4.1", "calls ", "cost      $"):
+    for line in ("preset ", "problem ", "turn ", "ends at ", "model     openai/gpt-6.1-sol", "calls ", "cost      $"):
         assert f"\n{line}" in f"\n{plan.ok().out}"
     assert re.search(r"preset +\w+ .*words", plan.out)  # gauge's reason
     assert plan.out.endswith("Nothing was sent.\n")
@@ -296,11 +296,11 @@ def test_a_run_prints_its_decision_and_tells_its_progress(cdo: Desk, provider: P
         assert (cdo.session(name) / "FINAL.md").is_file()
     assert quiet.err == ""
     lines = plain.err.splitlines()
-    assert lines[0] == "Sending the question and no files to openai/gpt-4.1 × 2 voices, $0.02–0.05"
-    assert lines[1] == "session a: quick (you asked for quick) · openai/gpt-4.1 · tmp/cdo-a"
+    assert lines[0] == "Sending the question and no files to openai/gpt-6.1-sol × 2 voices, $0.02–0.06"
+    assert lines[1] == "session a: quick (you asked for quick) · openai/gpt-6.1-sol · tmp/cdo-a"
     assert [line.split()[0] for line in lines if line.startswith("  t1-")][-1] == "t1-synthesis"
     assert "asking" not in plain.err
-    assert "t1-critic      asking openai/gpt-4.1" in talkative.err
+    assert "t1-critic      asking openai/gpt-6.1-sol" in talkative.err
     for name in "abc":
         assert [
             info.call for info in provider.calls if info.headers["X-Cdo-Session"] == name and info.kind != "agent"
@@ -311,7 +311,7 @@ def test_json_is_the_result_and_nothing_else(cdo: Desk, provider: Provider) -> N
     done = cdo("think", "--json", "--turns", "2", "--session", "a", "Why?").ok()
     result = done.json
     assert list(result) == KEYS
-    assert done.err.startswith("Sending the question and no files to openai/gpt-4.1 × 3 voices, $")
+    assert done.err.startswith("Sending the question and no files to openai/gpt-6.1-sol × 3 voices, $")
     assert done.err.splitlines()[1].startswith("session a: think")
     tokens = sum(
         len(info.prompt) // 4 for info in provider.calls
@@ -689,7 +689,7 @@ def test_resume_takes_options_of_its_own(cdo: Desk, provider: Provider) -> None:
     ).ok()
     assert (done.json["session"], done.json["calls"], done.err) == ("a", 4, "")
     assert {info.call: info.body["model"] for info in provider.calls} == {
-        "t1-pragmatist": "gpt-4.1", "t1-critic": "gpt-4.1", "t1-synthesis": "other", "final": "other",
+        "t1-pragmatist": "gpt-6.1-sol", "t1-critic": "gpt-6.1-sol", "t1-synthesis": "other", "final": "other",
     }  # fmt: skip
     assert provider.peak["all"] <= 2
     explained(cdo("resume", "--out", "o"), 2, "no unfinished session in o")
@@ -800,9 +800,11 @@ SEATED = f"{MISSION}test_a_dry_run_shows_the_team_and_sends_nothing"
 SHARED = f"{MISSION}test_the_options_of_a_run_are_those_of_a_mission"
 SHOWN = f"{MISSION}test_context_shows_what_an_agent_would_be_shown"
 VERIFIED = "tests/runs/test_verify_command.py::"
+THINKS = "tests/runs/test_protocols.py::test_effort_and_flex_reach_every_command_that_asks_models"
 # Which test shows the effect of each option that --help offers.
 EFFECTS: dict[str, dict[str, str]] = {
     "run": {
+        **dict.fromkeys(("--effort", "--flex"), THINKS),
         "--ask-above": AGREED,
         "--model": f"{CLI}{SHAPE}",
         "--context": f"{CLI}{SHAPE}",
@@ -833,6 +835,7 @@ EFFECTS: dict[str, dict[str, str]] = {
         "--verbose": RUN,
     },
     "resume": {
+        **dict.fromkeys(("--effort", "--flex"), THINKS),
         "--ask-above": BEGUN,
         "--rounds": f"{MISSION}test_a_higher_cap_of_rounds_goes_on_for_good",
         "--check": "tests/runs/test_check.py::test_the_check_of_a_session_that_somebody_else_made_is_not_run",
@@ -876,6 +879,7 @@ EFFECTS: dict[str, dict[str, str]] = {
         "--verbose": LOUD,
     },
     "fork": {
+        **dict.fromkeys(("--effort", "--flex"), THINKS),
         "--ask-above": AGREED,
         "--turn": f"{FORKS}test_a_fork_asks_only_for_the_turns_after_the_shared_ones",
         **dict.fromkeys(
@@ -916,6 +920,7 @@ EFFECTS: dict[str, dict[str, str]] = {
         "--verbose": f"{REPLAYS}test_whole_differences_are_shown_when_asked",
     },
     "audit": {
+        **dict.fromkeys(("--effort", "--flex"), THINKS),
         **dict.fromkeys(("--ask-above", "--yes"), AGREED),
         "--no-input": "tests/runs/test_consent.py::test_with_no_input_a_terminal_counts_as_none",
         "--model": f"{CHAIR}test_two_models_sit_in_turn_and_judge_each_other",
@@ -999,6 +1004,7 @@ EFFECTS: dict[str, dict[str, str]] = {
     },
     "completion": {"--verbose": LOUD},
     "cabal": {
+        **dict.fromkeys(("--effort", "--flex"), THINKS),
         "--branch": "tests/unit/observers/test_git_commits.py::test_runs_fill_no_list_of_branches",
         **dict.fromkeys(("--ask-above", "--yes"), AGREED),
         "--model": f"{MISSION}test_the_watchdog_sits_on_another_makers_model",

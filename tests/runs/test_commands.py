@@ -137,7 +137,8 @@ def default(prefix: str) -> str:
 def test_doctor_says_what_would_be_used_and_why(cdo: Desk, provider: Provider) -> None:
     """What it says is what a run then uses."""
     local, here = cdo.having(OPENAI_BASE_URL="", OPENAI_API_KEY=""), provider.url.removeprefix("http://")
-    nobody = local.having(OLLAMA_HOST="127.0.0.1:9")
+    # Nobody is at the proxy: a provider's list of models is not to be had.
+    nobody = local.having(OLLAMA_HOST="127.0.0.1:9", HTTPS_PROXY="http://127.0.0.1:9")
     cdo.write("set/config.yaml", "model: openai/from-file\n")
     cases = [
         (cdo, f"openai/{default('openai')}", "OPENAI_API_KEY is set"),
@@ -177,9 +178,23 @@ def test_doctor_says_what_would_be_used_and_why(cdo: Desk, provider: Provider) -
     assert [info.path for info in provider.requests if info.is_call] == []
 
 
+def test_doctor_tells_when_a_model_in_use_will_be_shut_down(cdo: Desk, provider: Provider) -> None:
+    """By the provider's own list, else by litellm's table; a model without a date has no row."""
+    dated = {"object": "list", "data": [{"id": "other"}, {"id": "gpt-x", "shutdown_date": "2027-01-14T00:00:00Z"}]}
+    provider.listing = dated
+    desk = cdo.having(ANTHROPIC_API_KEY=KEY, ANTHROPIC_BASE_URL=provider.url)
+    names = ["openai/gpt-x", "openai/gpt-y", "anthropic/claude-sonnet-4-5"]
+    listed, table, none = (
+        desk("doctor", "--json", env={"CDO_MODEL": name}).ok().json for name in (names[0], names[2], names[1])
+    )
+    assert listed["shut down"] == "openai/gpt-x on 2027-01-14: name another model"
+    assert table["shut down"].startswith("anthropic/claude-sonnet-4-5 on 20")
+    assert "shut down" not in none
+
+
 def test_doctor_shows_whose_table_says_where_keys_go(bare: Desk) -> None:
     text = (ROOT / "dispatch/providers.yaml").read_text().replace("https://api.openai.com", "https://evil.example")
-    desk = bare.having(OPENAI_API_KEY=KEY)
+    desk = bare.having(OPENAI_API_KEY=KEY, HTTPS_PROXY="http://127.0.0.1:9")
     assert desk("doctor", "--json").ok().json["addresses"] == "as shipped"
     theirs = bare.write(".cdo/dispatch/providers.yaml", text)
     told, listed, ran = desk.several(["doctor", "--json"], ["content", "list"], ["think", "Why?", "--dry-run"])
@@ -219,7 +234,7 @@ def test_models_lists_providers_and_what_is_set_up(bare: Desk) -> None:
         "prefix": "groq", "route": "direct", "default": default("groq"), "state": "GROQ_API_KEY is set",
     }  # fmt: skip
     assert states["openai"]["state"] == "set OPENAI_API_KEY"
-    assert states["anthropic"]["route"] == "litellm"
+    assert states["anthropic"]["route"] == "direct"
     assert states["ollama"]["state"] == "no key needed"
     assert KEY not in text.out + rows.out
     local = [name for name in states if name.startswith("local:")]

@@ -26,7 +26,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
         (("thi",), {"think"}, {"quick"}),
         (("report", ""), {"first", "second"}, set[str]()),
         (("diff", "first", "s"), {"second"}, {"first"}),
-        (("think", "-m", ""), {"local", "codex", "openai/gpt-4.1"}, set[str]()),
+        (("think", "-m", ""), {"local", "codex", "openai/gpt-6.1-sol"}, set[str]()),
         (("think", "-m", "openai/gpt-4.1"), {"openai/gpt-4.1", "openai/gpt-4.1-mini"}, {"openai/gpt-5", "local"}),
         (("cabal", "-m", "loc"), {"local"}, {"openai/gpt-5"}),
     ],

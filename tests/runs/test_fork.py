@@ -581,7 +581,7 @@ def test_a_session_of_somebody_else_lifts_none_of_your_caps(cdo: Desk, provider:
     cdo("think", "--max-calls", "3", "--no-git", *A, QUESTION).failed(5)
     session = cdo.session()
     text = (session / "session.yaml").read_text()
-    free = re.sub(r"(?m)^  prices: .*$", "  prices:\n    openai/gpt-4.1: {input: 0, output: 0}", text, count=1)
+    free = re.sub(r"(?m)^  prices: .*$", "  prices:\n    openai/gpt-6.1-sol: {input: 0, output: 0}", text, count=1)
     free = free.replace("max_calls: 3", "max_calls: null").replace("  budget: null", "  budget: 1000.0")
     assert free.count("input: 0") == 1 and "budget: 1000.0" in free and "max_calls: null" in free
     (session / "session.yaml").write_text(free)

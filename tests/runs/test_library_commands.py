@@ -70,7 +70,7 @@ def test_list_shows_sessions_newest_first_and_damaged_ones(cdo: Desk) -> None:
         "session", "path", "created", "preset", "mode", "modifiers", "domain", "models", "calls", "tokens", "cost",
         "status", "confidence", "problem", "decision", "open_tensions",
     ]  # fmt: skip
-    assert (done["path"], done["preset"], done["models"]) == ("tmp/cdo-done", "quick", ["openai/gpt-4.1"])
+    assert (done["path"], done["preset"], done["models"]) == ("tmp/cdo-done", "quick", ["openai/gpt-6.1-sol"])
     assert (done["calls"], done["confidence"], done["problem"]) == (4, 0.62, "Why?")
     assert done["tokens"] > 1000
     assert 0 < done["cost"] < 0.1
@@ -82,7 +82,7 @@ def test_list_shows_sessions_newest_first_and_damaged_ones(cdo: Desk) -> None:
 
     lines = cdo("list").ok().out.splitlines()
     assert [line.split()[0] for line in lines] == [row["session"] for row in rows]
-    assert re.fullmatch(r"done    quick  max_turns   0\.62  \$0\.01\d+  +Why\?", lines[-1])
+    assert re.fullmatch(r"done    quick  max_turns   0\.62  \$0\.02\d+  +Why\?", lines[-1])
     assert re.fullmatch(r"capped  quick  unfinished +\$0\.00\d\d  Why not\?", lines[-2])
     assert "1.00" in lines[4]
     assert "damaged" in lines[0]

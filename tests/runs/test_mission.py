@@ -605,7 +605,7 @@ def test_the_options_of_a_run_are_those_of_a_mission(todo: Desk, provider: Provi
     assert "operative-1" in todo("context", "p4", "--step", "write", "--out", "runs").ok().out
     provider.script = told({"r1-plan-2": todo_script_of("r1-plan")})
     loud = todo("resume", "x", "--out", "runs", "-v").ok()
-    assert "asking openai/gpt-4.1" in loud.err and "r0-bootstrap" in loud.err
+    assert "asking openai/gpt-6.1-sol" in loud.err and "r0-bootstrap" in loud.err
     frozen = yaml.safe_load((todo.path / "runs/cdo-x/session.yaml").read_text())
     assert frozen["settings"]["no_git"] and frozen["settings"]["concurrency"] == 1
     assert frozen["sources"]["concurrency"] == "--concurrency"

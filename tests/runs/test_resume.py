@@ -281,6 +281,26 @@ def test_killed_between_two_attempts_the_first_is_not_asked_again(
     assert set(files) == set(artifact_files(whole[0].session()))
 
 
+def test_replies_that_are_read_leniently_cost_no_other_call_and_stay_the_same(empty: Place, p: Provider) -> None:
+    """Every reply stands in a fence below a sentence. The files say so; a lost one is made again from the record."""
+
+    def script(info: RequestInfo) -> str:
+        said = sensitive(info)
+        return f"Here it is:\n\n````markdown\n{said.text if said else final_text('Stage it.')}\n````\n"
+
+    p.script = script
+    told = empty.run("--turns", "1", "-v").ok().err
+    assert {attempt for _, attempt in asked(p.calls)} == {1} and "read leniently: took the document out of" in told
+    files = artifact_files(empty.session())
+    notes = [name for name in files if name != "FINAL.md" and b"read_leniently" in files[name]]
+    assert {"t1-critic.md", "t1-synthesis.md"} <= set(notes)
+    assert b"read_leniently" in (empty.session() / "FINAL.yaml").read_bytes()
+    p.reset()
+    (empty.session() / "t1-critic.md").unlink()
+    empty.resume().ok()
+    assert p.calls == [] and artifact_files(empty.session()) == files
+
+
 # -- edits win ---------------------------------------------------------------------------------------
 
 

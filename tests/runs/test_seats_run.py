@@ -102,7 +102,7 @@ def test_without_a_team_every_call_is_a_conversation_of_its_own(mine: Desk) -> N
 def test_lev_exec_seats_what_the_machine_offers_and_counts_vendors_not_seats(mine: Desk, provider: Provider) -> None:
     mine("quick", "--trust", *MIXED, "--session", "pin", QUESTION).ok()
     done = mine("lev-exec,think", "--turns", "1", "--dry-run", "--json", QUESTION).ok()
-    assert set(done.json["models"]) == {"mine", "openai/gpt-4.1"}
+    assert set(done.json["models"]) == {"mine", "openai/gpt-6.1-sol"}
     mine("lev-exec,think", "--turns", "1", *A, QUESTION).ok()
     synthesis = provider.named("t1-synthesis")[-1].prompt
     assert "These 3 voices come from 2 independent makers of models." in synthesis

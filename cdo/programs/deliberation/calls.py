@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from cdo.content.skill_ranking import SkillCard
-from cdo.core.exchange import Fault
+from cdo.core.exchange import Effort, Fault
 from cdo.core.steps import CONTEXT, INPUT, Batch, Call, Missing, Reply, ReplyFormat
 from cdo.formats.voice import AgentFormat, Note, SynthesisFormat
 from cdo.planning.plan import Plan
@@ -36,6 +36,7 @@ class Voice:
     wishes: tuple[str, ...] = ()
     skills: tuple[SkillCard, ...] = ()
     model: str = ""
+    effort: Effort | None = None
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,7 @@ def of_voices(known: KnownSoFar, voices: Sequence[Voice], shape: TurnTemplate, c
             _reads(known, voice, shape, brief["sides"]),
             tools=plan.tools is not None,
             thread=voice.name if plan.team and voice.role not in shape.fresh else "",
+            effort=voice.effort,
         )
         for index, (voice, brief) in enumerate(zip(voices, briefs, strict=True))
     )

@@ -274,6 +274,7 @@ class RunState:
                     charge=voice.charge,
                     skills=tuple(card.name for card in voice.skills),
                     model=voice.model,
+                    effort=voice.effort,
                 )
                 for voice in voices
             ),
@@ -303,7 +304,14 @@ class RunState:
         known = {card.name: card for card in plan.skills}
         return [
             Voice(
-                name, role, number, seat.charge, seat.skills, tuple(known[skill] for skill in seat.skills), seat.model
+                name,
+                role,
+                number,
+                seat.charge,
+                seat.skills,
+                tuple(known[skill] for skill in seat.skills),
+                seat.model,
+                seat.effort,
             )
             for (name, role, number), seat in zip(answer.seats, answer.voices, strict=True)
         ]

@@ -23,7 +23,17 @@ from cdo.content.library import (
     within,
 )
 from cdo.content.project import FOLDERS, MAX_FILES, project_folder, read_project, unused
-from cdo.content.schemas import CommandWords, Complexity, Convergence, LocalModels, Preset, Prompt, Providers, Role
+from cdo.content.schemas import (
+    Aliases,
+    CommandWords,
+    Complexity,
+    Convergence,
+    LocalModels,
+    Preset,
+    Prompt,
+    Providers,
+    Role,
+)
 from cdo.content.skill_files import body, discover
 from cdo.content.skill_ranking import SkillInjection
 from cdo.core.errors import ConfigError, ContentError
@@ -106,6 +116,7 @@ SCHEMAS: dict[str, Any] = {
     "dispatch/skill-injection": SkillInjection,
     "dispatch/tools": ToolBox,
     "dispatch/vendors": Vendors,
+    "dispatch/aliases": Aliases,
     "domains": Domain,
     "modes/debug": DebugMode,
     "modes/parliament": ParliamentMode,
@@ -290,6 +301,8 @@ PROMPTS: dict[str, dict[str, Any]] = {
         "unverified": [{"citation": "CITATION", "why": "it is gone"}],
     },
     "engine/repair": {"problems": ["PROBLEM"]},
+    "engine/repair-draft": {"problems": ["PROBLEM"], "form": "FORM", "draft": "DRAFT"},
+    "engine/left-out": {},
     "engine/answer-now": {"used": "FOUR", "requests": "FIVE", "rounds": "THREE"},
 }  # fmt: skip
 NAMES = re.compile(r"[A-Z]{3,}")
@@ -298,7 +311,13 @@ UNSAID = {"SETTLER": "templates/agent-brief", "TELLER": "templates/agent-brief"}
 
 def blocks(name: str) -> tuple[str, ...]:
     """The blocks of a prompt; one without blocks is rendered whole."""
-    whole = {"engine/repair": ("",), "engine/answer-now": ("",), "templates/common": ("system", "material", "record")}
+    whole = {
+        "engine/repair": ("",),
+        "engine/answer-now": ("",),
+        "engine/left-out": ("",),
+        "engine/repair-draft": ("system", "own"),
+        "templates/common": ("system", "material", "record"),
+    }
     return whole.get(name, ("system", "shared", "own"))
 
 
@@ -323,7 +342,7 @@ def bare(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("name", "block"), [(name, block) for name in PROMPTS if name != "engine/repair" for block in blocks(name)]
+    ("name", "block"), [(name, block) for name in PROMPTS if "engine/repair" not in name for block in blocks(name)]
 )
 def test_every_block_renders_with_as_little_as_there_can_be(name: str, block: str) -> None:
     text = LIBRARY.render(name, {**bare(name), "seat": 1, "width": [3, 3]}, block)
@@ -692,7 +711,7 @@ def test_without_front_matter_all_is_body(tmp_path: Path, text: str) -> None:
 PRESET = LIBRARY.load("presets/think").path.read_text(encoding="utf-8")
 PRESET_KEYS = (
     "about, width, start, max_turns, bd, skills, team_mode, dashboard, adaptive, roles, mixed, mode, review, "
-    "words, looks, context_tokens"
+    "words, looks, context_tokens, effort"
 )
 
 
@@ -733,12 +752,12 @@ def test_a_wrong_key_or_value_names_file_key_and_allowed_keys(
         (
             {"purpose": "x", "load_when": "y", "providers": {"acme": {"adress": "z"}}},
             "`providers.acme.adress` is not a key it can have.",
-            "url, url_env, key_env, key, cap, usage, model, price, window, idempotency",
+            "url, protocol, url_env, key_env, key, cap, usage, model, price, window, idempotency, flex",
         ),
         (
             {"purpose": "x", "load_when": "y", "providers": {"acme": {"price": {"input": 1}}}},
             "`providers.acme.price.output` is missing.",
-            "input, output, cached",
+            "input, output, cached, cache_write",
         ),
     ],
 )

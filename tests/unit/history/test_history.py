@@ -147,7 +147,7 @@ def test_a_finished_run_is_told_from_question_to_end(told: History) -> None:
 def test_what_a_voice_said_is_all_there(told: History) -> None:
     critic = next(said for said in told.turns[0].voices if said.voice == "critic")
     assert (critic.role, critic.turn, critic.artifact) == ("critic", 1, "t1-critic")
-    assert (critic.position, critic.confidence, critic.model) == ("Keep it whole.", 0.6, "openai/gpt-4.1")
+    assert (critic.position, critic.confidence, critic.model) == ("Keep it whole.", 0.6, "openai/gpt-6.1-sol")
     assert [(claim.id, claim.evidence) for claim in critic.claims] == [("c1", (FIRST, WRONG))]
     assert [(item.id, item.text, item.severity) for item in critic.objections] == [
         ("o1", "the way back is untested", 5)

@@ -21,7 +21,7 @@ from tests.unit.providers.test_models import installed, silent
 LIBRARY = Library((("packaged", PACKAGED),))
 QUESTION = "Should we split the service?"
 OPENAI, CLAUDE, GEMINI, GROK = (
-    "openai/gpt-4.1", "anthropic/claude-sonnet-5-5", "gemini/gemini-2.5-pro", "xai/grok-4.7",
+    "openai/gpt-6.1-sol", "anthropic/claude-sonnet-5-5", "gemini/gemini-3.8-flash", "xai/grok-4.7",
 )  # fmt: skip
 
 
@@ -181,8 +181,10 @@ def test_it_is_told_before_the_first_call_and_each_maker_has_its_voices(several:
     assert "models of 3 makers" in plan and plan.count("- Model: ") == 3
     asked = {info.call: info.body["model"] for info in provider.calls}
     voices = [model for call, model in asked.items() if call.startswith("t1-") and call != "t1-synthesis"]
-    assert sorted(voices) == sorted(["gpt-4.1", "deepseek-v4-flash", "grok-4.7", "gpt-4.1", "deepseek-v4-flash"])
-    assert asked["t1-synthesis"] == asked["final"] == "gpt-4.1"
+    assert sorted(voices) == sorted(
+        ["gpt-6.1-sol", "deepseek-v4-flash", "grok-4.7", "gpt-6.1-sol", "deepseek-v4-flash"]
+    )
+    assert asked["t1-synthesis"] == asked["final"] == "gpt-6.1-sol"
     synthesis = provider.named("t1-synthesis")[0].prompt
     assert "These 5 voices come from 3 independent makers of models." in synthesis
     assert not any(word in synthesis.lower() for word in ("grok", "deepseek", "xai"))

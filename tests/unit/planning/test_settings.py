@@ -13,6 +13,7 @@ import pytest
 
 from cdo.content.library import Library
 from cdo.core.errors import CdoError, ConfigError, UsageError
+from cdo.core.exchange import Effort
 from cdo.planning.settings import Resolved, Settings, config_files, narrowed, resolve, skill_folders
 from cdo.security.trust import Trust
 from tests.conftest import Desk, explained
@@ -84,6 +85,8 @@ VALUES: dict[str, tuple[str, Any]] = {
     "timeout": ("1e3", 1000.0),
     "concurrency": ("2", 2),
     "reply_tokens": ("100", 100),
+    "effort": ("high", Effort.HIGH),
+    "flex": ("true", True),
     "context_tokens": ("100", 100),
     "temperature": ("0", 0.0),
     "connect_timeout": ("1", 1.0),
@@ -474,7 +477,7 @@ def test_the_strongest_source_wins_and_is_named(cdo: Desk) -> None:
         "review": (False, "CDO_REVIEW"),  # set by the harness for every test
         "turns": (3, str(near)),
         "idle_timeout": (5.0, str(user)),
-        "prices": ({"openai/x": {"input": 1.0, "output": 1.0, "cached": None}}, str(user)),
+        "prices": ({"openai/x": {"input": 1.0, "output": 1.0, "cached": None, "cache_write": None}}, str(user)),
     }
     assert list(shown) == list(Settings.model_fields)
     lines = desk("config", cwd="near/sub/deep").ok().out.splitlines()

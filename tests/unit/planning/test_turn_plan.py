@@ -255,7 +255,7 @@ def test_an_empty_file_is_never_taken_for_done() -> None:
         ("voices:\n- critic\n- {charge: x}", "line 3, column 3: `role` is missing."),
         (
             "voices:\n- critic\n- role: tester\n  chrage: x",
-            "line 4, column 3: `chrage` is not a key; the keys are role, charge, skills, model. Did you mean",
+            "line 4, column 3: `chrage` is not a key; the keys are role, charge, skills, model, effort. Did you mean",
         ),
         (
             "voices:\n- critic\n- {role: tester, skills: [adr, treat-model]}",

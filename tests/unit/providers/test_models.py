@@ -21,7 +21,7 @@ from cdo.content.schemas import Price
 from cdo.core.errors import ConfigError, ContentError, NoModel
 from cdo.core.exchange import Message, Request, Response, Thread, Usage
 from cdo.planning.settings import Resolved, Settings
-from cdo.providers import models
+from cdo.providers import models, price_table
 from cdo.providers.command_agent import launch, unseen
 from cdo.providers.models import DEFAULT_WINDOW, ModelSpec, available, choose, resolve, vendors
 from cdo.providers.vendors import Vendors, maker
@@ -33,7 +33,8 @@ from tests.support.provider import Provider
 ROOT = Path(__file__).resolve().parents[3]
 LIBRARY = Library((("packaged", PACKAGED),))
 PROVIDERS = models.table(LIBRARY)
-OPENAI, LOCAL = "https://api.openai.com/v1", "http://127.0.0.1:9/v1"
+OPENAI, ANTHROPIC, LOCAL = "https://api.openai.com/v1", "https://api.anthropic.com", "http://127.0.0.1:9/v1"
+GEMINI = "https://generativelanguage.googleapis.com/v1beta/openai"
 FREE = Price(input=0, output=0)
 
 
@@ -55,16 +56,17 @@ def spec(name: str, env: Mapping[str, str] | None = None, prices: Mapping[str, P
         ("gpt-4.1", {"OPENAI_BASE_URL": LOCAL}, "direct", "gpt-4.1", LOCAL, ""),
         ("my-own", {"OPENAI_BASE_URL": LOCAL}, "direct", "my-own", LOCAL, ""),
         ("my-own", {"OPENAI_API_BASE": LOCAL}, "direct", "my-own", LOCAL, ""),
-        ("claude-opus-4-5", {"ANTHROPIC_API_KEY": "k"}, "litellm", "anthropic/claude-opus-4-5", "", ""),
-        ("gemini-2.5-pro", {"GEMINI_API_KEY": "k"}, "litellm", "gemini/gemini-2.5-pro", "", ""),
+        ("claude-opus-4-5", {"ANTHROPIC_API_KEY": "k"}, "direct", "claude-opus-4-5", ANTHROPIC, "ANTHROPIC_API_KEY"),
+        ("gemini-2.5-pro", {"GEMINI_API_KEY": "k"}, "direct", "gemini-2.5-pro", GEMINI, "GEMINI_API_KEY"),
         ("mistral-large-latest", {"MISTRAL_API_KEY": "k"}, "direct", "mistral-large-latest", "…", "MISTRAL_API_KEY"),
         ("ai21.jamba-instruct-v1:0", {}, "litellm", "ai21.jamba-instruct-v1:0", "", ""),
         # the table's providers
         ("openrouter/openai/gpt-4.1:free", {"OPENROUTER_API_KEY": "k"}, "direct", "openai/gpt-4.1:free", "…", "…"),
         ("groq/openai/gpt-oss-120b", {"GROQ_API_KEY": "k"}, "direct", "openai/gpt-oss-120b", "…", "GROQ_API_KEY"),
         ("together_ai/x/y", {"TOGETHER_API_KEY": "k"}, "direct", "x/y", "…", "TOGETHER_API_KEY"),
-        ("anthropic/claude-x", {"ANTHROPIC_API_KEY": "k"}, "litellm", "anthropic/claude-x", "", ""),
-        ("gemini/x", {"GOOGLE_API_KEY": "k"}, "litellm", "gemini/x", "", ""),
+        ("anthropic/claude-x", {"ANTHROPIC_API_KEY": "k"}, "direct", "claude-x", ANTHROPIC, "ANTHROPIC_API_KEY"),
+        ("anthropic/claude-x", {"ANTHROPIC_BASE_URL": LOCAL}, "direct", "claude-x", LOCAL, ""),
+        ("gemini/x", {"GOOGLE_API_KEY": "k"}, "direct", "x", GEMINI, "GOOGLE_API_KEY"),
         ("ollama/llama3:8b", {}, "direct", "llama3:8b", "http://127.0.0.1:11434/v1", ""),
         ("hosted_vllm/x", {"HOSTED_VLLM_API_BASE": "http://gpu:8001/v1"}, "direct", "x", "http://gpu:8001/v1", ""),
         ("hosted_vllm/x", {"HOSTED_VLLM_API_KEY": "k"}, "direct", "x", "…", "HOSTED_VLLM_API_KEY"),
@@ -96,7 +98,6 @@ def test_names(name: str, env: dict[str, str], route: str, model: str, url: str,
         ("openai/gpt-4.1", {"OPENAI_API_KEY": "  "}, "no key", "OPENAI_API_KEY"),
         ("openai/gpt-4.1", {"OPENAI_BASE_URL": " "}, "no key", "OPENAI_API_KEY"),
         ("anthropic/claude-x", {}, "no key for anthropic/claude-x", "ANTHROPIC_API_KEY"),
-        ("anthropic/claude-x", {"ANTHROPIC_API_BASE": LOCAL}, "no key", "ANTHROPIC_API_KEY"),
         ("gemini/x", {}, "no key", "GEMINI_API_KEY or GOOGLE_API_KEY"),
         ("mistral/x", {"OPENAI_API_KEY": "k"}, "no key", "MISTRAL_API_KEY"),
         ("no-such-model", {"OPENAI_API_KEY": "k"}, "`no-such-model` is not a model", "PROVIDER/MODEL"),
@@ -125,7 +126,7 @@ def test_what_cannot_be_reached_says_why_and_what_to_do(
 
 # -- prices and windows ----------------------------------------------------------------------------
 
-TABLE: dict[str, Any] = json.loads(models.price_text())
+TABLE: dict[str, Any] = json.loads(price_table.price_text())
 KEYS = {key: "k" * 9 for provider in PROVIDERS.values() for key in provider.key_env}
 
 
@@ -149,8 +150,11 @@ def test_prices_and_windows_are_the_table_s(name: str, entry: str) -> None:
     assert found.price.output == pytest.approx(row["output_cost_per_token"] * 1e6)
     cached = row.get("cache_read_input_token_cost")
     assert found.price.cached == (None if cached is None else pytest.approx(cached * 1e6))
+    written = row.get("cache_creation_input_token_cost")
+    assert found.price.cache_write == (None if written is None else pytest.approx(written * 1e6))
     assert found.window == row["max_input_tokens"]
-    assert found.reply_tokens == min(4096, row["max_output_tokens"])
+    assert found.reply_tokens == min(32_768 if row.get("supports_reasoning") else 16_384, row["max_output_tokens"])
+    assert found.longest_reply == min(row["max_output_tokens"], row["max_input_tokens"] // 2)
 
 
 @pytest.mark.wide
@@ -158,11 +162,11 @@ def test_every_entry_of_the_table_is_found_however_it_is_laid_out() -> None:
     ours = [name for name, row in TABLE.items() if row.get("litellm_provider") in PROVIDERS]
     assert len(ours) > 200
     for name in ours:
-        assert models._entry(name) == TABLE[name]
+        assert price_table.entry(name) == TABLE[name]
     for row in TABLE.values():
-        price = models._price(row)
+        price = price_table.price_of(row)
         assert price is None or price.input >= 0
-    assert models._entry("search_context_cost_per_query") is None  # a key inside entries
+    assert price_table.entry("search_context_cost_per_query") is None  # a key inside entries
 
 
 @pytest.mark.parametrize("name", [f"{key}/{item.model}" for key, item in PROVIDERS.items() if item.model])
@@ -215,13 +219,13 @@ def test_prices_of_the_configuration_win() -> None:
 def test_litellm_is_never_imported_for_a_price_or_an_answer() -> None:
     code = """
 import sys
-from cdo.providers import models
+from cdo.providers import models, price_table
 from cdo.content.library import PACKAGED, Library
 import cdo.providers.http.chat_completions, cdo.providers.litellm_backend, cdo.runner.retry, cdo.runner.budget
 library = Library((("packaged", PACKAGED),))
 env = {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}
 assert models.resolve("gpt-4.1", library, {}, env).price.input == 2.0
-assert models.resolve("anthropic/claude-opus-4-5", library, {}, env).route == "litellm"
+assert models.resolve("bedrock/anthropic.claude-x", library, {}, env).route == "litellm"
 found = {"litellm", "openai", "httpx", "tiktoken", "aiohttp"} & set(sys.modules)
 assert not found, found
 """
@@ -230,13 +234,13 @@ assert not found, found
 
 def test_without_litellm_s_table_prices_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    models._litellm_file.cache_clear()
-    models._entry.cache_clear()
+    price_table._litellm_file.cache_clear()
+    price_table.entry.cache_clear()
     try:
         assert spec("openai/gpt-4.1", KEYS).price is None
     finally:
-        models._litellm_file.cache_clear()
-        models._entry.cache_clear()
+        price_table._litellm_file.cache_clear()
+        price_table.entry.cache_clear()
 
 
 # -- addresses -------------------------------------------------------------------------------------
@@ -321,7 +325,7 @@ def test_the_bare_address_of_a_server_reaches_it() -> None:
 @pytest.mark.parametrize(
     ("env", "ollama", "name", "why"),
     [
-        ({"OPENAI_API_KEY": "k"}, "llama3", "openai/gpt-4.1", "OPENAI_API_KEY is set"),
+        ({"OPENAI_API_KEY": "k"}, "llama3", "openai/gpt-6.1-sol", "OPENAI_API_KEY is set"),
         ({"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}, None, "anthropic/…", "ANTHROPIC_API_KEY is set"),
         ({"GOOGLE_API_KEY": "k"}, None, "gemini/…", "GOOGLE_API_KEY is set"),
         ({"OPENAI_API_KEY": "  "}, "llama3", "ollama/llama3", "Ollama is running"),
@@ -493,7 +497,7 @@ def test_every_seat_of_a_machine(tmp_path: Path) -> None:
     found = available(LIBRARY, env, lambda url: "llama3:8b")
     assert [name.partition("/")[0] for name, _ in found] == ["codex", "opencode", "openai", "groq", "ollama"]
     assert dict(found)["codex"] == f"{tmp_path / 'codex'} is on PATH"
-    assert dict(found)["openai/gpt-4.1"] == "OPENAI_API_KEY is set"
+    assert dict(found)["openai/gpt-6.1-sol"] == "OPENAI_API_KEY is set"
     assert dict(found)["ollama/llama3:8b"] == "Ollama is running"
     for name, _ in found:
         assert spec(name, env).name == name
@@ -504,7 +508,7 @@ def test_an_agent_comes_after_keys_and_ollama_and_before_the_embedded_model(tmp_
     env = installed(tmp_path, "gemini")
     assert choose(LIBRARY, env, silent) == ("gemini-cli", f"{tmp_path / 'gemini'} is on PATH")
     assert choose(LIBRARY, env, lambda url: "x") == ("ollama/x", "Ollama is running")
-    assert choose(LIBRARY, {**env, "OPENAI_API_KEY": "k"}, silent)[0] == "openai/gpt-4.1"
+    assert choose(LIBRARY, {**env, "OPENAI_API_KEY": "k"}, silent)[0] == "openai/gpt-6.1-sol"
 
 
 # -- vendors ---------------------------------------------------------------------------------------

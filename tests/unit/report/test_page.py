@@ -108,7 +108,7 @@ def test_every_turn_tells_who_said_what(told: Desk) -> None:
     for words in (
         stories.SPEECHES["architect"][0][0], "confidence 0.72", "✗ not verified src/queue.py:6",
         "✓ verified docs/inc",
-        "the words are not in the file", "openai/gpt-4.1", "t1-architect.md", "Full text of architect, turn 1",
+        "the words are not in the file", "openai/gpt-6.1-sol", "t1-architect.md", "Full text of architect, turn 1",
         "Seen from this seat",
     ):  # fmt: skip
         assert words in voice, words
@@ -169,7 +169,7 @@ def test_what_it_cost_is_what_is_on_record(told: Desk) -> None:
     record = history.read(SessionFolder(told.session()))
     cost = money(record.spent.cost)
     assert cost in section(html, "decision") and cost in section(html, "cost")
-    assert f"openai/gpt-4.1 17 {record.spent.tokens:,}" in section(html, "cost")
+    assert f"openai/gpt-6.1-sol 17 {record.spent.tokens:,}" in section(html, "cost")
     unpriced = {name: replace(spent, unpriced=1, cost=0.0) for name, spent in record.calls.items()}
     some = replace(record.calls["t1-critic"], cost=0.5, unpriced=0)
     partly = replace(

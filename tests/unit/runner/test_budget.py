@@ -20,7 +20,7 @@ from cdo.runner.budget import Budget, Limits, Reservation
 from tests.support import clock
 
 DOLLAR = ModelSpec("m", "direct", "m", price=Price(input=1_000_000, output=1_000_000))  # a dollar a token
-SPLIT = ModelSpec("m", "direct", "m", price=Price(input=2, output=8, cached=0.5))
+SPLIT = ModelSpec("m", "direct", "m", price=Price(input=2, output=8, cached=0.5, cache_write=2.5))
 FREE = ModelSpec("m", "local", "", price=Price(input=0, output=0))
 UNKNOWN = ModelSpec("m", "direct", "m")
 
@@ -34,6 +34,8 @@ UNKNOWN = ModelSpec("m", "direct", "m")
         (SPLIT, Usage(1000, 500, 1000), 0.0045),
         (SPLIT, Usage(1000, 0, 400), 0.0014),
         (SPLIT, Usage(1000, 0, 5000), 0.0005),  # never more cached than there was
+        (SPLIT, Usage(1000, 0, 400, cache_write_tokens=500), 0.0002 + 0.0002 + 0.00125),
+        (SPLIT, Usage(1000, 0, 400, cache_write_tokens=5000), 0.0002 + 0.0015),  # nor written
         (DOLLAR, Usage(1000, 0, 400), 1000.0),  # no price for cached tokens: the full one
         (SPLIT, Usage(1000, 500, cost=0.25), 0.25),  # what the provider states wins where it is more
         (SPLIT, Usage(1000, 500, cost=0.0059), 0.006),
@@ -81,7 +83,7 @@ def spend(limits: Limits, totals: TotalUsage | None = None) -> Budget:
 def test_a_request_of_fifteen_tokens_under_caps(limits: Limits, totals: TotalUsage, fits: bool) -> None:
     budget = spend(limits, totals)
     if fits:
-        assert asyncio.run(budget.reserve(DOLLAR, 10, 5)) == Reservation(15, 15.0)
+        assert asyncio.run(budget.reserve(DOLLAR, 10, 5)) == Reservation(15, 15.0, 5)
     else:
         with pytest.raises(BudgetReached) as caught:
             asyncio.run(budget.reserve(DOLLAR, 10, 5))
@@ -116,12 +118,33 @@ def test_an_unknown_price_under_a_cap_on_money_is_refused() -> None:
     with pytest.raises(ConfigError, match="price of m is not known") as caught:
         asyncio.run(spend(Limits(cost=1000.0)).reserve(UNKNOWN, 1, 1))
     assert "prices" in caught.value.hint and "--max-calls" in caught.value.hint
-    assert asyncio.run(spend(Limits(cost=1e-9)).reserve(FREE, 10**6, 10**6)) == Reservation(2 * 10**6, 0.0)
-    assert asyncio.run(spend(Limits(tokens=10)).reserve(UNKNOWN, 5, 5)) == Reservation(10, 0.0)
+    assert asyncio.run(spend(Limits(cost=1e-9)).reserve(FREE, 10**6, 10**6)) == Reservation(2 * 10**6, 0.0, 10**6)
+    assert asyncio.run(spend(Limits(tokens=10)).reserve(UNKNOWN, 5, 5)) == Reservation(10, 0.0, 5)
 
 
 def in_time(main: Callable[[], Coroutine[Any, Any, None]], monkeypatch: pytest.MonkeyPatch) -> None:
     clock.run(main(), monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("limits", "held", "granted"),
+    [
+        (Limits(), 0, 30_000),
+        (Limits(cost=10.0), 0, 30_000),
+        (Limits(cost=0.8), 0, 24_750),  # a quarter of it, less what the prompt may cost
+        (Limits(cost=0.8), 1, 18_500),
+        (Limits(tokens=80_000), 0, 19_200),
+        (Limits(cost=0.1), 0, 4096),
+    ],
+)
+def test_a_reply_may_use_up_a_quarter_of_what_is_left(limits: Limits, held: int, granted: int) -> None:
+    async def main() -> int:
+        budget = spend(limits)
+        for _ in range(held):
+            await budget.reserve(SPLIT, 800, 30_000, least=4096)
+        return (await budget.reserve(SPLIT, 800, 30_000, least=4096)).reply_tokens
+
+    assert asyncio.run(main()) == granted
 
 
 def test_a_request_waits_for_what_one_in_flight_may_give_back(monkeypatch: pytest.MonkeyPatch) -> None:

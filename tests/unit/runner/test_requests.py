@@ -12,11 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdo.content.library import Library
-from cdo.core.exchange import Fault, Request, ToolCall
+from cdo.core.exchange import Fault, Message, Request, ToolCall
+from cdo.formats.fields import MAX_REPLY_CHARS
+from cdo.formats.final_answer import FinalFormat
 from cdo.providers.models import DEFAULT_WINDOW, ModelSpec
 from cdo.repository.context import estimate_tokens
-from cdo.runner.requests import PendingCall, RequestBuilder, _most
-from tests.unit.runner.test_runner import voice
+from cdo.runner import prompts
+from cdo.runner.prompt_fitting import TextLimits, without_oldest
+from cdo.runner.requests import PendingCall, RequestBuilder
+from tests.unit.runner.test_runner import ending, voice
 
 LIBRARY = Library.at(Path("/"))
 LEFT_OUT = "characters left out: the prompt did not fit"
@@ -92,13 +96,29 @@ def test_what_was_looked_up_stays_whole_while_there_is_room_for_it() -> None:
     assert sum(estimate_tokens(message.text) for message in request.messages) > 70_000
 
 
-def test_where_there_is_no_room_short_answers_stay_whole_and_long_ones_share_it() -> None:
-    conversation = talk(window=16_000)
-    look(conversation, "x" * 40_000, "short", "y" * 40_000)
+def test_where_there_is_no_room_the_oldest_answers_are_left_out_whole() -> None:
+    conversation = talk(window=16_000, reply_tokens=4000)
+    look(conversation, "x" * 25_000, "short")
+    look(conversation, "y" * 25_000)
     request = conversation.request()
-    long, short, last = answers(request)
-    assert short == "short" and LEFT_OUT in long and LEFT_OUT in last and abs(len(long) - len(last)) < 300
+    assert [text[:5] for text in answers(request)] == ["[Left", "short", "yyyyy"]
+    assert answers(request)[2] == "y" * 25_000, "the newest stays as it is"
     assert sum(estimate_tokens(message.text) for message in request.messages) <= 16_000 - request.max_tokens
+    look(conversation, "z" * 99_000)
+    assert [len(text) < 200 for text in answers(conversation.request())] == [True, True, True, False]
+    assert "Ask for it again" in answers(conversation.request())[-1], "one that is too long alone ends early"
+
+
+def test_old_and_uncited_texts_are_shortened_before_the_newest() -> None:
+    texts = {
+        "00-input": "Q" * 9000, "00-context": "c" * 9000, "t1-critic": "a" * 9000, "t1-architect": "b" * 9000,
+        "t1-synthesis": "As t1-critic says. " + "s" * 9000, "t2-critic": "d" * 9000,
+    }  # fmt: skip
+    limits, order = TextLimits(texts), list[str]()
+    while limits.lower(5000):
+        order += [name for name in limits.limits if name not in order]
+    assert order == ["t1-architect", "t1-synthesis", "t1-critic", "00-context", "t2-critic"]
+    assert limits.limits == dict.fromkeys(order, 1)
 
 
 def test_after_an_overflow_what_was_looked_up_is_shortened_as_well() -> None:
@@ -120,9 +140,62 @@ def test_an_overflow_of_answers_alone_is_met_by_shorter_answers() -> None:
 
 
 @given(st.lists(st.integers(0, 500), max_size=12), st.integers(1, 2000))
-def test_shares_keep_their_limit_and_cut_no_more_than_they_must(sizes: Sequence[int], limit: int) -> None:
-    most = _most(list(sizes), limit)
-    kept = [min(size, most) if most else size for size in sizes]
-    assert sum(kept) <= max(limit, len(sizes))
-    assert most or sum(sizes) <= limit
-    assert not most or sum(kept) + len(sizes) >= min(limit, sum(sizes)), "no room is wasted"
+def test_what_is_left_out_keeps_the_limit_and_the_newest(sizes: Sequence[int], room: int) -> None:
+    looks = [Message("tool", "x" * size) for size in sizes]
+    kept = without_oldest(looks, room, "[out]")
+    assert sum(len(message.text) for message in kept) <= room + len("[out]\n") * len(sizes)
+    assert without_oldest(looks, 0, "") == looks
+    if sum(sizes) <= room:
+        assert kept == looks
+
+
+# -- repairs ---------------------------------------------------------------------------------------
+
+DRAFT = "I would stage it, and this is why: " + "the log says so. " * 20
+PROBLEM = "The reply must start with YAML front matter."
+
+
+def texts(conversation: RequestBuilder) -> list[str]:
+    return [message.text for message in conversation.request().messages]
+
+
+def test_a_first_repair_sends_the_draft_and_its_form_without_the_prompt() -> None:
+    conversation = talk(context="A long context. " * 500)
+    look(conversation, "SEEN")
+    whole = sum(map(len, texts(conversation)))
+    conversation.reject(DRAFT, [PROBLEM])
+    request = conversation.request()
+    system, own = request.messages
+    assert (system.role, own.role) == ("system", "user") and request.tools == ()
+    assert DRAFT in own.text and f"- {PROBLEM}" in own.text
+    assert 'position: "<your answer to the question, one line>"' in own.text, "what the reply must look like"
+    assert "A long context" not in own.text and "SEEN" not in own.text and len(own.text) < whole / 3
+
+
+def test_a_second_repair_sends_the_whole_prompt_again() -> None:
+    conversation = talk(context="A long context. " * 500)
+    conversation.reject("Bad. " * 100, ["One."])
+    conversation.reject(DRAFT, [PROBLEM])
+    *prompt, draft, told = texts(conversation)
+    assert "A long context" in "".join(prompt) and draft == DRAFT and PROBLEM in told
+
+
+def test_the_whole_prompt_is_sent_again_where_the_draft_alone_is_not_enough() -> None:
+    whole = ("A long context. " * 500).strip()
+
+    def repaired(conversation: RequestBuilder, draft: str = DRAFT) -> str:
+        conversation.reject(draft, [PROBLEM])
+        return "".join(texts(conversation))
+
+    assert whole in repaired(talk(context=whole), "I cannot do that.")
+    assert whole in repaired(talk(context=whole), " \n" * 200)
+    assert whole in repaired(talk(context=whole), "x" * (MAX_REPLY_CHARS + 1))
+    changes: list[dict[str, Any]] = [
+        {"thread": "critic"},
+        {"data": {**voice().data, "include": {"phase": "engine/repair"}, "problems": []}},
+    ]
+    for change in changes:
+        conversation = talk(context=whole)
+        conversation._work.call = replace(voice(), **change)
+        assert whole in repaired(conversation), change
+    assert prompts.correction(ending(FinalFormat()), {}, LIBRARY, DRAFT, [PROBLEM]) == ()

@@ -36,8 +36,8 @@ from cdo.providers.scripted import ScriptedBackend
 from cdo.runner import retry
 from cdo.runner.attempts import Deadlines, ModelSeat
 from cdo.runner.budget import Budget, Limits
+from cdo.runner.exchange_records import usage_of
 from cdo.runner.human_steps import Human
-from cdo.runner.requests import usage_of
 from cdo.runner.retry import CircuitBreaker, RetryBudget
 from cdo.runner.runner import Runner
 from cdo.session.records import read_session
@@ -400,11 +400,12 @@ def test_a_cut_reply_gets_twice_the_room_once_and_never_more_than_the_window(tmp
     with bench(tmp_path, {"agent": [cut]}) as b:
         (reply,) = b.run(once(voice()))
         assert not reply.missing
-        assert [request.max_tokens for request in b.model.requests] == [4096, 8192]
+        assert [request.max_tokens for request in b.model.requests] == [16_384, 32_768]
     (tmp_path / "small").mkdir()
     with bench(tmp_path / "small", {"agent": [cut]}, window=6000) as b:
-        b.run(once(voice()))
-        assert [request.max_tokens for request in b.model.requests] == [3000, 3000]
+        with pytest.raises(ModelsFailed, match=r"cut off at the cap of 3,000 tokens \(setting `reply_tokens`\)"):
+            b.run(once(voice()))
+        assert len(b.model.requests) == 1, "more room is not to be had"
 
 
 def interrupted(b: Bench, requests: int) -> None:
@@ -426,7 +427,7 @@ def test_a_length_that_was_recorded_is_not_met_again_after_a_resume(tmp_path: Pa
     with bench(tmp_path, {"agent": [cut, hang]}) as b:
         interrupted(b, 2)
         b.run(once(voice()))
-        assert [request.max_tokens for request in b.model.requests] == [4096, 8192, 8192]
+        assert [request.max_tokens for request in b.model.requests] == [16_384, 32_768, 32_768]
 
 
 def test_the_one_changed_attempt_is_one_across_processes(tmp_path: Path) -> None:
@@ -435,7 +436,7 @@ def test_the_one_changed_attempt_is_one_across_processes(tmp_path: Path) -> None
         interrupted(b, 2)
         with pytest.raises(ModelsFailed):
             b.run(once(voice()))
-        assert [request.max_tokens for request in b.model.requests] == [4096, 8192, 8192]
+        assert [request.max_tokens for request in b.model.requests] == [16_384, 32_768, 32_768]
 
 
 def test_an_overflow_is_met_by_a_shorter_prompt_that_says_so(tmp_path: Path) -> None:
@@ -866,6 +867,20 @@ def test_deadlines_at_every_stage(tmp_path: Path, stage: str) -> None:
     assert first["seconds"] >= least - 0.1
     assert "response" in second and again.attempt == 2
     assert all(r["seconds"] < least for r in records if r["call"] != "t1-critic"), "the others are not affected"
+
+
+async def ponder(request: Request, on_text: OnText) -> Response:
+    for _ in range(4):
+        on_text("")
+        await asyncio.sleep(0.2)
+    on_text(GOOD)
+    return Response(GOOD, usage=Usage(5, 5))
+
+
+def test_a_model_that_thinks_before_its_first_word_has_not_stalled(tmp_path: Path) -> None:
+    with bench(tmp_path, {"t1-critic": [ponder]}) as b:
+        (reply,) = b.run(once(voice()), deadlines=Deadlines(first_byte=1.0, idle=0.05, total=9.0))
+        assert not reply.missing and len(b.model.requests) == 1
 
 
 async def trickle(request: Request, on_text: OnText) -> Response:

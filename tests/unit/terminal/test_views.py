@@ -473,7 +473,7 @@ def hostile_events(draw: st.DrawFn) -> list[Event]:
     tension = st.fixed_dictionaries({"id": HOSTILE, "title": HOSTILE, "status": status})
     kinds: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "call": {"model": HOSTILE, "attempt": st.integers(1, 9)},
-        "progress": {"characters": st.integers(0, 10**7)},
+        "progress": {"characters": st.integers(0, 10**7), "tail": HOSTILE},
         "retry": {"fault": HOSTILE, "message": HOSTILE, "wait": st.floats(0, 600)},
         "exchange": {
             "usage": st.none() | st.just(USAGE),
@@ -538,6 +538,24 @@ def test_a_frame_at_100_columns() -> None:
         "critic             writing            3.4 s     812  $0.0012",
         "security-reviewer  retrying in 0 s    3.4 s                         overloaded: try later",
     ]
+
+
+def test_a_voice_shows_its_last_words_what_it_looks_at_and_its_model() -> None:
+    words = "The queue can be replaced in two steps, and the first of them can be taken back " * 3
+    told = [
+        batch("t1-critic", "t1-architect"),
+        event("call", "t1-critic", model="anthropic/claude-x", attempt=1),
+        event("call", "t1-architect", model="openai/gpt-x", attempt=1),
+        event("progress", "t1-critic", characters=len(words), tail=f"{words}and \x1b[31mred now"),
+        event("tool", "t1-architect", tool="read", arguments='{"path": "src/queue.py", "start": 4}'),
+    ]
+    board = folded((0.0, item) for item in told)
+    rows = drawn(board, 2.0, 120)
+    head, critic, architect = rows[1], rows[2], rows[3]
+    assert head.index("model") == critic.index("claude-x") == architect.index("gpt-x")
+    assert critic[head.index("position")] == "…" and critic.endswith("can be taken back and ␛[31mred now")
+    assert architect.endswith("looks: read src/queue.py 4")
+    assert "model" not in drawn(board, 2.0, 90)[1]
 
 
 def test_a_frame_at_80_columns_keeps_every_column() -> None:
