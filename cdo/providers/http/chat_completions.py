@@ -7,15 +7,19 @@ complete only if the provider stated why it ended; a stream that just stops is t
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cdo.core.exchange import Fault, Finish, Message, OnText, Request, Response, ToolCall, Usage
+from cdo.core.exchange import BackendError, Effort, Fault, Finish, Message, OnText, Request, Response, ToolCall, Usage
 from cdo.providers.http.reply import IncomingReply, joined
 from cdo.providers.http.transport import END, HttpTransport
 from cdo.providers.reported_usage import reported
 
+_EFFORTS = {Effort.LOW: "low", Effort.MEDIUM: "medium", Effort.HIGH: "high", Effort.MAX: "high"}  # none goes higher
+# Words that refuse the effort itself, and not tools beside it, as OpenAI's current models do here.
+_REFUSED = re.compile(r"^(?!.*\btools?\b).*(reasoning[_. ]?effort|\beffort\b)", re.IGNORECASE | re.DOTALL)
 FINISH = {
     "stop": Finish.STOP,
     "eos": Finish.STOP,
@@ -39,7 +43,7 @@ class ChatBackend:
     """Calls one provider. `url` is its base address (…/v1); `key` may be empty.
 
     `cap` names the request field that limits the reply. `usage` is true if the provider knows `stream_options`.
-    `extra` is merged into each request's body.
+    `extra` is merged into each request's body. A model that refuses to be told an effort is not told one again.
     """
 
     url: str
@@ -50,6 +54,7 @@ class ChatBackend:
     temperature: float | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
     streams: bool = True
+    _refuses: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self._transport = HttpTransport(self.url, self.connect_timeout)
@@ -59,12 +64,21 @@ class ChatBackend:
         headers = dict(request.headers)
         if key := self.key.strip():
             headers["Authorization"] = f"Bearer {key}"
-        return await self._transport.exchange(
-            "/chat/completions", self._body(request), headers, _ChatReply(), on_text
-        )
+        try:
+            return await self._transport.exchange(
+                "/chat/completions", self._body(request), headers, _ChatReply(), on_text
+            )
+        except BackendError as error:
+            if request.effort and error.fault is Fault.REJECTED and _REFUSED.search(error.message):
+                self._refuses.add(request.model)
+            raise
 
     async def close(self) -> None:
         await self._transport.close()
+
+    def left_out(self, model: str) -> tuple[str, ...]:
+        """Return the parts of a request that `model` refused by name, so that they are not sent to it again."""
+        return ("reasoning_effort",) if model in self._refuses else ()
 
     def _body(self, request: Request) -> bytes:
         body: dict[str, Any] = {
@@ -79,6 +93,8 @@ class ChatBackend:
             body["temperature"] = self.temperature
         if request.tools:
             body["tools"] = [{"type": "function", "function": dict(tool)} for tool in request.tools]
+        if request.effort and request.model not in self._refuses:
+            body["reasoning_effort"] = _EFFORTS[request.effort]
         if request.grammar:
             body["grammar"] = request.grammar
         return json.dumps({**body, **self.extra}, ensure_ascii=False).encode("utf-8", "replace")

@@ -12,7 +12,18 @@ from typing import Any
 
 import pytest
 
-from cdo.core.exchange import Backend, BackendError, Fault, Finish, Message, Request, Response, ToolCall, Usage
+from cdo.core.exchange import (
+    Backend,
+    BackendError,
+    Effort,
+    Fault,
+    Finish,
+    Message,
+    Request,
+    Response,
+    ToolCall,
+    Usage,
+)
 from cdo.providers.http import transport
 from cdo.providers.http.chat_completions import ChatBackend
 from cdo.providers.http.faults import classify
@@ -874,3 +885,37 @@ def test_closing_twice_or_unused_is_fine(p: Provider) -> None:
         await backend.close()
 
     asyncio.run(main())
+
+
+# -- effort ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("effort", "word"), [(None, None), (Effort.LOW, "low"), (Effort.HIGH, "high"), (Effort.MAX, "high")]
+)
+def test_effort_is_told_in_the_protocol_s_word(p: Provider, effort: Effort | None, word: str | None) -> None:
+    answered(ask(p, request(effort=effort)))
+    assert p.requests[-1].body.get("reasoning_effort") == word
+
+
+@pytest.mark.parametrize(
+    ("message", "left_out"),
+    [
+        ("Unrecognized request argument supplied: reasoning_effort", ("reasoning_effort",)),
+        ("`reasoning_effort` must be one of ...", ("reasoning_effort",)),
+        ("Function tools with reasoning_effort are not supported for x", ()),
+        ("bad model", ()),
+    ],
+)
+def test_a_model_that_refuses_an_effort_is_not_told_one_again(
+    p: Provider, message: str, left_out: tuple[str, ...]
+) -> None:
+    p.faults = [Trouble(status=400, body={"error": {"message": message}}, nth=1)]
+
+    async def client(backend: Any) -> tuple[str, ...]:
+        assert failed(await attempt(backend, request(effort=Effort.HIGH))).fault is Fault.REJECTED
+        answered(await attempt(backend, request(effort=Effort.HIGH)))
+        return tuple(backend.left_out("bench"))
+
+    assert using(ChatBackend(f"{p.url}/v1"), client) == left_out
+    assert ("reasoning_effort" in p.requests[-1].body) == (not left_out)
