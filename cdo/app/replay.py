@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cdo.app.finish import finish
-from cdo.cabal.files import status as standing
+from cdo.cabal.files import given_files
 from cdo.cabal.files.final_report import Delivery
 from cdo.content.library import Library
 from cdo.core.errors import CdoError, ContentError, NeedsHuman, SessionError
@@ -125,7 +125,7 @@ def edited(archive: SessionReader) -> tuple[str, ...]:
 
     For a mission, these include the product versions that a person edited or added, and the files in its inbox.
     """
-    found = [file for file in archive.files() if standing.given(file, archive.data(file) or b"")]
+    found = [file for file in archive.files() if given_files.given(file, archive.data(file) or b"")]
     for file in filter(MADE.fullmatch, archive.files()):
         try:
             artifact = archive.artifact(file.removesuffix(".md"))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 
-from cdo.cabal.files import status as standing
+from cdo.cabal.files import given_files
 from cdo.core.errors import SessionError
 from cdo.files.atomic_files import signature
 from cdo.observers.commit_messages import CommitMessageBuilder, PendingCommit
@@ -222,7 +222,7 @@ class BranchWriter:
         gone = [
             name
             for name in self._tree
-            if (_ARTIFACT.fullmatch(name) or standing.is_version(name)) and name not in found
+            if (_ARTIFACT.fullmatch(name) or given_files.is_version(name)) and name not in found
         ]
         if changed or gone:
             carried = {key: value for key, value in self._last.items() if key in _CARRIED}
@@ -305,7 +305,7 @@ def _is_sidecar(name: str) -> bool:
 
 def _read_again(name: str) -> bool:
     """True if a person's changes to this file are used when the run goes on."""
-    return bool(_INPUT.fullmatch(name) or _ARTIFACT.fullmatch(name) or standing.may_be_given(name))
+    return bool(_INPUT.fullmatch(name) or _ARTIFACT.fullmatch(name) or given_files.may_be_given(name))
 
 
 def _by_hand(name: str, found: Mapping[str, bytes], known: bool) -> bool:
@@ -316,8 +316,8 @@ def _by_hand(name: str, found: Mapping[str, bytes], known: bool) -> bool:
     data = found[name]
     if _is_sidecar(name):
         return False
-    if standing.may_be_given(name):
-        return standing.given(name, data)
+    if given_files.may_be_given(name):
+        return given_files.given(name, data)
     if not _ARTIFACT.fullmatch(name):
         return known
     try:

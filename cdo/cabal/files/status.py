@@ -18,9 +18,6 @@ from cdo.session.reader import SessionReader
 
 _FILE = re.compile(r"products/(p[0-9]{1,6})-[^/]+/(?:product\.yaml|([ci])([0-9]{1,6})\.md)")
 _DEEP = 12  # deepest level of the tree that is listed
-_VERSION = re.compile(r"products/[^/]+/v[0-9]+\.md")
-# Files that a person may add: letters, and their own versions.
-_GIVEN = re.compile(r"inbox/[^/]+\.md|products/[^/]+/(?![ci][0-9]+\.md)[^/]+\.md")
 
 
 def products(archive: SessionReader) -> list[ProductData]:
@@ -59,29 +56,6 @@ def _row(archive: SessionReader, product: Product, depth: int, own: Mapping[str,
     newest = _read(archive, own[f"i{max(numbers)}"], serialization.inspection_of) if numbers else None
     collabs = (_read(archive, file, serialization.collab_of) for name, file in own.items() if name.startswith("c"))
     return row(product, depth, newest, filter(None, collabs))
-
-
-def may_be_given(file: str) -> bool:
-    """True if a person may have put a file with this name into a mission: a letter, or a version."""
-    return bool(_GIVEN.fullmatch(file))
-
-
-def is_version(file: str) -> bool:
-    """True if a file is named like a version written by cdo."""
-    return bool(_VERSION.fullmatch(file))
-
-
-def given(file: str, data: bytes) -> bool:
-    """True if a file with this content is a letter, or a version that a person edited or added."""
-    if not may_be_given(file):
-        return False
-    if not is_version(file):
-        return True
-    try:
-        text = data.decode()
-        return serialization.version_text(serialization.version_of(text)) != text
-    except ValueError:
-        return True
 
 
 def _read(archive: SessionReader, file: str, parse: Any) -> Any:
