@@ -174,6 +174,13 @@ class AdaptiveBackend(Protocol):
         ...
 
 
+@runtime_checkable
+class ProgressingBackend(Protocol):
+    """A backend that shows all the time that its model is at work, from the prompt's first token on."""
+
+    tells_progress: bool
+
+
 class Backend(Protocol):
     """Turns one request into one response. Holds no policy: no retry, no budget, no parsing of replies.
 

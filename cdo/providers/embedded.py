@@ -338,6 +338,7 @@ class LocalBackend:
     """
 
     streams = True
+    tells_progress = True
 
     def __init__(
         self,

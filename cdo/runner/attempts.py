@@ -30,6 +30,7 @@ from cdo.core.exchange import (
     BackendError,
     Effort,
     Fault,
+    ProgressingBackend,
     Request,
     Response,
     Thread,
@@ -117,7 +118,7 @@ class Attempts:
         toolbox = self.toolbox if work.call.tools and seat.spec.tools else None
         talk = RequestBuilder(
             self.library, self.session.name, work, seat.spec, self.reply_tokens, toolbox,
-            effort=self.effort, cache_key=f"cdo-{self._session_identity[:24]}",
+            effort=self.effort, cache_key=f"cdo-{self.session.name}",
         )  # fmt: skip
         for record in [record for record in work.records[work.failed :] if record["model"] == seat.spec.name]:
             if "response" in record:
@@ -339,8 +340,10 @@ class Attempts:
             nonlocal received, tail
             received, tail = received + len(piece), (tail + piece)[-TAIL:]
             begun()
-            if seat.backend.streams:  # a model may think for long before its first word
-                pause = self.deadlines.idle if received else max(self.deadlines.first_byte, self.deadlines.idle)
+            if seat.backend.streams:
+                # A model may think for long before its first word.
+                live = received or isinstance(seat.backend, ProgressingBackend)
+                pause = self.deadlines.idle if live else max(self.deadlines.first_byte, self.deadlines.idle)
                 deadline.reschedule(min(end, loop.time() + pause))
             self.observe(TextReceived(name=name, characters=received, tail=tail))
 

@@ -32,6 +32,7 @@ from cdo.planning.plan_builder import PlanEnvironment, make
 from cdo.planning.settings import resolve
 from cdo.programs import registry
 from cdo.providers.models import ModelSpec
+from cdo.providers.price_table import LEAST_REPLY_TOKENS
 from cdo.repository.context import estimate_tokens
 from cdo.repository.tools import Tools
 from cdo.runner.attempts import Deadlines, ModelSeat
@@ -221,7 +222,13 @@ def test_a_run_ends_by_itself_and_under_every_cap(
     used = whole.used
     caps = [Limits(calls=used.calls // 2)]
     if says == "more" and mode not in ("full", "adaptive"):  # which are long, and like a team's
-        caps += [Limits(tokens=used.tokens // 2), Limits(cost=used.cost / 2), Limits(seconds=whole.seconds / 2)]
+        # Under a cap replies get shorter, down to the least: half of what these need is not enough for the run.
+        least = Usage(used.input_tokens, used.calls * LEAST_REPLY_TOKENS)
+        tokens = least.input_tokens + least.output_tokens
+        caps += [Limits(tokens=tokens // 2), Limits(cost=(SPEC.cost(least) or 0) / 2)]
+        caps += [Limits(seconds=whole.seconds / 2)]
+        shorter = Run(tmp_path / "shorter", mode, MODELS[says], half := Limits(tokens=used.tokens // 2), monkeypatch)
+        kept(shorter, half)
         caps += [Limits(calls=1), Limits(tokens=0)]
     for number, limits in enumerate(caps):
         run = Run(tmp_path / str(number), mode, MODELS[says], limits, monkeypatch)
