@@ -132,7 +132,9 @@ def _direct(spec: ModelSpec, settings: Settings) -> Backend:
         return MessagesBackend(spec.url, key, settings.connect_timeout, settings.temperature, extra)
     from cdo.providers.http.chat_completions import ChatBackend
 
-    return ChatBackend(spec.url, key, spec.cap, spec.usage, settings.connect_timeout, settings.temperature, extra)
+    return ChatBackend(
+        spec.url, key, settings.connect_timeout, settings.temperature, extra, cap=spec.cap, usage=spec.usage
+    )
 
 
 def _command(spec: ModelSpec, library: Library) -> Backend:

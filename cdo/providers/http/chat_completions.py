@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from cdo.core.exchange import BackendError, Effort, Fault, Finish, Message, OnText, Request, Response, ToolCall, Usage
+from cdo.core.exchange import Effort, Fault, Finish, Message, Request, Response, ToolCall, Usage
+from cdo.providers.http.backend import HttpBackend
 from cdo.providers.http.reply import IncomingReply, joined
-from cdo.providers.http.transport import END, HttpTransport
+from cdo.providers.http.transport import END
 from cdo.providers.reported_usage import reported
 
+_EFFORT = "reasoning_effort"
 _EFFORTS = {Effort.LOW: "low", Effort.MEDIUM: "medium", Effort.HIGH: "high", Effort.MAX: "high"}  # none goes higher
 # Words that refuse the effort itself, and not tools beside it, as OpenAI's current models do here.
 _REFUSED = re.compile(r"^(?!.*\btools?\b).*(reasoning[_. ]?effort|\beffort\b)", re.IGNORECASE | re.DOTALL)
@@ -39,48 +41,23 @@ FINISH = {
 
 
 @dataclass
-class ChatBackend:
-    """Calls one provider. `url` is its base address (…/v1); `key` may be empty.
+class ChatBackend(HttpBackend):
+    """Calls one provider, at its base address (…/v1).
 
     `cap` names the request field that limits the reply. `usage` is true if the provider knows `stream_options`.
-    `extra` is merged into each request's body. A model that refuses to be told an effort is not told one again.
     """
 
-    url: str
-    key: str = field(default="", repr=False)
+    path = "/chat/completions"
     cap: str = "max_tokens"
     usage: bool = True
-    connect_timeout: float = 10.0
-    temperature: float | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    streams: bool = True
-    _refuses: set[str] = field(default_factory=set, init=False)
 
-    def __post_init__(self) -> None:
-        self._transport = HttpTransport(self.url, self.connect_timeout)
+    def _reply(self) -> IncomingReply:
+        return _ChatReply()
 
-    async def complete(self, request: Request, on_text: OnText) -> Response:
-        """Send one request and return the complete answer; raises `BackendError`."""
-        headers = dict(request.headers)
-        if key := self.key.strip():
-            headers["Authorization"] = f"Bearer {key}"
-        try:
-            return await self._transport.exchange(
-                "/chat/completions", self._body(request), headers, _ChatReply(), on_text
-            )
-        except BackendError as error:
-            if request.effort and error.fault is Fault.REJECTED and _REFUSED.search(error.message):
-                self._refuses.add(request.model)
-            raise
+    def _named(self, message: str, body: Mapping[str, Any]) -> Set[str]:
+        return {_EFFORT} if _EFFORT in body and _REFUSED.search(message) else set()
 
-    async def close(self) -> None:
-        await self._transport.close()
-
-    def left_out(self, model: str) -> tuple[str, ...]:
-        """Return the parts of a request that `model` refused by name, so that they are not sent to it again."""
-        return ("reasoning_effort",) if model in self._refuses else ()
-
-    def _body(self, request: Request) -> bytes:
+    def _body(self, request: Request) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": request.model,
             "messages": [message_json(message) for message in request.messages],
@@ -93,11 +70,11 @@ class ChatBackend:
             body["temperature"] = self.temperature
         if request.tools:
             body["tools"] = [{"type": "function", "function": dict(tool)} for tool in request.tools]
-        if request.effort and request.model not in self._refuses:
-            body["reasoning_effort"] = _EFFORTS[request.effort]
+        if request.effort and _EFFORT not in self.left_out(request.model):
+            body[_EFFORT] = _EFFORTS[request.effort]
         if request.grammar:
             body["grammar"] = request.grammar
-        return json.dumps({**body, **self.extra}, ensure_ascii=False).encode("utf-8", "replace")
+        return body
 
 
 def message_json(message: Message) -> dict[str, Any]:

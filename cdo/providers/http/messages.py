@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cdo.core.exchange import BackendError, Fault, Finish, OnText, Request, Response, ToolCall, Usage
+from cdo.core.exchange import Fault, Finish, Request, Response, ToolCall, Usage
+from cdo.providers.http.backend import HttpBackend
 from cdo.providers.http.messages_prompt import THINKING, Block, conversation
 from cdo.providers.http.reply import IncomingReply, joined
-from cdo.providers.http.transport import END, HttpTransport
+from cdo.providers.http.transport import END
 from cdo.providers.reported_usage import count, reported
 
 VERSION = "2023-06-01"
@@ -47,60 +48,30 @@ _SENT = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens
 
 
 @dataclass
-class MessagesBackend:
-    """Calls one provider. `url` is its base address, with or without `/v1`; `key` may be empty.
+class MessagesBackend(HttpBackend):
+    """Calls one provider, at its base address with or without `/v1`."""
 
-    `extra` is merged into each request's body. If a model refuses a parameter that not every model takes, the request
-    fails, and further requests to that model leave the parameter out: see `left_out`.
-    """
-
-    url: str
-    key: str = field(default="", repr=False)
-    connect_timeout: float = 10.0
-    temperature: float | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    streams: bool = True
-    _refused: dict[str, set[str]] = field(default_factory=dict, init=False)
+    path = "/v1/messages"
 
     def __post_init__(self) -> None:
-        self._transport = HttpTransport(self.url.rstrip("/").removesuffix("/v1"), self.connect_timeout)
+        self.url = self.url.rstrip("/").removesuffix("/v1")
+        super().__post_init__()
 
-    async def complete(self, request: Request, on_text: OnText) -> Response:
-        """Send one request and return the complete answer; raises `BackendError`."""
-        headers = {**request.headers, "anthropic-version": VERSION}
-        if key := self.key.strip():
-            headers["x-api-key"] = key
-        body = self._body(request)
-        data = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
-        try:
-            return await self._transport.exchange("/v1/messages", data, headers, _MessagesReply(), on_text)
-        except BackendError as error:
-            self._learn(request.model, body, error)
-            raise
+    def _headers(self, key: str) -> dict[str, str]:
+        return {"anthropic-version": VERSION, **({"x-api-key": key} if key else {})}
 
-    async def close(self) -> None:
-        await self._transport.close()
+    def _reply(self) -> IncomingReply:
+        return _MessagesReply()
 
-    def left_out(self, model: str) -> tuple[str, ...]:
-        """Return the parts of a request that `model` refused and that are not sent to it any more.
-
-        A caller whose request was rejected compares this with what it was before the request: if it has grown, the
-        same request is sent in another form and is worth another attempt.
-        """
-        return tuple(sorted(self._refused.get(model, ())))
-
-    def _learn(self, model: str, body: Mapping[str, Any], error: BackendError) -> None:
-        """Note the parts of `body` that a refusal names."""
-        if error.fault is not Fault.REJECTED or not error.message.startswith(("HTTP 400", "HTTP 422")):
-            return
+    def _named(self, message: str, body: Mapping[str, Any]) -> Set[str]:
+        if not message.startswith(("HTTP 400", "HTTP 422")):
+            return set()
+        if _UNACCEPTED.search(message):
+            return {"carried"}
         sent = {*body, "cache_control"}
-        named = {name for name, words in _OPTIONAL.items() if name in sent and words.search(error.message)}
-        if "output_config" in named:
-            named.add("thinking")  # is asked for only together with effort
-        if _UNACCEPTED.search(error.message):
-            named = {"carried"}
-        if named:
-            self._refused.setdefault(model, set()).update(named)
+        named = {name for name, words in _OPTIONAL.items() if name in sent and words.search(message)}
+        # Thinking is asked for only together with effort.
+        return named | {"thinking"} if "output_config" in named else named
 
     def _body(self, request: Request) -> dict[str, Any]:
         left_out = self.left_out(request.model)
@@ -125,7 +96,7 @@ class MessagesBackend:
             body |= {name: value for name, value in optional.items() if name not in left_out}
         if self.temperature is not None and "thinking" not in body and "temperature" not in left_out:
             body["temperature"] = self.temperature
-        return {**body, **self.extra}
+        return body
 
 
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:

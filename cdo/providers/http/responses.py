@@ -6,15 +6,15 @@ counts as complete only if the provider's last event said so; a stream that just
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, replace
 from typing import Any
 
-from cdo.core.exchange import BackendError, Effort, Fault, Message, OnText, Request, Response
+from cdo.core.exchange import Effort, Message, Request
+from cdo.providers.http.backend import HttpBackend
+from cdo.providers.http.reply import IncomingReply
 from cdo.providers.http.responses_reply import ResponsesReply
-from cdo.providers.http.transport import HttpTransport
 
 # Parts of a request that not every model accepts. The first refusal of one is remembered.
 _BREAKPOINT, _ENCRYPTED = "prompt_cache_breakpoint", "encrypted_content"
@@ -40,46 +40,19 @@ _LONGEST_KEY = 64
 
 
 @dataclass
-class ResponsesBackend:
-    """Calls one provider. `url` is its base address (…/v1); `key` may be empty.
+class ResponsesBackend(HttpBackend):
+    """Calls one provider, at its base address (…/v1)."""
 
-    `extra` is merged into each request's body.
-    """
+    path = "/responses"
 
-    url: str
-    key: str = field(default="", repr=False)
-    connect_timeout: float = 10.0
-    temperature: float | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    streams: bool = True
-    _left_out: dict[str, set[str]] = field(default_factory=dict, init=False)
+    def _reply(self) -> IncomingReply:
+        return ResponsesReply()
 
-    def __post_init__(self) -> None:
-        self._transport = HttpTransport(self.url, self.connect_timeout)
+    def _named(self, message: str, body: Mapping[str, Any]) -> Set[str]:
+        return _named(message)
 
-    async def complete(self, request: Request, on_text: OnText) -> Response:
-        """Send one request and return the complete answer; raises `BackendError`."""
-        headers = dict(request.headers)
-        if key := self.key.strip():
-            headers["Authorization"] = f"Bearer {key}"
-        try:
-            return await self._transport.exchange(
-                "/responses", self._body(request), headers, ResponsesReply(), on_text
-            )
-        except BackendError as error:
-            if error.fault is Fault.REJECTED and (names := _named(error.message)):
-                self._left_out.setdefault(request.model, set()).update(names)
-            raise
-
-    async def close(self) -> None:
-        await self._transport.close()
-
-    def left_out(self, model: str) -> tuple[str, ...]:
-        """Return the parts of a request that `model` refused by name, so that they are not sent to it again."""
-        return tuple(sorted(self._left_out.get(model, ())))
-
-    def _body(self, request: Request) -> bytes:
-        refused, version = self._left_out.get(request.model, set()), _version(request.model)
+    def _body(self, request: Request) -> dict[str, Any]:
+        refused, version = self.left_out(request.model), _version(request.model)
         marked = version >= _BY_BREAKPOINT and _BREAKPOINT not in refused
         messages = request.messages
         if _ENCRYPTED in refused:
@@ -106,7 +79,7 @@ class ResponsesBackend:
             "prompt_cache_options": {"mode": "explicit"} if marked and not request.tools else None,
         }
         body |= {name: value for name, value in optional.items() if value is not None and name not in refused}
-        return json.dumps({**body, **self.extra}, ensure_ascii=False).encode("utf-8", "replace")
+        return body
 
 
 def _version(model: str) -> tuple[int, int]:

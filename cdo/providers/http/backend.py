@@ -1,0 +1,74 @@
+"""What all HTTP backends have in common: connections, key, and the parameters that a model has refused by name."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from cdo.core.exchange import BackendError, Fault, OnText, Request, Response
+from cdo.providers.http.reply import IncomingReply
+from cdo.providers.http.transport import HttpTransport
+
+
+@dataclass
+class HttpBackend(ABC):
+    """Calls one provider in one protocol. `url` is its base address; `key` may be empty.
+
+    `extra` is merged into each request's body. If a model refuses a parameter that not every model takes, the request
+    fails, and further requests to that model leave the parameter out: see `left_out`.
+    """
+
+    path: ClassVar[str]
+    url: str
+    key: str = field(default="", repr=False)
+    connect_timeout: float = 10.0
+    temperature: float | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    streams: bool = True
+    _refused: dict[str, set[str]] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._transport = HttpTransport(self.url, self.connect_timeout)
+
+    async def complete(self, request: Request, on_text: OnText) -> Response:
+        """Send one request and return the complete answer; raises `BackendError`."""
+        key = self.key.strip()
+        headers = {**request.headers, **self._headers(key)}
+        body = {**self._body(request), **self.extra}
+        data = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
+        try:
+            return await self._transport.exchange(self.path, data, headers, self._reply(), on_text)
+        except BackendError as error:
+            if error.fault is Fault.REJECTED and (names := self._named(error.message, body)):
+                self._refused.setdefault(request.model, set()).update(names)
+            raise
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    def left_out(self, model: str) -> tuple[str, ...]:
+        """Return the parts of a request that `model` refused and that are not sent to it any more.
+
+        A caller whose request was rejected compares this with what it was before the request: if it has grown, the
+        same request is sent in another form and is worth another attempt.
+        """
+        return tuple(sorted(self._refused.get(model, ())))
+
+    def _headers(self, key: str) -> dict[str, str]:
+        """Return the protocol's own headers; `key` may be empty."""
+        return {"Authorization": f"Bearer {key}"} if key else {}
+
+    @abstractmethod
+    def _body(self, request: Request) -> dict[str, Any]:
+        """Return the body of a request, without the parts that its model refused."""
+
+    @abstractmethod
+    def _reply(self) -> IncomingReply:
+        """Return an empty reply of the protocol."""
+
+    @abstractmethod
+    def _named(self, message: str, body: Mapping[str, Any]) -> Set[str]:
+        """Return the optional parts of `body` that the message of a refusal complains about."""
