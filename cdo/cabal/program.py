@@ -55,6 +55,7 @@ from cdo.planning.mission_crew import Crew
 from cdo.planning.plan import Plan
 
 KERNEL = "engine/cabal-kernel"
+COMMON = "templates/cabal/common"  # what the prompts of several steps have in common
 DELIVERABLES = "deliverables"
 ENDINGS = ("FINAL.md", "FINAL.yaml", "CERTIFICATE.yaml")  # files that exist only when a mission has ended
 CLOSING = (
@@ -287,6 +288,7 @@ class _MissionLoop:
             "shared": pack.shared,
             "own": pack.own,
             "include": {"kernel": KERNEL},
+            "common": COMMON,
         }
         return Call(
             name,

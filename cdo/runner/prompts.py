@@ -96,7 +96,9 @@ def _values(
         values["loose"] = unfound_numbers(unmarked(texts.get(DRAFT, "")), material)
     elif call.kind == "document":
         values["read"] = {name: unmarked(text) if name == DRAFT else text for name, text in values["read"].items()}
-    if call.kind in COMMON and QUESTION in texts:
+    if own := str(call.data.get("common") or ""):  # a document of the program's own
+        values["common"] = {block: library.render(own, values, block) for block in library.template(own).blocks}
+    elif call.kind in COMMON and QUESTION in texts:
         more = "\n\n".join(text for name, text in values["read"].items() if name.startswith(FURTHER))
         shown = {"today": "", "further": more, **values}
         blocks = ("system", "material", "record") if call.kind in RECORD else ("system", "material")

@@ -71,6 +71,7 @@ def worded(state: MissionState, step: MissionStep, agent: str, made: Pack, block
             "shared": json.loads(json.dumps(made.shared)),
             "own": json.loads(json.dumps(made.own)),
             "include": {"kernel": "engine/cabal-kernel"},
+            "common": "templates/cabal/common",
         },
     )
     texts = {"00-input": state.request, **({"00-context": context} if context else {})}
