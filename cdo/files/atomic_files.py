@@ -17,8 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cdo.core.errors import SessionError
+from cdo.core.file_paths import delivered
 
-FOLDERS = re.compile(r"[a-z][a-z0-9-]*(/[a-z0-9][a-z0-9-]*){0,9}")  # of cdo's own files in a session
+_FOLDERS = re.compile(r"[a-z][a-z0-9-]*(/[a-z0-9][a-z0-9-]*){0,9}")  # of cdo's own files in a session
 _JUST_NOW = 20_000_000  # nanoseconds since a change after which a save may still be under way
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)  # of a file system that cannot sync this kind of file
 _synced: set[tuple[int, int]] = set()  # folders (device, inode) whose names this process knows to be durable
@@ -175,6 +176,11 @@ def open_or_make(name: str, parent: int) -> int:
     return fd
 
 
+def is_session_folder(name: str) -> bool:
+    """True if a session can have a folder of this name: one of cdo's own, or one of a mission's deliverables."""
+    return bool(_FOLDERS.fullmatch(name)) or delivered(name)
+
+
 @contextlib.contextmanager
 def closing(fd: int) -> Iterator[int]:
     """Close `fd` at the end."""
@@ -186,11 +192,11 @@ def closing(fd: int) -> Iterator[int]:
 
 @contextlib.contextmanager
 def open_below(directory: int, folder: str, *, make: bool = False) -> Iterator[int]:
-    """A folder of cdo's own below an open one, ten levels deep at most; "" is that one itself.
+    """A folder of a session below an open one, as `is_session_folder` tells; "" is that one itself.
 
     Raises `FileNotFoundError` where it is missing and not to be made, `ValueError` for a name that is not cdo's own.
     """
-    if folder and not FOLDERS.fullmatch(folder):
+    if folder and not is_session_folder(folder):
         raise ValueError(f"{folder!r} is not a folder of a session")
     fd = os.dup(directory)
     try:

@@ -25,10 +25,10 @@ from cdo.core.errors import SessionError
 from cdo.core.formatting import json_line, one_line, without_controls
 from cdo.files import locks
 from cdo.files.atomic_files import (
-    FOLDERS,
     closing,
     encodable,
     explain,
+    is_session_folder,
     kind_of,
     open_below,
     open_directory,
@@ -137,7 +137,7 @@ class Session:
                     kind = kind_of(name, place)
                     if _TEMPORARY.fullmatch(name) and kind != stat.S_IFDIR:
                         os.unlink(name, dir_fd=place)
-                    elif kind == stat.S_IFDIR and FOLDERS.fullmatch(inner := f"{folder}/{name}".lstrip("/")):
+                    elif kind == stat.S_IFDIR and is_session_folder(inner := f"{folder}/{name}".lstrip("/")):
                         folders.append(inner)
                 sync(place)
 
@@ -307,7 +307,7 @@ class Session:
         except OSError as error:
             raise explain(error, self.path / folder) from None
         found = []
-        for name in filter(FOLDERS.fullmatch, inner):
+        for name in filter(is_session_folder, inner):
             below = f"{folder}/{name}"
             letters = self.taken(below, _EDIT, written=written)
             found += [(f"{below}/{file}", text, problem) for file, text, problem in letters]

@@ -109,6 +109,7 @@ class Visibility:
             "depth": depth,
             "name": product.name,
             "kind": product.kind.value,
+            "path": product.path,
             "container": product.container,
             "status": product.status.value,
             "owner": product.owner or "",
@@ -245,6 +246,7 @@ class Visibility:
         return {
             "id": id,
             "name": product.name,
+            "path": product.path,
             "status": product.status.value,
             "version": latest.id if latest else "",
             "outcome": latest.outcome if latest else "",

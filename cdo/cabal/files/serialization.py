@@ -78,9 +78,9 @@ def _stored(text: str) -> str:
 
 # Keys that are left out of a file if they are empty; the parser takes a missing key as empty.
 _OPTIONAL = frozenset(
-    ("meta", "decide_by", "versions", "stale_at", "stale_why", "dod", "accepted", "waiver", "outcome", "addresses",
-     "session", "version", "sha256", "finding", "closed_by", "how", "why", "ratings", "parts", "results", "findings",
-     "quote", "note", "recommendation", "criterion", "collab")
+    ("meta", "decide_by", "path", "versions", "stale_at", "stale_why", "dod", "accepted", "waiver", "outcome",
+     "addresses", "session", "version", "sha256", "finding", "closed_by", "how", "why", "ratings", "parts",
+     "results", "findings", "quote", "note", "recommendation", "criterion", "collab")
 )  # fmt: skip
 
 
@@ -114,6 +114,7 @@ def product_text(product: Product, acceptance: Acceptance | None) -> str:
         "status": product.status.value,
         "meta": product.meta,
         "decide_by": product.decide_by,
+        "path": product.path,
         "versions": list(product.versions),
         "stale_at": product.stale_at,
         "stale_why": product.stale_why,
@@ -152,6 +153,7 @@ def product_of(text: str) -> tuple[Product, Acceptance | None]:
             status=Status(data["status"]),
             meta=bool(data.get("meta", False)),
             decide_by=str(data.get("decide_by", "")),
+            path=str(data.get("path", "")),
             versions=tuple(map(str, data.get("versions", []))),
             stale_at=int(data.get("stale_at", 0)),
             stale_why=str(data.get("stale_why", "")),

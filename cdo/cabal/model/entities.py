@@ -121,7 +121,8 @@ class Product:
     `meta` products (the Change Log) belong to the chair: only the chair writes them, and they need no acceptance. An
     inspection counts only if its event is later than `stale_at`, the number of the event that made older inspections
     stale (reason: `stale_why`). `slug` names the product's folder and never changes, even if the product is renamed.
-    `round` is the round in which the product was created.
+    `round` is the round in which the product was created. `path` is the file that a Content is ("src/app.js"), or the
+    folder of its files ("app/"); "" for a Markdown document.
     """
 
     id: str
@@ -138,6 +139,7 @@ class Product:
     stale_why: str = ""
     slug: str = "product"
     round: int = 0
+    path: str = ""
 
     @property
     def live(self) -> bool:

@@ -57,6 +57,7 @@ Degree = Annotated[int, BeforeValidator(number), Field(ge=1, le=10)]
 Lines = Annotated[tuple[Words, ...], BeforeValidator(bracketed), Field(max_length=24)]
 CollabIds = Annotated[tuple[CollabId, ...], BeforeValidator(bracketed), Field(max_length=64)]
 ProductIds = Annotated[tuple[ProductId, ...], BeforeValidator(bracketed), Field(max_length=24)]
+Path = Annotated[str, BeforeValidator(lambda value: "" if value is None else value), Field(max_length=1000)]
 CollabKind = Annotated[Literal["feedback", "question", "suggestion", "endorsement", "concern"], _LOWER]
 KindName = Annotated[Kind, _TITLE]
 
@@ -195,13 +196,17 @@ Dod = Annotated[tuple[CriterionItem, ...], BeforeValidator(bracketed), Field(max
 
 
 class ProductItem(Tolerant):
-    """A product to be created. If the chair owns it, it is `meta`: only the chair writes it."""
+    """A product to be created. If the chair owns it, it is `meta`: only the chair writes it.
+
+    `path` makes a Content a file ("src/app.js") or a folder of files ("app/"); without it, it is a document.
+    """
 
     name: Name
     type: KindName
     dod: Dod = ()
     owner: AgentId | None = None
     decide_by: Annotated[str, BeforeValidator(lambda value: value or "")] = ""
+    path: Path = ""
 
 
 class NewProduct(ProductItem):
@@ -219,6 +224,7 @@ class ProductChange(Tolerant):
     dod: Dod | None = None
     owner: AgentId | None = None
     decide_by: str | None = None
+    path: Path | None = None
 
 
 class TreeOperation(Tolerant):

@@ -16,7 +16,7 @@ from cdo.cabal.model.events import recorded, told
 from cdo.cabal.model.references import absent, listed, there
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.fields import CriterionItem, NewProduct, ProductChange, ProductItem, TreeOperation
-from cdo.cabal.rules import acceptance, criteria
+from cdo.cabal.rules import acceptance, criteria, product_paths
 from cdo.core.formatting import one_line
 from cdo.core.mission_names import CHAIR, ROOT
 
@@ -158,6 +158,7 @@ class _Draft:
             *self._misnamed(item.name),
             *self._misowned(item.owner),
             *self._undecidable(item.type, item.decide_by),
+            *product_paths.misplaced(self.state, id, item.type, item.path, meta=meta),
         ]
         if meta and item.type is not Kind.CONTENT:
             wrong.append(f"the chair owns only Content, no {item.type}; leave its owner out")
@@ -175,7 +176,7 @@ class _Draft:
         name, dod = one_line(item.name, _NAME), self._criteria(what, item.dod)
         product = Product(
             id, name, item.type, parent.id, item.owner, criteria.made(dod), meta=meta, decide_by=item.decide_by,
-            slug=slug(name), round=self.state.round,
+            slug=slug(name), round=self.state.round, path=item.path,
         )  # fmt: skip
         self._put(product)
         self._tell("created", f"{name} was planned", id)
@@ -249,6 +250,9 @@ class _Draft:
         dod = product.dod
         wrong = [*self._unowned(product, change.owner), *self._mistyped(product, kind)]
         wrong += self._undecidable(kind, decide_by)
+        path = product.path if change.path is None else change.path
+        wrong += product_paths.misplaced(self.state, product.id, kind, path, meta=product.meta)
+        wrong += product_paths.reshaped(product, path)
         if change.name is not None:
             wrong += self._misnamed(change.name)
         if change.dod is not None:
@@ -259,7 +263,10 @@ class _Draft:
         if not wrong:
             name = one_line(change.name, _NAME) if change.name is not None else product.name
             owner = change.owner or product.owner
-            self._change(product, replace(product, name=name, kind=kind, owner=owner, dod=dod, decide_by=decide_by))
+            self._change(
+                product,
+                replace(product, name=name, kind=kind, owner=owner, dod=dod, decide_by=decide_by, path=path),
+            )
 
     def _change(self, old: Product, new: Product) -> None:
         """Replace a product, record an event that names the changes, and reopen it for a new type or new criteria."""
@@ -269,15 +276,17 @@ class _Draft:
             "has a new owner": old.owner != new.owner,
             "has a new definition of done": old.dod != new.dod,
             "is decided in another way": old.decide_by != new.decide_by,
+            f"is now {product_paths.told(new.path)}": old.path != new.path,
         }
         news = [clause for clause, true in said.items() if true]
         if not news:
             return
         self._put(new)
         self._tell("updated", f"{old.name} {listed(news)}", new.id)
-        if old.kind is not new.kind:  # its inspections were made for the old type
-            self._put(replace(new, stale_at=len(self.state.events), stale_why="its type changed"))
-            self._reopen(new.id, "its type changed")
+        why = "its type changed" if old.kind is not new.kind else "its path changed" if old.path != new.path else ""
+        if why:  # its inspections were made for the old type or path
+            self._put(replace(new, stale_at=len(self.state.events), stale_why=why))
+            self._reopen(new.id, why)
         if old.dod != new.dod:
             self._reopen(new.id, "its definition of done changed")
 

@@ -458,3 +458,37 @@ def test_an_event_has_the_next_number_and_is_one_visible_line() -> None:
     assert last.number == len(todo(1).events) + 1
     assert last.text == "One line ␛[31mred"
     assert (last.round, last.step, last.product, last.ref) == (1, MissionStep.PLAN, "p4", "v2")
+
+
+# -- paths -----------------------------------------------------------------------------------------
+
+
+def test_a_content_is_a_file_or_a_folder_of_files() -> None:
+    after = done(todo(0), add("new-1", path="index.html"), add("new-2", path="app/"))
+    made = [item for item in after.products.values() if item.path]
+    assert [item.path for item in made] == ["index.html", "app/"]
+    after = done(after, update(made[0].id, path="public/index.html"))
+    assert after.products[made[0].id].path == "public/index.html"
+    assert "is now the file public/index.html" in after.events[-1].text
+    gone = done(after, remove(made[1].id), add("new-1", path="app/main.py"))  # an archived product leaves its place
+    assert [item.path for item in gone.live() if item.path] == ["public/index.html", "app/main.py"]
+
+
+@pytest.mark.parametrize(
+    ("items", "why"),
+    [
+        ([add("new-1", path="../x.py")], "`../x.py` cannot be its path: its part `..` has only dots"),
+        ([add("new-1", path="/etc/x")], "it must be relative, such as src/app.js"),
+        ([add("new-1", path="a/.git/hooks")], "its part `.git` is a folder of git's or cdo's own"),
+        ([add("new-1", path="a.js"), add("new-2", path="A.js")], "its path A.js collides with a.js of p"),
+        ([add("new-1", path="a/b.js"), add("new-2", path="a/")], "its path a/ collides with a/b.js of p"),
+        (
+            [add("new-1", path="a.js", type="Decision")],
+            "a path is for Content of operatives only; its type is Decision",
+        ),
+        ([add("new-1", path="a.js", owner=CHAIR)], "a path is for Content of operatives only; chair-1 owns it"),
+        ([update("p4", path="app/")], "ADD another Content"),
+    ],
+)
+def test_a_path_that_cannot_be_delivered_is_refused_in_a_sentence(items: list[Operation], why: str) -> None:
+    assert why in " ".join(refused(todo(2), *items))
