@@ -110,7 +110,7 @@ class _RecordedReplies:
     def _reply(self, call: Call) -> Reply:
         if f"{call.artifact}.md" in self.files and (artifact := self._archive.artifact(call.artifact)):
             try:
-                return Reply(call.name, call.format.parse(artifact.reply))
+                return Reply(call.name, call.format.parse(artifact.reply), edited=artifact.edited)
             except InvalidReply:
                 raise _EndOfRecord from None
         return Reply(call.name, reason=Missing.read(self._known(self._missing, call.name)))

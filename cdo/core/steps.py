@@ -196,7 +196,8 @@ class Reply:
     `added` lists what cdo had to add to complete the reply (empty if nothing). `findings` are the checks of the
     repository places that the reply cites. `model` is the model that replied, if that is on record. `places` says
     where each of the data's `quotes` was found (in the words of `cdo.repository.quotes`), "" for nowhere.
-    `notes` say in short phrases how the reply deviates from its format.
+    `notes` say in short phrases how the reply deviates from its format. `edited` is set if a person changed the
+    recorded reply by hand.
     """
 
     call: str
@@ -207,6 +208,7 @@ class Reply:
     model: str = ""
     places: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    edited: bool = False
 
     @property
     def missing(self) -> bool:

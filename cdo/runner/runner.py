@@ -289,7 +289,8 @@ class Runner:
                 self.kept[call.name] = artifact
                 how = "edited" if artifact.edited else "recorded"
                 self.observe(_accepted(call, data, how))
-                return Reply(call.name, data, added=added, model=str(artifact.own.get("model") or ""))
+                model = str(artifact.own.get("model") or "")
+                return Reply(call.name, data, added=added, model=model, edited=artifact.edited)
             if artifact.edited:
                 raise _broken_edit(self.session, call)
         if work.given_up:

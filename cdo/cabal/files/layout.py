@@ -307,6 +307,7 @@ class _VersionHead(Block):
     author: Any = None
     addresses: Any = None
     session: Any = None
+    edited: Any = None
     round: Any = None
     sha256: Any = None
 

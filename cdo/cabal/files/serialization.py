@@ -80,7 +80,7 @@ def _stored(text: str) -> str:
 _OPTIONAL = frozenset(
     ("meta", "decide_by", "path", "versions", "stale_at", "stale_why", "dod", "accepted", "waiver", "outcome",
      "addresses", "session", "version", "sha256", "finding", "closed_by", "how", "why", "ratings", "parts",
-     "results", "findings", "quote", "note", "recommendation", "criterion", "collab")
+     "results", "findings", "quote", "note", "recommendation", "criterion", "collab", "edited")
 )  # fmt: skip
 
 
@@ -197,6 +197,7 @@ def version_text(version: Version) -> str:
         "outcome": version.outcome,
         "addresses": list(version.addresses),
         "session": version.session,
+        "edited": version.edited,
         "round": version.round,
         "sha256": version.sha,
     }
@@ -226,6 +227,7 @@ def collab_text(collab: Collab) -> str:
         "closed_by": collab.closed_by,
         "how": collab.how,
         "why": collab.why,
+        "edited": collab.edited,
     }
     return page(_lean(head), visible(collab.comment), noted=True)
 
@@ -247,6 +249,7 @@ def inspection_text(inspection: Inspection) -> str:
         "verdict": inspection.verdict.value,
         "round": inspection.round,
         "at": inspection.at,
+        "edited": inspection.edited,
         "ratings": dict(inspection.ratings),
         "parts": [list(part) for part in inspection.parts],
         "results": [_lean(vars(result), "criterion") for result in inspection.results],

@@ -167,7 +167,7 @@ class Version:
     """An immutable snapshot: `id` is global, `number` counts within its product. `outcome` is a Decision's one line.
 
     `addresses` are the collabs that the version answers, by its author; `session` is the deliberation that produced
-    it, if any.
+    it, if any. `edited`: it comes from a recorded reply of its author that the person edited.
     """
 
     id: str
@@ -181,6 +181,7 @@ class Version:
     outcome: str = ""
     addresses: tuple[str, ...] = ()
     session: str = ""
+    edited: bool = False
 
     @property
     def sha(self) -> str:
@@ -197,7 +198,8 @@ class Collab:
 
     `version` is the newest version at that time, "" if there was none; for a container it is the newest version in
     it. A collab is `open` until it is closed. Then `closed_by`, `how` (replied, confirmed, withdrawn, waived) and
-    `why` are set. `finding` is the inspection that raised it.
+    `why` are set. `finding` is the inspection that raised it. `edited`: it comes from a recorded reply of its author
+    that the person edited.
     """
 
     id: str
@@ -214,6 +216,7 @@ class Collab:
     closed_by: str = ""
     how: str = ""
     why: str = ""
+    edited: bool = False
 
     @property
     def blocking(self) -> bool:
@@ -308,7 +311,8 @@ class InspectionFinding:
 class Inspection:
     """One inspection of one version. For a container, `version` is "" and `parts` has the id and hash of each part.
 
-    `dod` is the hash of the definition of done used for the inspection; `at` is the number of its event.
+    `dod` is the hash of the definition of done used for the inspection; `at` is the number of its event. `edited`: it
+    comes from a recorded reply of the watchdog that the person edited.
     """
 
     id: str
@@ -322,6 +326,7 @@ class Inspection:
     at: int
     parts: tuple[tuple[str, str], ...] = ()
     ratings: tuple[tuple[str, int], ...] = ()
+    edited: bool = False
 
 
 @dataclass(frozen=True)
@@ -361,12 +366,16 @@ class Question:
 
 @dataclass(frozen=True)
 class EnvoyMessage:
-    """One message of the team to the user; `events` are the events that it is based on."""
+    """One message of the team to the user; `events` are the events that it is based on.
+
+    `edited`: it comes from a recorded reply that the person edited.
+    """
 
     round: int
     agent: str
     content: str
     events: tuple[str, ...]
+    edited: bool = False
 
 
 @dataclass(frozen=True)
@@ -375,8 +384,8 @@ class MissionEvent:
 
     `kind` is one of mission, created, updated, moved, archived, reopened, assigned, lapsed, version, unreviewed,
     reflection, collab, closed, remark, inspection, accepted, rejected, waived, stale, override, question, answer,
-    halt, stall, message, missed, user, decided. `product` is an id or "", `ref` is the id of the event's subject,
-    `actor` is the agent that caused it ("code" for code).
+    halt, stall, message, missed, user, decided, edited. `product` is an id or "", `ref` is the id of the event's
+    subject (of "edited" the call), `actor` is the agent that caused it ("code" for code).
     """
 
     id: str

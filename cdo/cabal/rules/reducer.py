@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 from cdo.cabal.model.entities import STEPS, Assignment, Kind, MissionStep, Question, Remark, Status
 from cdo.cabal.model.events import called, recorded, told
@@ -232,6 +233,27 @@ def record_missing_reply(state: MissionState, step: MissionStep, agent: str, rea
     why = _WHY.get(reason.kind, "no reply")
     text = f"Nothing came from {called(agent)} in its {_DOING[step]}: {why}"
     return recorded(_forgotten(state, agent), step, "missed", agent, text)
+
+
+def edited_by_hand(
+    before: MissionState, after: MissionState, step: MissionStep, agent: str, call: str
+) -> MissionState:
+    """Mark what the reply to `call` added since `before` as coming from a reply that the person edited.
+
+    An event records the edit; its `ref` is the call.
+    """
+    marked: dict[str, Any] = {
+        kind: {
+            id: item if id in getattr(before, kind) else replace(item, edited=True)
+            for id, item in getattr(after, kind).items()
+        }
+        for kind in ("versions", "collabs", "inspections")
+    }
+    known = len(before.messages)
+    said = tuple(replace(item, edited=True) for item in after.messages[known:])
+    after = replace(after, messages=(*after.messages[:known], *said), **marked)
+    text = f"The user edited the reply of {called(agent)} in its {_DOING[step]} by hand"
+    return recorded(after, step, "edited", USER, text, "", call)
 
 
 def mark_seen(state: MissionState, agent: str, products: Sequence[str]) -> MissionState:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cdo.cabal.files.serialization import inspection_of, inspection_text, version_of, version_text
 from cdo.cabal.model.entities import STEPS, Criterion, Kind, MissionStep, Product, Remark, Status, Version
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.rules import reducer
@@ -196,6 +197,19 @@ def test_the_envoy_rests_on_events_of_this_round_only() -> None:
     assert reducer.apply_reply(state, MissionStep.PRESENT, ENVOY, right)[1] == ()
     old = reply(MissionStep.PRESENT, messages=[{**said, "events": ["e1"]}])
     assert "rests on e1" in reducer.apply_reply(state, MissionStep.PRESENT, ENVOY, old)[1][0]
+
+
+def test_what_comes_of_an_edited_reply_says_so_in_its_file_too() -> None:
+    before = todo(1)
+    after = todo(2)
+    marked = reducer.edited_by_hand(before, after, MissionStep.WRITE, ALEX, "r2-write-operative-1")
+    assert not marked.versions["v1"].edited and not marked.inspections["i1"].edited
+    assert marked.versions["v4"].edited and marked.inspections["i3"].edited and marked.messages[-1].edited
+    assert version_of(version_text(marked.versions["v4"])) == marked.versions["v4"]
+    assert inspection_of(inspection_text(marked.inspections["i3"])) == marked.inspections["i3"]
+    event = marked.events[-1]
+    assert (event.kind, event.actor, event.ref) == ("edited", USER, "r2-write-operative-1")
+    assert event.text == "The user edited the reply of operative 1 in its writing by hand"
 
 
 def test_who_gives_no_reply_is_told_of_by_no_id() -> None:
