@@ -273,7 +273,7 @@ class _MissionLoop:
 
     def calls(self, state: MissionState, step: MissionStep, briefs: Mapping[str, StepScope]) -> list[Call]:
         """Return a call to each agent: its view of `state` and its reply's format. Mark shown products as seen."""
-        shown = packs.packs(state, step, briefs, self.crew.tokens)
+        shown = packs.packs(state, step, briefs, self.crew.tokens - self.crew.request_shown)
         for agent, pack in shown.items():
             self.desk.state = reducer.mark_seen(self.desk.state, agent, pack.shown)
         return [self._call(step, agent, brief, shown[agent]) for agent, brief in briefs.items()]
@@ -289,6 +289,7 @@ class _MissionLoop:
             "own": pack.own,
             "include": {"kernel": KERNEL},
             "common": COMMON,
+            "limits": self._limits(step),
         }
         return Call(
             name,
@@ -300,6 +301,13 @@ class _MissionLoop:
             (INPUT, CONTEXT) if self.crew.material else (INPUT,),
             closes=step in CLOSING and bool(self.desk.capped),
         )
+
+    def _limits(self, step: MissionStep) -> dict[str, Json]:
+        """Return the most characters of the request that a step shows, by name; Bootstrap shows all of it."""
+        crew = self.crew
+        if step is MissionStep.BOOTSTRAP or crew.request == crew.request_shown:
+            return {}
+        return {INPUT: crew.request_shown * token_budget.TOKEN}
 
     def _numbered(self, name: str) -> str:
         """Return `name`, with a number appended from the second call of that name in this round on."""
@@ -404,6 +412,7 @@ def _context(state: MissionState, product: str, attached: Sequence[str]) -> str:
     mission = state.mission
     assert mission is not None  # nothing is assigned before the bootstrap
     told = [
+        ("Request of the user", state.request),
         ("Mission", mission.mission),
         *(("Objective", item) for item in mission.objectives),
         *(("Constraint", item) for item in mission.constraints),

@@ -91,7 +91,7 @@ def cabal(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> None
     before = words if after is None else words[: len(words) - len(after)]
     request = secrets.redactor(os.environ)(given_request(before, after, library, options["out"]))
     resolved = resolve(options, library).sure(library)
-    crew, notes = _crew(options, resolved, library)
+    crew, notes = _crew(options, resolved, library, request)
     specs = seating.specs(list(crew.seats.values()), library, resolved.values, os.environ)
     notes = [*notes, *filter(None, [mission_plan.remark(crew.seats, {spec.name: spec.vendor for spec in specs})])]
     plan = mission_plan.plan(request, crew, specs, library, notes)
@@ -107,7 +107,7 @@ def cabal(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> None
     return run_and_report(session, plan, shown, resolved.values, options, resumed=False, notes=notes)
 
 
-def _crew(options: Mapping[str, Any], resolved: Resolved, library: Library) -> tuple[Crew, list[str]]:
+def _crew(options: Mapping[str, Any], resolved: Resolved, library: Library, request: str) -> tuple[Crew, list[str]]:
     """Return the team of a mission, and notes for the person on how it was chosen."""
     from cdo.app import seats as seating
     from cdo.core.mission_names import WATCHDOG
@@ -115,6 +115,7 @@ def _crew(options: Mapping[str, Any], resolved: Resolved, library: Library) -> t
     from cdo.planning.mission_crew import Crew
     from cdo.providers import models
     from cdo.providers.model_names import meant
+    from cdo.repository.context import estimate_tokens
 
     kernel = mission_plan.kernel(library)
     count = options["operatives"] or kernel.operatives
@@ -145,6 +146,7 @@ def _crew(options: Mapping[str, Any], resolved: Resolved, library: Library) -> t
             tokens=min(kernel.tokens, room // 3),
             seats=seats,
             material=bool(options["context"]),
+            request=estimate_tokens(request),
         ),
         notes,
     )

@@ -40,17 +40,24 @@ class Kernel(MissionLimits):
 class Crew(MissionLimits):
     """The team of a mission and its limits: `seats` are the models by agent.
 
-    `material`: the person gave material beside the request, which all agents are shown.
+    `material`: the person gave material beside the request, which all agents are shown. `request` is the size of the
+    request in estimated tokens.
     """
 
     seats: dict[str, str]
     material: bool = False
+    request: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
     def _seated(self) -> Crew:
         if set(self.seats) != set(self.agents):
             raise ValueError(f"the seats must be those of the team: {', '.join(self.agents)}")
         return self
+
+    @property
+    def request_shown(self) -> int:
+        """The tokens of the request that every step shows: all, but at most a quarter of what a step shows."""
+        return min(self.request, self.tokens // 4)
 
     @property
     def agents(self) -> tuple[str, ...]:

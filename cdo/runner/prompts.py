@@ -76,6 +76,7 @@ def _values(
     tools: bool = False,
 ) -> dict[str, Any]:
     """Return the variables of the template of `call`."""
+    limits = {**call.data.get("limits", {}), **limits}
     values: dict[str, Any] = {
         **call.data,
         "read": {name: fit(text, limits.get(name, 0)) for name, text in texts.items()},

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cdo.cabal.files.final_report import Delivery
+from cdo.cabal.model.entities import STEPS
 from cdo.cabal.program import MissionContext, cabal
 from cdo.cabal.rules import reducer
 from cdo.content.library import Library
@@ -18,6 +19,7 @@ from cdo.core.steps import Ask, Batch, Call, Collect, Gather, Missing, Nest, Nes
 from cdo.planning.mission_crew import Crew
 from cdo.planning.mission_plan import kernel, plan, seats
 from cdo.providers.models import ModelSpec
+from cdo.runner import prompts
 from tests.support.cabal_team import (
     ALEX,
     JORDAN,
@@ -161,6 +163,20 @@ def test_material_is_shown_only_where_some_was_given() -> None:
     assert {call.reads for call in given.calls} == {("00-input", "00-context")}
 
 
+def test_every_step_shows_the_request_a_long_one_in_part() -> None:
+    text = f"{REQUEST}. {'So it goes on. ' * 4000}And so it ends."
+    for crewed, whole in ((crew(), True), (crew(request=20_000, tokens=4_000), False)):
+        mission = Mission(team(), crewed).run()
+        assert {call.kind for call in mission.calls} == {step.value for step in STEPS}
+        for call in mission.calls:
+            shown = prompts.messages(call, {"00-input": text}, LIBRARY)[1]
+            request = shown.text[: shown.shared].partition("<request>\n")[2].partition("\n</request>")[0]
+            assert request.startswith(REQUEST) and request.endswith("And so it ends."), call.name
+            assert (request == text) is (whole or call.kind == "bootstrap")
+            assert whole or call.kind == "bootstrap" or 3_900 < len(request) < 4_100, "a quarter of the tokens"
+    assert len(shown.text) < 4_000 * 4 + 4_000
+
+
 def test_a_request_for_context_is_answered_and_bounded() -> None:
     more = asking(("p3", "full_content"))
     script = {f"r2_write_operative_1{part}": more for part in ("", "_2", "_3")}
@@ -228,8 +244,6 @@ def test_many_versions_are_inspected_in_portions_and_containers_last() -> None:
     size = crew(4, tokens=2000, rounds=3)
 
     def say(call: Call) -> str:
-        from cdo.runner import prompts
-
         prompt = prompts.messages(call, {"00-input": REQUEST}, LIBRARY)
         return script.reply(call.name, "\n".join(message.text for message in prompt))
 
