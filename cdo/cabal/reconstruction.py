@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cdo.cabal.asking import MissionContext
 from cdo.cabal.files.final_report import Delivery
 from cdo.cabal.model.state import MissionState
-from cdo.cabal.program import MissionContext, cabal
+from cdo.cabal.program import cabal
 from cdo.cabal.rules import reducer
 from cdo.core.errors import CdoError, SessionError
 from cdo.core.steps import Ask, Batch, Call, Collect, Gather, InvalidReply, Missing, Nest, Nested, Pause, Reply, Step

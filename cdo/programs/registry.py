@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 def program(plan: Plan, library: Library) -> Program[Outcome | Delivery]:
     """Return the program of a plan, not yet started; raise `ContentError` if its mode's document is wrong."""
     if plan.crew:
-        from cdo.cabal import program as cabal
+        from cdo.cabal.asking import MissionContext
+        from cdo.cabal.program import cabal
         from cdo.cabal.rules import reducer
 
-        return cabal.cabal(plan, plan.crew, cabal.MissionContext(reducer.begin(plan.topic, plan.crew.operatives)))
+        return cabal(plan, plan.crew, MissionContext(reducer.begin(plan.topic, plan.crew.operatives)))
     if plan.mode is None:
         return deliberate(plan)
     if plan.mode == AUDIT:

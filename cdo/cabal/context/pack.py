@@ -6,7 +6,7 @@ open collabs are shown, and histories are bounded, so that a pack grows with rec
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -68,18 +68,18 @@ class Pack:
     left_out: tuple[str, ...]
 
 
-def packs(state: MissionState, step: MissionStep, briefs: Mapping[str, StepScope], budget: int) -> dict[str, Pack]:
-    """Return each agent's pack in `step` within `budget` estimated tokens, the step's own rules not counted.
+def packs(state: MissionState, step: MissionStep, briefs: Sequence[tuple[str, StepScope]], budget: int) -> list[Pack]:
+    """Return the pack of each (agent, task) in `step` within `budget` estimated tokens, the step's rules not counted.
 
     Content that binds an agent (decisions, orders, collabs to answer) is shown even if it exceeds the budget.
     """
     room = max(0, budget * TOKEN - CLOSING)
     # In a step of several agents, the shared part must not depend on an agent's own part; else it takes what is free.
     part = room // (6 if step is MissionStep.INSPECT else 3)
-    every = StepScope(tuple(dict.fromkeys(id for brief in briefs.values() for id in brief.products)))
+    every = StepScope(tuple(dict.fromkeys(id for _, brief in briefs for id in brief.products)))
     common = _Share.of(_PackBuilder(state, step, "", every), part) if step in _MANY else None
-    found: dict[str, Pack] = {}
-    for agent, brief in briefs.items():
+    found: list[Pack] = []
+    for agent, brief in briefs:
         view = _PackBuilder(state, step, agent, brief)
         own = view.own()
         taken = size(own)
@@ -90,7 +90,7 @@ def packs(state: MissionState, step: MissionStep, briefs: Mapping[str, StepScope
         own["left_out"] = list(left_out)
         known = {item["id"] for key in ("products", "attached", "requested") for item in own[key]}
         known |= share.listed - set(silent)
-        found[agent] = Pack(share.shared, own, tuple(id for id in state.products if id in known), left_out)
+        found.append(Pack(share.shared, own, tuple(id for id in state.products if id in known), left_out))
     return found
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from cdo.cabal.asking import MissionContext
 from cdo.cabal.files.final_report import Delivery
 from cdo.cabal.model.entities import STEPS
-from cdo.cabal.program import MissionContext, cabal
+from cdo.cabal.program import cabal
 from cdo.cabal.rules import reducer
 from cdo.content.library import Library
 from cdo.core.mission_names import CHAIR, WATCHDOG, operatives

@@ -81,7 +81,7 @@ def worded(state: MissionState, step: MissionStep, agent: str, made: Pack, block
 
 def pack(state: MissionState, step: MissionStep, agent: str, brief: StepScope, budget: int) -> Pack:
     """What an agent is shown that takes the step alone."""
-    return packs(state, step, {agent: brief}, budget)[agent]
+    return packs(state, step, [(agent, brief)], budget)[0]
 
 
 def prompt(
@@ -253,11 +253,11 @@ def test_the_rules_are_the_same_for_everybody(step: MissionStep) -> None:
 def test_all_that_take_a_step_at_one_time_are_shown_the_same_share(step: MissionStep) -> None:
     state = todo(2)
     ids = [item.id for item in state.live() if item.versions]
-    briefs = {ALEX: StepScope((ids[0],)), JORDAN: StepScope((ids[-1],))}
+    briefs = [(ALEX, StepScope((ids[0],))), (JORDAN, StepScope((ids[-1],)))]
     for budget in (PLENTY, 700):
-        first, second = packs(state, step, briefs, budget).values()
+        first, second = packs(state, step, briefs, budget)
         assert first.shared == second.shared and first.own != second.own
-        alone = [pack(state, step, agent, brief, budget) for agent, brief in briefs.items()]
+        alone = [pack(state, step, agent, brief, budget) for agent, brief in briefs]
         assert [item.own["identity"] for item in alone] == [first.own["identity"], second.own["identity"]]
         if (
             step is MissionStep.REVIEW
