@@ -59,7 +59,6 @@ def environment(
     from cdo.planning import settings
     from cdo.planning.plan_builder import PlanEnvironment
     from cdo.repository import survey
-    from cdo.repository.tools import ToolBox
     from cdo.security.trust import Trust
 
     folders = [Path(folder).expanduser() for folder in resolved.values.skills]
@@ -71,11 +70,7 @@ def environment(
     usable = found.usable(trust)
     root = survey.root_of(Path.cwd()) if look else None
     vendors = {spec.name: spec.vendor for spec in specs}
-    looks = None
-    if root and any(spec.tools for spec in specs):
-        box = library.read("dispatch/tools", ToolBox)[0]
-        looks = box.max_requests, box.max_rounds
-    seen = os.path.relpath(root, Path(resolved.values.out).absolute() / "session") if root else ""
+    seen, looks = seen_repository(resolved, specs, library, look=look)
     place = root or Path.cwd()
     return (
         PlanEnvironment(
@@ -92,11 +87,23 @@ def environment(
     )
 
 
-def given_context(paths: Sequence[str], resolved: Resolved, specs: Sequence[ModelSpec]) -> str:
-    """The text of 00-context.md from what was given with `-c`, within what the smallest model can read beside it."""
-    from cdo.repository import survey
+def seen_repository(
+    resolved: Resolved, specs: Sequence[ModelSpec], library: Library, *, look: bool
+) -> tuple[str, tuple[int, int] | None]:
+    """The repository around here as seen from a session's folder, and how often a model may look into it.
 
-    return _gathered(paths, survey.root_of(Path.cwd()), _room(resolved, specs)).markdown()
+    "" without a repository or without `look`; None if no model can use tools.
+    """
+    from cdo.repository import survey
+    from cdo.repository.tools import ToolBox
+
+    root = survey.root_of(Path.cwd()) if look else None
+    if root is None:
+        return "", None
+    box = library.read("dispatch/tools", ToolBox)[0]
+    able = any(spec.tools for spec in specs)
+    seen = os.path.relpath(root, Path(resolved.values.out).absolute() / "session")
+    return seen, (box.max_requests, box.max_rounds) if able else None
 
 
 def _room(resolved: Resolved, specs: Sequence[ModelSpec], wanted: int = 0) -> int:

@@ -101,7 +101,7 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
         reply_tokens=settings.reply_tokens,
         effort=settings.effort or plan.effort,
         toolbox=Tools(root, library, plan.tools) if root and plan.tools else None,
-        check=None if plan.crew else _checker(session, root),
+        check=_checker(session, root),
         search=(lambda words: standing_in(words, root)) if root and not plan.crew else None,
         skill=_bodies(plan, library),
         nest=shell.nest,

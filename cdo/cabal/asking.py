@@ -28,6 +28,7 @@ CLOSING = (
     MissionStep.INSPECT,
     MissionStep.PRESENT,
 )  # steps that may use the reserve of the caps, once a cap is reached
+UNSHOWN = (MissionStep.REFLECT, MissionStep.PRESENT)  # steps that do not need the material beside the request
 
 Briefs = Sequence[tuple[str, StepScope]]  # (agent, its task): an agent may have several calls in a step
 
@@ -113,6 +114,11 @@ class StepCalls:
             "common": COMMON,
             "limits": self._limits(step),
         }
+        closes = step in CLOSING and bool(self.desk.capped)
+        # A call that closes spends nothing of the reserve on looking.
+        tools = None if closes or step is MissionStep.PRESENT else self.plan.tools
+        if step is not MissionStep.PRESENT:
+            data["tools"] = {"requests": tools[0], "rounds": tools[1]} if tools else None
         return Call(
             name,
             step.value,
@@ -120,8 +126,9 @@ class StepCalls:
             StepFormat(step, agent, state, brief.products, brief.last, self.crew.presets),
             tuple(dict.fromkeys((seat, *self.plan.models))),
             data,
-            (INPUT, CONTEXT) if self.crew.material else (INPUT,),
-            closes=step in CLOSING and bool(self.desk.capped),
+            (INPUT, CONTEXT) if self.crew.material and step not in UNSHOWN else (INPUT,),
+            tools=tools is not None,
+            closes=closes,
         )
 
     def _limits(self, step: MissionStep) -> dict[str, Json]:

@@ -42,7 +42,7 @@ def agree(
     """
     crew = shown.plan.crew
     if crew:
-        shown = replace(shown, span=mission_estimate(crew, shown.specs, shown.given))
+        shown = replace(shown, span=mission_estimate(crew, shown.specs, shown.given, shown.plan.tools))
         plan = mission_lines(shown.plan, shown.problem, shown.span, ())
     found = None if shown.plan.hitl or options.get("yes") else doubt(shown.specs, shown.span, settings, sources)
     terminal = sys.stdin.isatty() and sys.stderr.isatty() and not options.get("no_input")
@@ -90,7 +90,7 @@ def told(shown: Preview, *, to: str = "", option: str = "", whole: bool = False)
     plan = shown.plan
     line = sending(
         shown.files, shown.context_tokens, shown.specs, to or voices(shown), shown.span,
-        looks=plan.tools is not None, option=option,
+        looks=("agents" if plan.crew else "voices") if plan.tools else "", option=option,
     )  # fmt: skip
     settled = [shown.needless] if shown.needless else []
     return [*settled, line, *(f"  {row}" for row in (listed(shown.files, whole=True) if whole else ()))]

@@ -59,6 +59,7 @@ Exit codes: 0 done, 3 unresolved (a cap or a stall ended it; FINAL.md says what 
     help="Maximum number of Decisions that get a deliberation (default: 2).",
 )
 @click.option("-c", "--context", multiple=True, metavar="PATH", help="File or folder to show to the team.")
+@click.option("--no-context", is_flag=True, help="Show the team no files.")
 @LIMITS
 @OUT
 @click.option("--session", metavar="NAME", help="Name of the session; its folder is tmp/cdo-NAME/.")
@@ -76,7 +77,7 @@ def cabal(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> None
     code has checked it. `@FILE` reads the request from a file, `-` from a pipe.
     """
     from cdo.app import seats as seating
-    from cdo.app.new_run import given_context
+    from cdo.app.new_run import context_of, seen_repository
     from cdo.cli.consent import agree
     from cdo.cli.models import require_demo_model
     from cdo.cli.run_session import run_and_report
@@ -91,16 +92,19 @@ def cabal(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> None
     before = words if after is None else words[: len(words) - len(after)]
     request = secrets.redactor(os.environ)(given_request(before, after, library, options["out"]))
     resolved = resolve(options, library).sure(library)
+    look = not options["no_context"]
     crew, notes = _crew(options, resolved, library, request)
     specs = seating.specs(list(crew.seats.values()), library, resolved.values, os.environ)
     notes = [*notes, *filter(None, [mission_plan.remark(crew.seats, {spec.name: spec.vendor for spec in specs})])]
-    plan = mission_plan.plan(request, crew, specs, library, notes)
-    context = given_context(options["context"], resolved, specs)
+    root, looks = seen_repository(resolved, specs, library, look=look)
+    crew = crew.model_copy(update={"material": bool(options["context"] or root)})
+    plan = mission_plan.plan(request, crew, specs, library, notes, root, looks)
+    context = context_of(options["context"], plan, resolved, specs, request, look=look)
     shown = preview(plan, specs, request, context, library, options["session"] or "")
     if options["dry_run"]:
-        span = mission_plan.estimate(crew, specs, shown.given)
+        span = mission_plan.estimate(crew, specs, shown.given, plan.tools)
         return _dry_run(shown, span, notes, as_json=options["as_json"], verbose=options["verbose"])
-    agree(shown, resolved.values, resolved.sources, options)
+    agree(shown, resolved.values, resolved.sources, options, option="--no-context")
     seating.allow_weights(specs)
     require_demo_model(specs, quiet=options["quiet"])
     session = session_file.create(plan, request, context, resolved, options["session"])
@@ -145,7 +149,6 @@ def _crew(options: Mapping[str, Any], resolved: Resolved, library: Library, requ
             presets=kernel.presets,
             tokens=min(kernel.tokens, room // 3),
             seats=seats,
-            material=bool(options["context"]),
             request=estimate_tokens(request),
         ),
         notes,
@@ -164,6 +167,8 @@ def _dry_run(shown: Preview, span: Range, notes: Sequence[str], *, as_json: bool
         row = {
             "request": request,
             "files": files,
+            "context_tokens": shown.context_tokens,
+            "repository": shown.plan.tools is not None,
             "rounds": crew.rounds,
             "seats": crew.seats,
             "deliberations": crew.deliberations,
@@ -174,7 +179,7 @@ def _dry_run(shown: Preview, span: Range, notes: Sequence[str], *, as_json: bool
         return
     for text in mission_lines(shown.plan, request, span, notes):
         print_text(text)
-    for text in would_send(replace(shown, span=span), whole=verbose):
+    for text in would_send(replace(shown, span=span), option="--no-context", whole=verbose):
         print_text(text)
     click.echo("Nothing was sent.")
 
@@ -236,7 +241,7 @@ def context(product: str, step: str, agent: str | None, session: str | None, out
     archive = session_archive(session, out)
     found = look(archive, product, step, agent or "")
     texts = {name: archive.text(f"{name}.md") or "" for name in found.call.reads}
-    messages = prompts.messages(found.call, texts, library_here())
+    messages = prompts.messages(found.call, texts, library_here(), tools=found.call.tools)
     if as_json:
         click.echo(dumps(found.json(messages)))
         return

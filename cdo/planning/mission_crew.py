@@ -30,18 +30,24 @@ class MissionLimits(Schema):
 
 
 class Kernel(MissionLimits):
-    """`engine/cabal-kernel.md`: the rules of every step, and the default limits of a mission."""
+    """`engine/cabal-kernel.md`: the rules of every step, and the default limits of a mission.
+
+    In a repository the team is shown at most `context_tokens` of it, and may look into it in each reply as often as
+    `looks` ([requests, rounds]) says.
+    """
 
     purpose: str
     load_when: str
     kind: Literal["cabal"]
+    context_tokens: Annotated[int, Field(ge=0)]
+    looks: tuple[Annotated[int, Field(ge=0, le=100)], Annotated[int, Field(ge=0, le=20)]]
 
 
 class Crew(MissionLimits):
     """The team of a mission and its limits: `seats` are the models by agent.
 
-    `material`: the person gave material beside the request, which all agents are shown. `request` is the size of the
-    request in estimated tokens.
+    `material`: there is material beside the request (files given, or a repository), which all agents are shown.
+    `request` is the size of the request in estimated tokens.
     """
 
     seats: dict[str, str]

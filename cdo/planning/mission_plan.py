@@ -19,6 +19,7 @@ KERNEL = "engine/cabal-kernel"
 OPERATIVES = "operatives"
 RULES, REPLY = 1500, 900  # tokens of a step's rules and of its reply, for the estimate
 FULL = 3000  # and of the further content of a step once the mission is under way
+LOOKS, WISH, LOOKED = 2, 100, 1200  # rounds of tools for one reply, if it looks; tokens of what is asked and answered
 
 
 def kernel(library: Library) -> Kernel:
@@ -75,8 +76,21 @@ def remark(seated: Mapping[str, str], vendors: Mapping[str, str]) -> str:
     return "The watchdog is of the same vendor as an operative: models of one maker share their errors."
 
 
-def plan(request: str, crew: Crew, specs: Sequence[ModelSpec], library: Library, remarks: Sequence[str] = ()) -> Plan:
-    """Return the plan of a mission; for a mission, its fields on voices and turns have no meaning."""
+def plan(
+    request: str,
+    crew: Crew,
+    specs: Sequence[ModelSpec],
+    library: Library,
+    remarks: Sequence[str] = (),
+    root: str = "",
+    looks: tuple[int, int] | None = None,
+) -> Plan:
+    """Return the plan of a mission; for a mission, its fields on voices and turns have no meaning.
+
+    The repository is at `root` as seen from the session's folder, "" for none. `looks` is how often models may look
+    into it unless the mission's own limits say otherwise; None if no model can.
+    """
+    base = kernel(library)
     convergence = library.read("engine/convergence", Convergence)[0]
     return Plan(
         preset=MODE,
@@ -93,25 +107,40 @@ def plan(request: str, crew: Crew, specs: Sequence[ModelSpec], library: Library,
         criteria=convergence,
         bounds=convergence.bounds,
         topic=request[:TOPIC],
+        tools=base.looks if looks and all(looks) and all(base.looks) else None,
+        root=root,
+        context_tokens=base.context_tokens if root else None,
         remarks=tuple(remarks),
         crew=crew,
     )
 
 
-def estimate(crew: Crew, specs: Sequence[ModelSpec], given: int) -> Range:
+def estimate(crew: Crew, specs: Sequence[ModelSpec], given: int, looks: tuple[int, int] | None = None) -> Range:
     """Estimate a mission without retries: at best one round of one product and a last plan, at worst every cap.
 
-    `given` counts the tokens of request and context.
+    `given` counts the tokens of request and context. With `looks`, the longest mission looks into the repository
+    before each reply.
     """
     by_name = {spec.name: spec for spec in specs}
     team = operatives(crew.operatives)
     best = [CHAIR, CHAIR, team[0], *team[1:2], WATCHDOG, ENVOY, team[0], CHAIR, ENVOY]
     worst = [CHAIR, *[*team, CHAIR, *team, *team, WATCHDOG, ENVOY] * crew.rounds]
     spans = []
-    for calls, size, reply in ((best, RULES + given, REPLY // 2), (worst, RULES + given + FULL, REPLY * 2)):
-        costs = [by_name[crew.seats[agent]].cost(Usage(size, reply)) for agent in calls]
+    for calls, size, reply, most in (
+        (best, RULES + given, REPLY // 2, 0),
+        (worst, RULES + given + FULL, REPLY * 2, min(LOOKS, looks[1]) if looks else 0),
+    ):
+        asked = [(by_name[crew.seats[agent]], agent) for agent in calls]
+        rounds = [most if spec.tools and agent != ENVOY else 0 for spec, agent in asked]
+        made = [
+            (spec, Usage(size + number * LOOKED, reply if number == last else WISH))
+            for (spec, _), last in zip(asked, rounds, strict=True)
+            for number in range(last + 1)
+        ]
+        costs = [spec.cost(usage) for spec, usage in made]
         known = [cost for cost in costs if cost is not None]
-        spans.append((len(calls), len(calls) * (size + reply), sum(known) if len(known) == len(costs) else None))
+        tokens = sum(usage.input_tokens + usage.output_tokens for _, usage in made)
+        spans.append((len(made), tokens, sum(known) if len(known) == len(costs) else None))
     (low, least, cheap), (high, most, dear) = spans
     alone = any(spec.route == "local" for spec in specs)  # answers one at a time
     pace, steps = (LOCAL_PACE, (low, high)) if alone else (PACE, (8, 1 + 6 * crew.rounds))

@@ -87,7 +87,6 @@ def _values(
         previous = str(call.data.get("previous") or "")
         if previous in values["read"]:
             values["read"][previous] = for_voices(values["read"][previous])
-        values |= {} if tools else {"tools": None}
         values |= _role(str(call.data["role"]), library)
     elif call.kind == "synthesis":
         values["convergence"] = library.load("engine/convergence").body
@@ -97,6 +96,9 @@ def _values(
         values["loose"] = unfound_numbers(unmarked(texts.get(DRAFT, "")), material)
     elif call.kind == "document":
         values["read"] = {name: unmarked(text) if name == DRAFT else text for name, text in values["read"].items()}
+    if "tools" in call.data:  # a voice, or an agent of a mission, that may look into the repository
+        values |= {} if tools else {"tools": None}
+        values["looking"] = library.render("engine/looking", values).strip()
     if own := str(call.data.get("common") or ""):  # a document of the program's own
         values["common"] = {block: library.render(own, values, block) for block in library.template(own).blocks}
     elif call.kind in COMMON and QUESTION in texts:

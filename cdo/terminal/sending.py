@@ -21,10 +21,11 @@ def sending(
     to: str,
     span: Range,
     *,
-    looks: bool = False,
+    looks: str = "",
     option: str = "",
 ) -> str:
-    """Return the line. `to` counts the recipients ("3 voices"); `looks`: they may read more of the repository.
+    """Return the line. `to` counts the recipients ("3 voices"); `looks` says who may read more of the
+    repository ("voices"), "" for nobody.
 
     `option` names the option that sends no files, "" if there is none.
     """
@@ -33,7 +34,7 @@ def sending(
     material = _material(files, context_tokens)
     told = [cost(specs, span)]
     if looks:
-        told.append("voices may read further files of the repository")
+        told.append(f"{looks} may read further files of the repository")
     if option and (material or looks):
         told.append(f"{option} sends none")
     return f"Sending {material or 'the question and no files'} to {names}{here} × {to}, {'; '.join(told)}"

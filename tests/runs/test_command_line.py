@@ -793,6 +793,7 @@ REPLAYS = "tests/runs/test_replay.py::"
 PAGE = "tests/unit/report/test_page.py::"
 DIFFS = "tests/runs/test_diff_command.py::"
 WATCHED = "tests/runs/test_watch.py::"
+LOOKS = "tests/runs/test_mission_repository.py::"
 MISSION = "tests/runs/test_mission.py::"
 AGREED = "tests/runs/test_consent.py::test_without_a_terminal_a_dear_run_ends_before_anything_is_sent_or_written"
 BEGUN = "tests/runs/test_consent.py::test_resume_asks_only_if_nothing_was_paid_for_yet"
@@ -1013,6 +1014,7 @@ EFFECTS: dict[str, dict[str, str]] = {
         "--rounds": f"{MISSION}test_a_cap_of_rounds_ends_unresolved_with_what_is_missing",
         "--deliberations": f"{MISSION}test_without_deliberations_a_decision_is_written",
         "--context": f"{MISSION}test_the_request_comes_from_a_file_or_a_pipe_and_material_goes_with_it",
+        "--no-context": f"{LOOKS}test_a_mission_without_context_is_shown_no_file_and_gets_no_tools",
         "--budget": f"{MISSION}test_every_cap_ends_a_mission_unresolved",
         "--max-calls": f"{MISSION}test_a_cap_of_calls_leaves_room_for_inspection_and_end_and_a_higher_one_goes_on",
         "--max-tokens": f"{MISSION}test_every_cap_ends_a_mission_unresolved",

@@ -17,7 +17,7 @@ from cdo.cabal.rules import reducer
 from cdo.content.library import Library
 from cdo.core.mission_names import CHAIR, WATCHDOG, operatives
 from cdo.core.steps import Ask, Batch, Call, Collect, Gather, Missing, Nest, Nested, Project, Publish, Reply, Step
-from cdo.planning.mission_crew import Crew
+from cdo.planning.mission_crew import Crew, MissionLimits
 from cdo.planning.mission_plan import kernel, plan, seats
 from cdo.providers.models import ModelSpec
 from cdo.runner import prompts
@@ -48,7 +48,7 @@ Says = Callable[[Call], str]
 
 
 def crew(size: int = 2, **changes: Any) -> Crew:
-    base = kernel(LIBRARY).model_dump(exclude={"purpose", "load_when", "kind"})
+    base = kernel(LIBRARY).model_dump(include={*MissionLimits.model_fields})
     manned = {**base, "operatives": size, "seats": seats(size, ["m"], {}, {})}
     return Crew(**{**manned, **changes})
 
@@ -161,7 +161,8 @@ def test_material_is_shown_only_where_some_was_given() -> None:
     plain = Mission(team()).run()
     assert {call.reads for call in plain.calls} == {("00-input",)}
     given = Mission(team(), crew(material=True)).run()
-    assert {call.reads for call in given.calls} == {("00-input", "00-context")}
+    shown = {call.kind: call.reads == ("00-input", "00-context") for call in given.calls}
+    assert shown == {call.kind: call.kind not in ("reflect", "present") for call in plain.calls}
 
 
 def test_every_step_shows_the_request_a_long_one_in_part() -> None:

@@ -72,6 +72,7 @@ def worded(state: MissionState, step: MissionStep, agent: str, made: Pack, block
             "own": json.loads(json.dumps(made.own)),
             "include": {"kernel": "engine/cabal-kernel"},
             "common": "templates/cabal/common",
+            "tools": None,
         },
     )
     texts = {"00-input": state.request, **({"00-context": context} if context else {})}

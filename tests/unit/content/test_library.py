@@ -253,7 +253,7 @@ PROMPTS: dict[str, dict[str, Any]] = {
         "claims": ["CLAIM"], "title": "TITLE", "method": "METHOD", "evidence": "EVIDENCE", "body": "BODY",
         "leading": "LEADING", "alternative": "ALTERNATIVE", "dispute": "DISPUTE", "sides": ["t1-critic"],
         "standing": [{"id": "O1", "text": "STANDING"}], "words": 500, "length": 1.5, "mate": True,
-        "note": "NOTE", "tools": {"requests": 5, "rounds": 3}, "messages": [{"text": "MESSAGE"}],
+        "note": "NOTE", "looking": "LOOKING", "messages": [{"text": "MESSAGE"}],
         "included": {"domain": "DOMAIN", "skills": "SKILLS", "phase": "PHASE"},
     },
     "engine/synthesis-protocol": {
@@ -303,6 +303,7 @@ PROMPTS: dict[str, dict[str, Any]] = {
     "engine/repair": {"problems": ["PROBLEM"]},
     "engine/repair-draft": {"problems": ["PROBLEM"], "form": "FORM", "draft": "DRAFT"},
     "engine/left-out": {},
+    "engine/looking": {"tools": {"requests": "FIVE", "rounds": "THREE"}},
     "engine/answer-now": {"used": "FOUR", "requests": "FIVE", "rounds": "THREE"},
 }  # fmt: skip
 NAMES = re.compile(r"[A-Z]{3,}")
@@ -315,6 +316,7 @@ def blocks(name: str) -> tuple[str, ...]:
         "engine/repair": ("",),
         "engine/answer-now": ("",),
         "engine/left-out": ("",),
+        "engine/looking": ("",),
         "engine/repair-draft": ("system", "own"),
         "templates/common": ("system", "material", "record"),
     }
@@ -645,6 +647,7 @@ def test_a_quick_plan_and_a_brief_open_only_what_they_need() -> None:
     prompts.messages(batch.calls[0], {"00-input": "x", "00-context": ""}, library)
     assert library.opened[3 + len(heads) :] == [
         "templates/agent-brief",
+        "engine/looking",
         "templates/common",
     ]  # the role is open already
     assert Record().turns == ()

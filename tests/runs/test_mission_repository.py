@@ -1,0 +1,116 @@
+"""Missions in a git repository, as real processes: what the team is shown, looks up and cites of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.conftest import A, Desk
+from tests.runs.test_mission import TEAM, files, told
+from tests.runs.test_repository_evidence import checkout, wish
+from tests.support.answers import Answer, RequestInfo
+from tests.support.cabal_team import DRAFT, todo_script, version, write
+from tests.support.faults import Fault
+from tests.support.provider import Provider
+
+__all__ = ["checkout"]  # a fixture
+QUEUE = "Describe how the queue pushes a job, src/queue.py"
+LINE = "4| def push(item):"
+LOOKERS = {"bootstrap", "plan", "write", "review", "inspect", "reflect"}
+
+
+def looking(call: str, then: str) -> Callable[[RequestInfo], Answer | str]:
+    """A model that reads the queue in this call before it says `then`; the TODO team does the rest."""
+
+    def script(info: RequestInfo) -> Answer | str:
+        if info.call != call:
+            return told({})(info) or ""
+        if info.body.get("tools") and not any(message["role"] == "tool" for message in info.body["messages"]):
+            return Answer(tool_calls=(wish("read", path="src/queue.py"),))
+        return then
+
+    return script
+
+
+def step(info: RequestInfo) -> str:
+    return info.call.split("-")[1]
+
+
+def test_a_mission_in_a_checkout_is_shown_what_its_request_is_about(checkout: Desk, provider: Provider) -> None:
+    provider.script = told({})
+    plan = checkout(*TEAM, "--dry-run", QUEUE).ok().out
+    assert "Would send 3 files" in plan and "agents may read further files of the repository" in plan
+    assert "--no-context sends none" in plan and not provider.calls
+    done = checkout(*TEAM, QUEUE).ok()
+    assert "Sending 3 files" in done.err
+    shown = {step(info): LINE in info.prompt for info in provider.calls}
+    assert shown == {name: name not in ("reflect", "present") for name in {*LOOKERS, "present"}}
+    assert {step(info) for info in provider.calls if info.body.get("tools")} == LOOKERS
+    assert "at most 8 requests in\n4 rounds" in next(info.prompt for info in provider.calls if step(info) == "write")
+
+
+def test_a_mission_without_context_is_shown_no_file_and_gets_no_tools(checkout: Desk, provider: Provider) -> None:
+    provider.script = told({})
+    checkout(*TEAM, "--no-context", QUEUE).ok()
+    assert not any("def push" in info.prompt or info.body.get("tools") for info in provider.calls)
+    checkout(*TEAM, "--no-context", "-c", "src", QUEUE).failed(2, "--context and --no-context exclude each other")
+
+
+def test_files_given_stand_beside_what_was_found(checkout: Desk, provider: Provider) -> None:
+    checkout.write("docs/more.md", "# More\n\nJobs have a priority.\n")
+    provider.script = told({})
+    checkout(*TEAM, "-c", "docs/more.md", QUEUE).ok()
+    write_ = next(info.prompt for info in provider.calls if step(info) == "write")
+    assert "Jobs have a priority." in write_ and LINE in write_
+
+
+def test_an_operative_looks_first_and_a_resume_does_not_look_again(checkout: Desk, provider: Provider) -> None:
+    call = "r1-write-operative-1"
+    provider.script = looking(call, write(version("p4", "Technical architecture", DRAFT)))
+    checkout(*TEAM, QUEUE).ok()
+    first, second = (info for info in provider.calls if info.call == call)
+    (answer,) = (message["content"] for message in second.body["messages"] if message["role"] == "tool")
+    assert "heapq.heappush(HEAP, item)" in answer and len(second.body["messages"]) > len(first.body["messages"])
+    before, calls = files(checkout.session()), len(provider.calls)
+    checkout.write("src/queue.py", "")
+    for name in ("FINAL.md", f"{call}.md"):
+        (checkout.session() / name).unlink()
+    checkout("resume", "a").ok()
+    assert files(checkout.session()) == before and len(provider.calls) == calls
+    checkout("verify", "a").ok()
+
+
+def test_a_model_that_refuses_tools_is_asked_without_and_told_of_once(checkout: Desk, provider: Provider) -> None:
+    provider.script = lambda info: Fault(status=400) if info.body.get("tools") else todo_script(info)
+    done = checkout(*TEAM, QUEUE).ok()
+    assert done.err.count("refuses tools") == 1
+    (asked,) = (info for info in provider.calls if info.call == "r2-inspect" and not info.body.get("tools"))
+    assert "You may look into the repository" not in asked.prompt
+    assert "You can read what is shown here" in asked.prompt
+
+
+def test_a_call_that_closes_under_a_cap_spends_nothing_of_the_reserve_on_looking(
+    checkout: Desk, provider: Provider
+) -> None:
+    def always(info: RequestInfo) -> Answer | str:
+        looks = step(info) == "inspect" and info.body.get("tools")
+        return Answer(tool_calls=(wish("list"),)) if looks else todo_script(info)
+
+    provider.script = always
+    checkout(*TEAM, "--max-calls", "10", QUEUE).failed(3)
+    closing = [info for info in provider.calls if info.call in ("r1-inspect-2", "r1-present")]
+    assert closing and not any(info.body.get("tools") for info in closing)
+
+
+def test_the_estimate_knows_of_tools(checkout: Desk) -> None:
+    def high(*more: str) -> int:
+        calls = checkout(*TEAM, "--dry-run", "--json", *more, QUEUE).ok().json["calls"]
+        return int(calls[1])
+
+    assert high() > 2 * high("--no-context")
+
+
+def test_a_preview_of_a_prompt_says_what_the_prompt_says(checkout: Desk, provider: Provider) -> None:
+    provider.script = told({})
+    checkout(*TEAM, QUEUE).ok()
+    shown = checkout("context", "p4", "--step", "write", *A).ok().out
+    assert "You may look into the repository first" in shown and LINE in shown
