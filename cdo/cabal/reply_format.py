@@ -80,7 +80,7 @@ class StepFormat:
         reply = validate(REPLIES[self.step], data, "The reply")
         _, problems = self.judged(reply, self.state)
         if problems:
-            raise InvalidReply(_bounded(problems))
+            raise InvalidReply(_bounded(problems), needs_prompt=True)
         return reply
 
     def judged(self, reply: StepReply, state: MissionState) -> Judged:
@@ -121,7 +121,7 @@ class StepFormat:
             item.product_id for item in request.requests if item.product_id not in self.state.products
         )
         if unknown:
-            raise InvalidReply([f"{absent(self.state, item)}." for item in unknown])
+            raise InvalidReply([f"{absent(self.state, item)}." for item in unknown], needs_prompt=True)
         return request
 
 

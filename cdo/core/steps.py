@@ -48,11 +48,16 @@ class ReplyFormat(Protocol):
 
 
 class InvalidReply(Exception):
-    """A reply does not follow its format. `problems` are sentences the model can act on."""
+    """A reply does not follow its format. `problems` are sentences the model can act on.
 
-    def __init__(self, problems: Sequence[str]) -> None:
+    `needs_prompt` is true if the model cannot correct them from its reply and the form alone: it has to see again
+    what it was shown.
+    """
+
+    def __init__(self, problems: Sequence[str], *, needs_prompt: bool = False) -> None:
         super().__init__("; ".join(problems))
         self.problems = tuple(problems)
+        self.needs_prompt = needs_prompt
 
 
 @dataclass(frozen=True)

@@ -178,7 +178,7 @@ class Attempts:
             found = read(work.call.format, text)
         except InvalidReply as invalid:
             tries.note(Fault.INVALID)
-            talk.reject(text, invalid.problems)
+            talk.reject(text, invalid, kept="thread" in record["response"])
             self.observe(ReplyRefused(name=work.call.name, problems=invalid.problems))
             return None
         work.last = (found.text, model)

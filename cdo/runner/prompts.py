@@ -55,13 +55,16 @@ def correction(
 ) -> tuple[Message, ...]:
     """Return the messages that ask for a correction of `draft` without the prompt of `call`.
 
-    Empty if the prompt's template does not say in a block of its own what form a reply has, or if a document that it
-    includes asks for more.
+    Empty if the prompt's template, or the document of its phase, does not say in a block `format` of its own what
+    form a reply has.
     """
-    if "phase" in call.data.get("include", {}) or "format" not in library.template(call.template).blocks:
+    included = call.data.get("include", {})
+    parts = {"": call.template, **{name: included[name] for name in ("kernel", "phase") if name in included}}
+    if any("format" not in library.template(document).blocks for document in parts.values()):
         return ()
-    form = library.render(call.template, _values(call, texts, library), "format")
-    told = {"form": form, "draft": draft, "problems": problems}
+    values = _values(call, texts, library)
+    forms = [library.render(document, _including(name, values), "format") for name, document in parts.items()]
+    told = {"form": "\n\n".join(form.strip() for form in forms), "draft": draft, "problems": problems}
     system = library.render("engine/repair-draft", told, "system")
     own = library.render("engine/repair-draft", told, "own")
     return Message("system", system, shared=len(system)), Message("user", own)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from cdo.content.library import Library
 from cdo.core.exchange import Effort, Fault, Message, Request, ToolCall
-from cdo.core.steps import Call, Missing
+from cdo.core.steps import Call, InvalidReply, Missing
 from cdo.formats.fields import MAX_REPLY_CHARS
 from cdo.providers.models import ModelSpec
 from cdo.repository.context import estimate_tokens
@@ -99,14 +99,19 @@ class RequestBuilder:
         self._effort = work.call.effort or effort
         self._cache_key = cache_key
         self._rejected = ""
-        self._rejections, self._cut = 0, False
+        self._rejections, self._needs_prompt = 0, False
         self._limits = TextLimits(work.texts)
 
-    def reject(self, text: str, problems: Sequence[str]) -> None:
-        """Add an invalid reply and its problems to the next request."""
-        self._rejected = text if len(text) <= MAX_REPLY_CHARS else prompts.fit(text, MOST_WORDS)
-        self.problems = tuple(problems)
-        self._rejections, self._cut = self._rejections + 1, len(text) > MAX_REPLY_CHARS
+    def reject(self, text: str, invalid: InvalidReply, *, kept: bool = False) -> None:
+        """Add an invalid reply and its problems to the next request.
+
+        `kept` says that the backend keeps the conversation: it has the prompt already.
+        """
+        too_long = len(text) > MAX_REPLY_CHARS
+        self._rejected = prompts.fit(text, MOST_WORDS) if too_long else text
+        self.problems = invalid.problems
+        self._rejections += 1
+        self._needs_prompt = kept or too_long or invalid.needs_prompt
 
     def looked(
         self,
@@ -203,12 +208,9 @@ class RequestBuilder:
         return (*messages, *looks, Message("assistant", self._rejected), Message("user", told))
 
     def _correction(self) -> tuple[Message, ...]:
-        """Return the messages of a first repair that needs the draft alone; () if the whole prompt is needed.
-
-        A backend that keeps the conversation has the prompt already.
-        """
+        """Return the messages of a first repair that needs the draft alone; () if the whole prompt is needed."""
         draft, call = self._rejected, self._work.call
-        if self._rejections != 1 or call.thread or len(draft.strip()) < SHORTEST_DRAFT or self._cut:
+        if self._rejections != 1 or len(draft.strip()) < SHORTEST_DRAFT or self._needs_prompt:
             return ()
         return prompts.correction(call, self._work.texts, self._library, draft, self.problems)
 

@@ -78,23 +78,25 @@ class CaseFormat:
             raise InvalidReply(unfilled[:8])
         data = validate(CaseData, meta, "The front matter")
         diffs = [block for block, _ in fenced(body, ("diff", "patch"))] if "fix" in self.must else []
-        problems = [*self.ledger.problems(data.hypotheses), *self._owed(data, diffs)]
-        if problems:
-            raise InvalidReply(problems)
+        untested = self._untested(data)
+        if problems := [*self.ledger.problems(data.hypotheses), *untested, *self._owed(data, diffs)]:
+            raise InvalidReply(problems, needs_prompt=bool(untested))
         return data.model_copy(update={"fix": diffs[0] if diffs else ""})
 
+    def _untested(self, data: CaseData) -> list[str]:
+        """Return a problem if the phase requires a test and the reply tests no hypothesis."""
+        live = [item.id for item in self.ledger.of("open", "supported")]
+        tested = any(self.ledger.get(wish.id) and wish.evidence for wish in data.hypotheses)
+        if "test" not in self.must or not live or tested:
+            return []
+        said = f"`hypotheses` must say of at least one of {', '.join(live[:12])} what testing its prediction"
+        return [f"{said} showed, under `evidence`."]
+
     def _owed(self, data: CaseData, diffs: Sequence[str]) -> list[str]:
-        """Return what the phase requires and the reply lacks, and what is wrong with its diffs."""
+        """Return what else the phase requires and the reply lacks, and what is wrong with its diffs."""
         found = []
         if "hypothesis" in self.must and not data.hypotheses:
             found.append("`hypotheses` must hold at least one: id, text, prediction.")
-        live = [item.id for item in self.ledger.of("open", "supported")]
-        tested = any(self.ledger.get(wish.id) and wish.evidence for wish in data.hypotheses)
-        if "test" in self.must and live and not tested:
-            found.append(
-                f"`hypotheses` must say of at least one of {', '.join(live[:12])} what testing its prediction "
-                "showed, under `evidence`."
-            )
         if "fix" in self.must and len(diffs) != 1 and (diffs or not data.no_fix):
             found.append(f"Give one fenced ```diff block ({len(diffs)} were found), or `no_fix` with the reason.")
         found += [f"The diff: {problem}." for diff in diffs if (problem := diff_problem(diff))]

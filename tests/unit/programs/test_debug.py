@@ -183,7 +183,7 @@ def test_what_rests_on_a_report_alone_is_flagged(status: str) -> None:
         f"H1 is {status} by what the question or the context reports alone: nobody here checked it",
     )
     assert f"Evidence (reported, not checked): {SEEN}" in LIBRARY.render(
-        FINAL, {**run.final.data, "read": dict.fromkeys(run.final.reads, "text")}, "shared"
+        FINAL, {**run.final.data, "read": dict.fromkeys(run.final.reads, "text")}, "own"
     )
 
 

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 
 from cdo.content.library import Library
 from cdo.core.exchange import Fault, Message, Request, ToolCall
+from cdo.core.steps import InvalidReply
 from cdo.formats.fields import MAX_REPLY_CHARS
-from cdo.formats.final_answer import FinalFormat
 from cdo.providers.models import DEFAULT_WINDOW, ModelSpec
 from cdo.repository.context import estimate_tokens
-from cdo.runner import prompts
 from cdo.runner.prompt_fitting import TextLimits, without_oldest
 from cdo.runner.requests import PendingCall, RequestBuilder
-from tests.unit.runner.test_runner import ending, voice
+from tests.unit.runner.test_runner import voice
 
 LIBRARY = Library.at(Path("/"))
 LEFT_OUT = "characters left out: the prompt did not fit"
@@ -72,7 +71,7 @@ def test_when_looks_are_used_up_the_model_is_told_in_words_to_answer(rounds: int
     assert "Answer now" in last.messages[-1].text
     assert sum(USED_UP in text for text in answers(last)) == 1
     # A reply that is sent back does not change what came before it.
-    conversation.reject("No front matter.", ["It needs front matter."])
+    conversation.reject("No front matter.", InvalidReply(["It needs front matter."]))
     again = conversation.request()
     assert again.messages[: len(last.messages)] == last.messages and not again.tools
 
@@ -163,7 +162,7 @@ def test_a_first_repair_sends_the_draft_and_its_form_without_the_prompt() -> Non
     conversation = talk(context="A long context. " * 500)
     look(conversation, "SEEN")
     whole = sum(map(len, texts(conversation)))
-    conversation.reject(DRAFT, [PROBLEM])
+    conversation.reject(DRAFT, InvalidReply([PROBLEM]))
     request = conversation.request()
     system, own = request.messages
     assert (system.role, own.role) == ("system", "user") and request.tools == ()
@@ -174,8 +173,8 @@ def test_a_first_repair_sends_the_draft_and_its_form_without_the_prompt() -> Non
 
 def test_a_second_repair_sends_the_whole_prompt_again() -> None:
     conversation = talk(context="A long context. " * 500)
-    conversation.reject("Bad. " * 100, ["One."])
-    conversation.reject(DRAFT, [PROBLEM])
+    conversation.reject("Bad. " * 100, InvalidReply(["One."]))
+    conversation.reject(DRAFT, InvalidReply([PROBLEM]))
     *prompt, draft, told = texts(conversation)
     assert "A long context" in "".join(prompt) and draft == DRAFT and PROBLEM in told
 
@@ -183,19 +182,18 @@ def test_a_second_repair_sends_the_whole_prompt_again() -> None:
 def test_the_whole_prompt_is_sent_again_where_the_draft_alone_is_not_enough() -> None:
     whole = ("A long context. " * 500).strip()
 
-    def repaired(conversation: RequestBuilder, draft: str = DRAFT) -> str:
-        conversation.reject(draft, [PROBLEM])
+    def repaired(conversation: RequestBuilder, draft: str = DRAFT, **more: bool) -> str:
+        conversation.reject(draft, InvalidReply([PROBLEM], **more))
         return "".join(texts(conversation))
 
     assert whole in repaired(talk(context=whole), "I cannot do that.")
     assert whole in repaired(talk(context=whole), " \n" * 200)
     assert whole in repaired(talk(context=whole), "x" * (MAX_REPLY_CHARS + 1))
-    changes: list[dict[str, Any]] = [
-        {"thread": "critic"},
-        {"data": {**voice().data, "include": {"phase": "engine/repair"}, "problems": []}},
-    ]
-    for change in changes:
-        conversation = talk(context=whole)
-        conversation._work.call = replace(voice(), **change)
-        assert whole in repaired(conversation), change
-    assert prompts.correction(ending(FinalFormat()), {}, LIBRARY, DRAFT, [PROBLEM]) == ()
+    assert whole in repaired(talk(context=whole), needs_prompt=True)
+    kept = talk(context=whole)
+    kept.reject(DRAFT, InvalidReply([PROBLEM]), kept=True)
+    assert whole in "".join(texts(kept))
+    conversation = talk(context=whole)
+    included = {"include": {"phase": "engine/repair"}, "problems": []}
+    conversation._work.call = replace(voice(), data={**voice().data, **included})
+    assert whole in repaired(conversation), "the document of the phase does not say what form a reply has"

@@ -1,0 +1,99 @@
+"""Replies that are sent back: what the model is sent again, and what becomes of its second answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from tests.conftest import A, Desk
+from tests.runs.test_mission import TEAM, told
+from tests.runs.test_modes_run import GATEWAY, case, house
+from tests.support.answers import Answer, RequestInfo, default_answer
+from tests.support.cabal_team import REQUEST, todo_script
+from tests.support.provider import Fault, Provider, Script
+
+MATERIAL = "\n".join(f"Fact {number}: the gateway answered {number} requests." for number in range(400))
+Spoilt = Callable[[str], str]
+Says = Callable[[RequestInfo], Answer | str | Fault | None]
+
+
+def spoiling(script: Says, wrong: Mapping[str, Spoilt]) -> Script:
+    """A script whose first answers to these calls are spoilt."""
+
+    def say(info: RequestInfo) -> Answer | str | Fault | None:
+        said = script(info) or default_answer(info)
+        spoil = wrong.get(info.call)
+        if spoil is None or info.attempt > 1 or isinstance(said, Fault):
+            return said
+        return spoil(said if isinstance(said, str) else said.text)
+
+    return say
+
+
+def without(title: str) -> Spoilt:
+    return lambda text: text.replace(f"## {title}", "")
+
+
+def unread(text: str) -> str:
+    """A reply whose data is cut in the middle of a word."""
+    return text.replace('"', "", 1)
+
+
+REPAIRED: dict[str, tuple[tuple[str, ...], Says, str, Spoilt, str]] = {
+    "final": (("quick", GATEWAY), lambda info: None, "final", without("Key Tensions"), "## Key Tensions"),
+    "draft": (
+        ("quick", "--review", GATEWAY), lambda info: None, "draft", without("Action Items"), "## Action Items",
+    ),
+    "debug": (("debug", GATEWAY), case, "final", without("Validation"), "- H2 [ruled-out]: Memory leaks."),
+    "hypotheses": (
+        ("debug", GATEWAY), case, "t3-critic", lambda text: text.replace("hypotheses:", "theories:"),
+        "The key `hypotheses`",
+    ),
+    "minutes": (
+        ("parliament,full", "--width", "5", "Who is right?"), house, "final", without("Confidence"),
+        "critic voted against M1",
+    ),
+    "ballot": (
+        ("parliament,full", "--width", "5", "Who is right?"), house, "t3-critic",
+        lambda text: text.replace("ballot:", "votes:") + "I have weighed it. " * 9, "- M1: Split it in May.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REPAIRED)
+def test_the_draft_alone_is_sent_back_with_the_form(cdo: Desk, provider: Provider, name: str) -> None:
+    words, script, call, spoil, needed = REPAIRED[name]
+    provider.script = spoiling(script, {call: spoil})
+    cdo.write("facts.md", MATERIAL)
+    cdo(*words[:-1], "-c", "facts.md", *A, words[-1]).ok()
+    first, second = provider.named(call)[:2]
+    shown = "# Last synthesis" if script is case and call == "final" else "Fact 399: the gateway"
+    assert shown in first.prompt and shown not in second.prompt
+    assert "<draft>" in second.prompt and needed in second.prompt and len(second.prompt) < len(first.prompt) / 2
+
+
+@pytest.mark.parametrize("call", ["r0-bootstrap", "r1-plan", "r1-write-operative-1", "r1-inspect"])
+def test_a_mission_corrects_broken_json_without_its_prompt(cdo: Desk, provider: Provider, call: str) -> None:
+    provider.script = spoiling(told({}), {call: unread})
+    cdo.write("facts.md", MATERIAL)
+    ended = cdo(*TEAM, "-c", "facts.md", "--json", REQUEST).ok()
+    first, second = provider.named(call)
+    assert "Fact 399: the gateway" in first.prompt and "Fact 1:" not in second.prompt
+    assert '{"response_type":"final_output"' in second.prompt and "is not valid JSON" in second.prompt
+    assert len(second.prompt) < len(first.prompt) / 2
+    assert ended.json["status"] == "done"
+
+
+def test_a_mission_shows_the_products_again_where_a_quote_is_not_found(cdo: Desk, provider: Provider) -> None:
+    def elsewhere(text: str) -> str:
+        data = json.loads(text)
+        for item in (item for found in data["inspections"] for item in found["criteria"] if item["quote"]):
+            item["quote"] = "words that stand nowhere in it"
+        return json.dumps(data)
+
+    provider.script = spoiling(todo_script, {"r1-inspect": elsewhere})
+    cdo(*TEAM, "--json", REQUEST).ok()
+    first, second = provider.named("r1-inspect")
+    assert first.prompt in second.prompt and "words that stand nowhere" in json.dumps(second.body)
