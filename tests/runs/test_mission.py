@@ -423,10 +423,12 @@ def deciding() -> dict[str, Said]:
     """A mission whose first product is a Decision that is deliberated."""
     stack = product("Stack", "Decision", "Says which database", decide_by="quick")
     return {
-        "r0-bootstrap": bootstrap(initial_products=[stack]),
+        "r0-bootstrap": bootstrap(initial_products=[stack], objectives=["A database is chosen"]),
         "r1-plan": plan(assignment("p2", ALEX, objective="Which database shall we take?")),
         f"r1-review-{JORDAN}": review(),
-        "r1-inspect": lambda info: inspect(inspection("p2", "v1", {"d1": _line(info.prompt)}), inspection("p1")),
+        "r1-inspect": lambda info: inspect(
+            inspection("p2", "v1", {"d1": _line(info.prompt)}), inspection("p1", "", {"d1": _line(info.prompt)})
+        ),
         "r1-present": tells((ALEX, "The stack is chosen.")),
         f"r2-reflect-{ALEX}": said(reflections=[]),
         "r2-plan": done("p2", "p1"),

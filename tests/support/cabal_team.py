@@ -132,7 +132,12 @@ def review(*collabs: Fields, **changes: Any) -> str:
 
 
 def inspection(product: str, version: str = "", quotes: Fields | None = None, *findings: Fields) -> dict[str, Any]:
-    """An inspection: `quotes` by criterion, of which one that is empty says that the criterion is not met."""
+    """An inspection: `quotes` by criterion, of which one that is empty says that the criterion is not met.
+
+    Without quotes, the inspection of the root proves the objectives of the TODO list.
+    """
+    if product == "p1" and quotes is None:
+        quotes = PROVED
     criteria = [
         {"criterion_id": id, "passed": bool(quote), "quote": quote, "note": "" if quote else "It is not shown"}
         for id, quote in (quotes or {}).items()
@@ -182,6 +187,7 @@ SAFE = (
 DRAFT = f"# Technical architecture\n\n{STACK}\n\nEvery request passes one gateway that checks who sends it."
 LIMITED = f"{DRAFT}\n\n## Rate limiting\n\nTen logins a minute for one address, then HTTP 429 as in [[p:p5]]."
 ERRORS = "# Error handling\n\nEvery error is problem+json with a stable code, a title for people and a trace id."
+PROVED = {"d1": CRUD, "d2": "Every request passes one gateway", "d3": "React in the browser"}  # the objectives
 XSS = "JWT in localStorage is open to XSS"
 
 
@@ -422,8 +428,8 @@ class Busy:
     def _inspect(self, number: int, prompt: str) -> str:
         section = prompt.partition("# To inspect\n")[2].partition("# What the containers hold\n")[0]
         due = [int(id) - 2 for id in re.findall(r"(?m)^## p(\d+) ", section)]
-        return inspect(*(self._inspection(self._last(number, item), item) for item in due if item >= 0),
-                       *(inspection("p1") for item in due if item < 0))  # fmt: skip
+        whole = (inspection("p1", "", {"d1": "It covers costs and risks."}) for item in due if item < 0)
+        return inspect(*(self._inspection(self._last(number, item), item) for item in due if item >= 0), *whole)
 
     def _inspection(self, number: int, item: int) -> dict[str, Any]:
         quotes = {"d1": _mark(number, item), "d2": "It covers costs and risks."}

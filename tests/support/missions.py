@@ -59,6 +59,7 @@ ARCHITECTURE = (
     Criterion("d1", "Has a section on rate limiting", Check("regex", "(?m)^## Rate limiting")),
     Criterion("d2", "Names the tech stack", Check("judged")),
 )
+OBJECTIVES = tuple(Criterion(f"d{place}", text) for place, text in enumerate(MISSION.objectives, 1))
 V1 = "# MVP features\n\nUsers create, read, update and delete tasks.\n\nLog in: a JWT kept in localStorage."
 V2 = "# Technical architecture\n\nReact, Node, PostgreSQL, for [[p:p3]].\n\n## Rate limiting\n\nTen logins a minute."
 V3 = V1.replace("a JWT kept in localStorage", "a session in an httpOnly cookie, SameSite=Lax")
@@ -85,7 +86,7 @@ def _event(
 def _born(state: MissionState) -> MissionState:
     mission = "Specify a TODO list MVP"
     products = {
-        ROOT: Product(ROOT, mission, Kind.ORCHESTRATION, None, CHAIR, (), slug="specify-a-todo-list-mvp"),
+        ROOT: Product(ROOT, mission, Kind.ORCHESTRATION, None, CHAIR, OBJECTIVES, slug="specify-a-todo-list-mvp"),
         "p2": Product("p2", "Change Log", Kind.CONTENT, ROOT, CHAIR, (), meta=True, slug="change-log"),
         "p3": Product("p3", "MVP Features Selection", Kind.DECISION, ROOT, None, FEATURES, slug="mvp-features"),
         "p4": Product("p4", "Technical Architecture", Kind.CONTENT, ROOT, None, ARCHITECTURE, slug="tech-arch"),
@@ -242,7 +243,12 @@ def _approved(state: MissionState) -> MissionState:
         state = _inspected(state, f"i{number}", product, version, InspectionVerdict.APPROVED, results, ())
     result = (CriterionResult("d1", True, "problem+json", "", WATCHDOG),)
     state = _inspected(state, "i5", "p5", "v5", InspectionVerdict.APPROVED, result, ())
-    state = _inspected(state, "i6", ROOT, "", InspectionVerdict.APPROVED, (), ())
+    proved = (
+        CriterionResult("d1", True, "Users create, read, update and delete tasks.", "", WATCHDOG),
+        CriterionResult("d2", True, "a session in an httpOnly cookie", "", WATCHDOG),
+        CriterionResult("d3", True, "React, Node, PostgreSQL", "", WATCHDOG),
+    )
+    state = _inspected(state, "i6", ROOT, "", InspectionVerdict.APPROVED, proved, ())
     return _says(state, ALEX, "The architecture is aligned and ready for acceptance.", state.events[-3].id)
 
 

@@ -33,7 +33,9 @@ _MANY = (
 )  # steps that several agents take at the same time
 _GRAVE = {
     **dict.fromkeys(("mission", "halt", "accepted", "question", "answer", "user", "stall"), 3),
-    **dict.fromkeys(("version", "inspection", "waived", "reopened", "rejected", "decided", "override", "missed"), 2),
+    **dict.fromkeys(
+        ("version", "inspection", "waived", "reopened", "rejected", "decided", "override", "missed", "redefined"), 2
+    ),
     **dict.fromkeys(("created", "archived", "closed", "stale", "unreviewed"), 1),
 }  # weight by kind of event: the envoy must not miss heavy ones
 

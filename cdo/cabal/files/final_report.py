@@ -10,17 +10,19 @@ from cdo.cabal.files.serialization import inert
 from cdo.cabal.model.entities import REVISION, Collab, Kind, Product, Status, Version
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.rules import acceptance
+from cdo.cabal.rules.objectives import proofs
 from cdo.core.formatting import one_line, pluralise, visible
 from cdo.formats.final_answer import final_section
 from cdo.formats.markdown import neutralise as inert_markdown
 
 _LONG = 4000  # most characters of one quoted text
-_FLAGGED = ("missed", "unreviewed", "waived", "stall")
+_FLAGGED = ("missed", "unreviewed", "waived", "redefined", "stall")
 _END = (".", "!", "?", "…")  # marks that end a sentence
 # The kinds of events that the course of a round lists, in this order, with their labels.
 _COURSE = (
-    ("mission", "Start"), ("override", "Changed"), ("updated", "Changed"), ("stale", "Changed"),
-    ("question", "Asked"), ("answer", "Answered"), ("user", "From you"), ("accepted", "Accepted"),
+    ("mission", "Start"), ("override", "Changed"), ("updated", "Changed"), ("redefined", "Changed"),
+    ("stale", "Changed"), ("question", "Asked"),
+    ("answer", "Answered"), ("user", "From you"), ("accepted", "Accepted"),
     ("rejected", "Not accepted"), ("reopened", "Reopened"), ("archived", "Archived"), ("waived", "Waived"),
     ("decided", "Decided"), ("version", "Versions"), ("unreviewed", "Unreviewed"), ("inspection", "Verdicts"),
     ("missed", "Missed"), ("stall", "Stall"), ("halt", "End"),
@@ -95,6 +97,7 @@ def final(delivery: Delivery) -> str:
     held = [item for item in state.live() if acceptance.holds(state, item.id)]
     parts = [
         ("Result", _result(delivery, len(held))),
+        ("Objectives", _objectives(state)),
         ("Deliverables", _table(state, held)),
         ("Decisions", _decisions(state, held)),
         ("What is missing", _missing(state)),
@@ -117,6 +120,23 @@ def _result(delivery: Delivery, accepted: int) -> list[str]:
     why = [_sentence([inert(delivery.why)])] if delivery.why else []
     mission = state.mission.mission if state.mission else state.request
     return [" ".join([told, *why]), "", f"Mission: {inert(mission, _LONG)}"]
+
+
+def _objectives(state: MissionState) -> list[str]:
+    """Return each objective with the quote that proves it and where it stands, or why it is not proved."""
+    files = places(state)
+    lines = []
+    for item in proofs(state):
+        said = item.state
+        if item.state == "met":
+            said = f"met: “{inert(spoken(state, item.quote))}”" if item.quote else f"met: {inert(item.note)}"
+        elif item.note:
+            said = f"{item.state}: {inert(spoken(state, item.note), _LONG)}"
+        if item.product:
+            name, file = inert(state.products[item.product].name), files.get(item.product)
+            said += f" ({f'[{name}]({file})' if file else name})"
+        lines.append(f"- **{inert(spoken(state, item.text), _LONG)}**: {_sentence([said])}")
+    return lines or ["None were set."]
 
 
 def _by(state: MissionState, agent: str) -> str:
@@ -216,8 +236,8 @@ def _concerns(state: MissionState) -> list[str]:
         for item in live.values()
         if (latest := state.latest(item.id)) and (item.id, latest.round) in alone
     ]
-    missed = (item for item in state.events if item.kind == "missed")
-    besides += [_sentence([f"- Round {item.round}: {inert(item.text)}"]) for item in missed]
+    facts = (item for item in state.events if item.kind in ("redefined", "missed"))
+    besides += [_sentence([f"- Round {item.round}: {inert(item.text)}"]) for item in facts]
     parts = [
         ("Still open:", [_concern(state, item) for item in open_]),
         ("Closed without a version that answers them:", [_concern(state, item) for item in closed]),

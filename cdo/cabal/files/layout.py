@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -35,8 +35,8 @@ _AGENTS = {
 _PERSONA = re.compile(r"\s*You are ([^\W\d_][\w'’-]{0,39}(?: [^\W\d_][\w'’-]{0,39})?)[,.]")
 # The kinds of events that CHAT.md lists for a round, beside the messages of the team.
 _TOLD = frozenset(
-    ("version", "inspection", "accepted", "updated", "rejected", "waived", "reopened", "stale", "override", "missed",
-     "unreviewed", "decided", "user", "stall", "halt")
+    ("version", "inspection", "accepted", "updated", "redefined", "rejected", "waived", "reopened", "stale",
+     "override", "missed", "unreviewed", "decided", "user", "stall", "halt")
 )  # fmt: skip
 
 
@@ -134,7 +134,15 @@ def _tree(state: MissionState) -> str:
         "blockers": sum(item.blocking for item in state.collabs.values()),
         "halt": state.halt or "no",
     }
-    rows = [line for product, depth in walk(state) for line in _node(state, product, depth)]
+    changes: dict[str, list[str]] = {}
+    for event in state.events:
+        if event.kind == "redefined":
+            changes.setdefault(event.product, []).append(f"Round {event.round}: {inert(event.text)}")
+    rows = [
+        line
+        for product, depth in walk(state)
+        for line in (*_node(state, product, depth), *_below(depth, changes.get(product.id, ())))
+    ]
     gone = [f"- {inert(item.name)} ({item.id})" for item in state.products.values() if item.status is Status.ARCHIVED]
     body = [f"# Product tree after round {state.round}", "", *(rows or ["There are no products yet."])]
     return page(head, "\n".join([*body, *(["", "## Archived", "", *gone] if gone else [])]), noted=True)
@@ -170,7 +178,12 @@ def _node(state: MissionState, product: Product, depth: int) -> list[str]:
         if product.meta or product.status is Status.ACCEPTED
         else acceptance.missing_for_acceptance(state, product.id)
     )
-    return ["  " * depth + line, *("  " * (depth + 1) + f"- ✗ {inert(why)}" for why in lacking)]
+    return ["  " * depth + line, *_below(depth, (f"✗ {inert(why)}" for why in lacking))]
+
+
+def _below(depth: int, notes: Iterable[str]) -> list[str]:
+    """Return notes as items below a product's line."""
+    return ["  " * (depth + 1) + f"- {note}" for note in notes]
 
 
 # -- CHAT.md ---------------------------------------------------------------------------------------

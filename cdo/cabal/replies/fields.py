@@ -326,6 +326,6 @@ class InspectionItem(Tolerant):
     product_id: ProductId
     version_id: VersionId | None = None
     assessment: Annotated[Literal["approved", "needs_revision", "blocked"], _LOWER] = "approved"
-    criteria: Annotated[tuple[ResultItem, ...], BeforeValidator(bracketed), Field(max_length=16)] = ()
+    criteria: Annotated[tuple[ResultItem, ...], BeforeValidator(bracketed), Field(max_length=40)] = ()
     findings: Annotated[tuple[FindingItem, ...], BeforeValidator(bracketed), Field(max_length=24)] = ()
     ratings: dict[Literal["clarity", "actionability", "dod_fit"], Degree] = Field(default_factory=dict)

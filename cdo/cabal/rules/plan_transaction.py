@@ -31,6 +31,7 @@ from cdo.cabal.replies.fields import (
 from cdo.cabal.replies.schemas import BootstrapReply, PlanReply
 from cdo.cabal.rules import acceptance, feedback
 from cdo.cabal.rules.feedback import Judged
+from cdo.cabal.rules.objectives import set_objectives
 from cdo.cabal.rules.product_tree import PRESETS, Drafted, drafted, planted, reopened, settled
 from cdo.cabal.rules.versions import alike, letters, unbound, versioned
 from cdo.core.mission_names import CHAIR, ROOT
@@ -47,7 +48,7 @@ def bootstrapped(state: MissionState, reply: BootstrapReply, presets: Collection
     """Set the charter and the first products; return the state and the problems. With problems, nothing changes.
 
     A reply that asks a question changes nothing. Personas and domains of agents outside the team are dropped; missing
-    ones are not invented. The root holds all products and is named after the mission.
+    ones are not invented. The root holds all products; its name is the mission's, its criteria are the objectives.
     """
     if reply.halt is not None:
         return state, ()
@@ -63,7 +64,9 @@ def bootstrapped(state: MissionState, reply: BootstrapReply, presets: Collection
         problems.append("initial_products: there must be a product that is not the chair's own.")
     mission = _charter(state, reply, draft)
     problems += _unresolved(mission, draft.state)
-    return (state, tuple(problems)) if problems else (replace(draft.state, mission=mission), ())
+    if problems:
+        return state, tuple(problems)
+    return set_objectives(replace(draft.state, mission=mission), (), MissionStep.BOOTSTRAP, CHAIR), ()
 
 
 def _charter(state: MissionState, reply: BootstrapReply, draft: Drafted) -> Mission:

@@ -11,12 +11,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cdo.cabal.model import references
-from cdo.cabal.model.entities import Kind, MissionStep, Product, Status, slug
+from cdo.cabal.model.entities import Criterion, Kind, MissionStep, Product, Status, slug
 from cdo.cabal.model.events import recorded, told
 from cdo.cabal.model.references import absent, listed, there
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.fields import CriterionItem, NewProduct, ProductChange, ProductItem, TreeOperation
 from cdo.cabal.rules import acceptance, criteria, product_paths
+from cdo.cabal.rules.objectives import redefined, with_objectives
 from cdo.core.formatting import one_line
 from cdo.core.mission_names import CHAIR, ROOT
 
@@ -256,7 +257,7 @@ class _Draft:
         if change.name is not None:
             wrong += self._misnamed(change.name)
         if change.dod is not None:
-            dod = criteria.made(self._criteria(what, change.dod), product.dod)
+            dod = self._redefined(what, product, change.dod)
         if not dod and not product.meta and kind in (Kind.CONTENT, Kind.DECISION):
             wrong.append(f"a {kind} needs at least one criterion in its dod")
         self.problems += (f"{what}: {problem}." for problem in wrong)
@@ -267,6 +268,13 @@ class _Draft:
                 product,
                 replace(product, name=name, kind=kind, owner=owner, dod=dod, decide_by=decide_by, path=path),
             )
+
+    def _redefined(self, what: str, product: Product, items: Sequence[CriterionItem]) -> tuple[Criterion, ...]:
+        """Return a product's new definition of done; the root keeps the mission's objectives."""
+        asked, mission = self._criteria(what, items), self.state.mission
+        if product.id == ROOT and mission:
+            return with_objectives(mission.objectives, asked, product.dod)
+        return criteria.made(asked, product.dod)
 
     def _change(self, old: Product, new: Product) -> None:
         """Replace a product, record an event that names the changes, and reopen it for a new type or new criteria."""
@@ -288,6 +296,7 @@ class _Draft:
             self._put(replace(new, stale_at=len(self.state.events), stale_why=why))
             self._reopen(new.id, why)
         if old.dod != new.dod:
+            self.state = redefined(self.state, self.step, CHAIR, old)
             self._reopen(new.id, "its definition of done changed")
 
     # -- validation ---------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from cdo.cabal.replies.schemas import (
 )
 from cdo.cabal.rules.feedback import Judged, presented, raised, reflected, reviewed
 from cdo.cabal.rules.inspection import inspected
+from cdo.cabal.rules.objectives import set_objectives
 from cdo.cabal.rules.plan_transaction import bootstrapped, planned
 from cdo.cabal.rules.product_tree import PRESETS, reopened
 from cdo.cabal.rules.versions import staled, versioned, wrote
@@ -108,6 +109,8 @@ def _overridden(opened: MissionState, before: MissionState) -> MissionState:
     names = {key: _CHARTER.get(key, f"the {key}") for key in before.pending}
     text = f"What the chair changed holds from now on: {listed(names.values())}"
     opened = recorded(opened, _FIRST, "override", "code", text)
+    if "objectives" in before.pending:
+        opened = set_objectives(opened, before.mission.objectives, _FIRST, CHAIR)
     if touching := [name for key, name in names.items() if key in _TOUCHING]:
         inspected = {item.product for item in before.inspections.values()}
         for product in before.live():

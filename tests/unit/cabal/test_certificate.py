@@ -109,7 +109,7 @@ def whole() -> MissionState:
     """The same, with everything accepted."""
     state = rich()
     state = _accepted(state, "p11")
-    return replace(_accepted(state, ROOT), halt="done", why="All is there.")
+    return replace(_accepted(state, ROOT, "httpOnly cookie"), halt="done", why="All is there.")
 
 
 def _event(state: MissionState, number: int, kind: str, text: str, product: str) -> MissionEvent:
@@ -256,7 +256,7 @@ def test_final_begins_with_how_it_ended_and_has_all_sections() -> None:
     for rounds in range(4):
         text = final(Delivery.of(todo(rounds)))
         assert re.findall(r"(?m)^## (.+)$", text) == [
-            "Result", "Deliverables", "Decisions", "What is missing", "Concerns on record", "Course",
+            "Result", "Objectives", "Deliverables", "Decisions", "What is missing", "Concerns on record", "Course",
             "Questions and answers",
         ]  # fmt: skip
     done, open_ = sections(final(Delivery.of(todo(3)))), sections(final(Delivery.of(rich())))
@@ -381,7 +381,7 @@ def test_nothing_of_others_is_markup_in_final() -> None:
     assert not kinds & {"html_inline", "html_block", "image"}
     links = [str(c.attrs["href"]) for block in parsed for c in block.children or () if c.type == "link_open"]
     assert all(link.startswith("deliverables/") for link in links)
-    assert len(re.findall(r"(?m)^## ", text)) == 7 and not re.search(r"[\x1b\u202e]", text)
+    assert len(re.findall(r"(?m)^## ", text)) == 8 and not re.search(r"[\x1b\u202e]", text)
 
 
 # -- the proof of what was not touched -------------------------------------------------------------

@@ -259,10 +259,13 @@ def deciding(result: Nested | None) -> Mission:
     stack = product("Stack", "Decision", "Says which database", decide_by="think")
     text = "## Decision\n\nTake PostgreSQL for everything."
     script = {
-        "r0_bootstrap": bootstrap(initial_products=[stack]),
+        "r0_bootstrap": bootstrap(initial_products=[stack], objectives=["A database is chosen"]),
         "r1_plan": planned(assignment("p2", ALEX, objective="Which database?")),
         "r1_review_operative_2": said(),
-        "r1_inspect": inspect(inspection("p2", "v1", {"d1": "Take PostgreSQL for everything."}), inspection("p1")),
+        "r1_inspect": inspect(
+            inspection("p2", "v1", {"d1": "Take PostgreSQL for everything."}),
+            inspection("p1", "", {"d1": "PostgreSQL"}),
+        ),
         "r2_reflect_operative_1": said(),
         "r2_plan": done("p2", "p1"),
         "r1_write_operative_1": write(version("p2", "Stack", text, outcome="PostgreSQL")),

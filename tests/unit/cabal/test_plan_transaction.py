@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from cdo.cabal.model.entities import Collab, InspectionVerdict, Kind, Status
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.schemas import BootstrapReply, PlanReply
+from cdo.cabal.rules import reducer
 from cdo.cabal.rules.acceptance import holds, unaccepted
 from cdo.cabal.rules.plan_transaction import ORDERS, bootstrapped, planned
 from cdo.core.mission_names import CHAIR, ENVOY, ROOT, USER, WATCHDOG, operatives
@@ -531,3 +532,39 @@ def test_a_plan_is_carried_out_whole_or_not_at_all(rounds: int, importance: int,
         assert all(version.author == CHAIR for id, version in after.versions.items() if id not in state.versions)
         assert after.mission == state.mission
         state = replace(after, halt="")
+
+
+# -- objectives as the root's definition of done -------------------------------------------------------
+
+
+def root_dod(state: MissionState) -> list[tuple[str, str, str]]:
+    return [(item.id, item.text, item.check.kind) for item in state.products[ROOT].dod]
+
+
+def test_objectives_are_the_criteria_of_the_root_each_once() -> None:
+    state = begun(charter(objectives=["One", "Two", "one "]))
+    assert root_dod(state) == [("d1", "One", "judged"), ("d2", "Two", "judged")]
+
+
+def test_the_chair_adds_criteria_to_the_root_and_cannot_drop_objectives() -> None:
+    state = begun(charter(objectives=["One", "Two"]))
+    more = [{"text": "two"}, {"text": "Long", "check": {"kind": "min_words", "value": 50}}]
+    after = done(state, tree_operations=[update(ROOT, dod=more)])
+    assert root_dod(after) == [("d1", "One", "judged"), ("d2", "Two", "judged"), ("d3", "Long", "min_words")]
+    fewer = done(after, tree_operations=[update(ROOT, dod=[])])
+    assert root_dod(fewer) == root_dod(state)
+    told = [item.text for item in fewer.events if item.kind == "redefined"]
+    assert told == [
+        "Specify a TODO list MVP no longer has to meet “Long” (min words: 50); nothing stands in its place"
+    ]
+
+
+def test_new_objectives_replace_the_old_ones_from_the_next_round_on_and_keep_ids() -> None:
+    state = begun(charter(objectives=["One", "Two"]))
+    state = done(state, tree_operations=[update(ROOT, dod=[{"text": "More"}])])
+    state = done(state, bootstrap_overrides={"objectives": ["Two", "Three"]})
+    assert [text for _, text, _ in root_dod(state)] == ["One", "Two", "More"]
+    state = reducer.open_round(state)
+    assert root_dod(state) == [("d2", "Two", "judged"), ("d4", "Three", "judged"), ("d3", "More", "judged")]
+    (told,) = [item for item in state.events if item.kind == "redefined"]
+    assert told.text.endswith("no longer has to meet “One”; new instead: “Three”") and told.product == ROOT

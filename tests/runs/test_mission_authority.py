@@ -1,0 +1,129 @@
+"""What the user asked for decides how a mission ends: objectives, their evidence, what a team cannot take back."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Desk
+from tests.runs.test_mission import TEAM, Said, tells, told
+from tests.support.cabal_team import (
+    ALEX,
+    JORDAN,
+    assignment,
+    bootstrap,
+    done,
+    inspect,
+    inspection,
+    plan,
+    product,
+    review,
+    said,
+    version,
+    write,
+)
+from tests.support.provider import Provider
+
+HELLO = "# Hello\n\nThe page greets its visitor with the words: hello, world."
+AUDIT = "A PCI audit"
+
+
+@pytest.fixture
+def desk(cdo: Desk, provider: Provider) -> Desk:
+    """A desk at which a team makes one product, Hello, in one round and wants to end in the next."""
+    provider.script = told(hello())
+    return cdo
+
+
+def hello(**changes: Said) -> dict[str, Said]:
+    """The team's replies, by call (r1_plan for r1-plan)."""
+    script: dict[str, Said] = {
+        "r0-bootstrap": bootstrap(
+            objectives=["A page that greets", AUDIT, "100 unit tests"],
+            initial_products=[product("Hello", "Content", "Greets the visitor")],
+        ),
+        "r1-plan": plan(assignment("p2", ALEX, JORDAN)),
+        f"r1-write-{ALEX}": write(version("p2", "Hello", HELLO)),
+        f"r1-review-{JORDAN}": review(),
+        "r1-inspect": inspect(
+            inspection("p2", "v1", {"d1": "hello, world"}),
+            inspection("p1", "", {"d1": "greets its visitor", "d2": "", "d3": ""}),
+        ),
+        "r1-present": tells(("chair-1", "The page greets.")),
+        f"r2-reflect-{ALEX}": said(),
+        "r2-plan": done("p2", "p1"),
+        "r2-present": tells(("chair-1", "Not everything can be proved.")),
+    }
+    return script | {name.replace("_", "-"): reply for name, reply in changes.items()}
+
+
+def section(session: Path, title: str) -> str:
+    """The lines of a section of FINAL.md."""
+    return (session / "FINAL.md").read_text().partition(f"## {title}\n")[2].partition("\n## ")[0].strip()
+
+
+# -- objectives ------------------------------------------------------------------------------------------
+
+
+def test_objectives_that_no_deliverable_proves_end_unresolved(desk: Desk) -> None:
+    desk(*TEAM, "--rounds", "2", "Make an app").failed(3)
+    listed = section(desk.session(), "Objectives").splitlines()
+    assert re.fullmatch(r"- \*\*A page that greets\*\*: met: “greets its visitor” \(.*Hello.*\)\.", listed[0])
+    assert listed[1:] == [
+        f"- **{AUDIT}**: not met: It is not shown.",
+        "- **100 unit tests**: not met: It is not shown.",
+    ]
+    assert f"not met: {AUDIT}" in section(desk.session(), "What is missing")
+    assert "**Unresolved**" in section(desk.session(), "Result")
+
+
+def test_an_objective_cannot_be_met_by_a_quote_that_stands_nowhere(desk: Desk, provider: Provider) -> None:
+    quotes = {"d1": "greets its visitor", "d2": "The audit was passed", "d3": "100 tests pass"}
+    claims = inspect(inspection("p2", "v1", {"d1": "hello, world"}), inspection("p1", "", quotes))
+    provider.script = told(hello(r1_inspect=claims))
+    desk(*TEAM, "--rounds", "2", "Make an app").failed(3)
+    assert (
+        section(desk.session(), "Objectives").count("not inspected")
+        + section(desk.session(), "Objectives").count("not met")
+        >= 2
+    )
+
+
+def test_met_objectives_are_listed_with_their_evidence_and_where_it_stands(cdo: Desk, provider: Provider) -> None:
+    provider.script = told({})
+    cdo(*TEAM, "-q", "Build it").ok()
+    lines = section(cdo.session(), "Objectives").splitlines()
+    assert len(lines) == 3
+    assert lines[0] == (
+        "- **Functional CRUD of tasks**: met: “Users create, read, update and delete tasks.” "
+        "([MVP Features Selection](deliverables/mvp-features-selection.md))."
+    )
+    assert "deliverables/technical-architecture.md" in lines[2]
+
+
+# -- definitions of done ---------------------------------------------------------------------------------
+
+
+def test_what_the_team_no_longer_asks_of_itself_is_told_everywhere(desk: Desk, provider: Provider) -> None:
+    fewer = {"action": "UPDATE", "product_id": "p2", "product": {"dod": ["Says hello"]}}
+    once = plan(bootstrap_overrides={"objectives": ["A page that greets"]}, tree_operations=[fewer])
+    again = inspect(
+        inspection("p2", "v1", {"d2": "hello, world"}), inspection("p1", "", {"d1": "greets its visitor"})
+    )
+    provider.script = told({
+        **hello(r2_plan=once, r2_inspect=again),
+        f"r3-reflect-{ALEX}": said(), "r3-plan": plan(), "r3-inspect": again,
+        "r3-present": tells(("chair-1", "We ask for less.")),
+        f"r4-reflect-{ALEX}": said(), "r4-plan": done("p2", "p1"), "r4-present": tells(("chair-1", "It greets.")),
+    })  # fmt: skip
+    desk(*TEAM, "--rounds", "4", "Make an app").ok()
+    session = desk.session()
+    concerns = section(session, "Concerns on record")
+    assert "Round 2: Hello no longer has to meet “Greets the visitor”; new instead: “Says hello”" in concerns
+    assert f"no longer has to meet “{AUDIT}” and “100 unit tests”; nothing stands in its place" in concerns
+    for file in ("TREE.md", "CHAT.md"):
+        text = (session / file).read_text()
+        assert "“Greets the visitor”; new instead: “Says hello”" in text and AUDIT in text
+    assert section(session, "Objectives").count("**") == 2
