@@ -21,7 +21,7 @@ from cdo.session.store import Session
 def deliver(session: Session, delivery: Delivery, used: TotalUsage, kept: Mapping[str, Artifact]) -> Result:
     """Write FINAL.md (unless a person edited it) and the certificate; return the result."""
     files, body = tuple(deliverables(delivery.state)), final(delivery)
-    models: dict[str, list[str]] = {}
+    models: dict[str, list[str]] = {agent: [] for agent in delivery.state.agents}  # not in the order of arrival
     for artifact in kept.values():
         of_role = models.setdefault(str(artifact.own.get("role") or ""), [])
         if (model := str(artifact.own.get("model") or "")) not in ("", *of_role):
@@ -52,7 +52,9 @@ def deliver(session: Session, delivery: Delivery, used: TotalUsage, kept: Mappin
     existing = session.artifact("FINAL")
     if existing is None or not existing.edited:
         session.put("FINAL", Artifact({}, page, own))
-    proof = certificate(delivery, session.name, {role: sorted(names) for role, names in models.items()}, page)
+    proof = certificate(
+        delivery, session.name, {role: sorted(names) for role, names in models.items() if names}, page
+    )
     session.put_changed(NAME, strict_yaml.dump(proof))
     session.flush()
     return Result(

@@ -17,7 +17,7 @@ from cdo.cabal.model.entities import ITERATIONS, MissionStep
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.schemas import ContextRequest, InspectReply, ReflectReply, ReviewReply, WriteReply
 from cdo.cabal.reply_format import StepFormat
-from cdo.cabal.rules import reducer
+from cdo.cabal.rules import citations, reducer
 from cdo.core.steps import CAPPED, CONTEXT, INPUT, Ask, Batch, Call, Json, Program, Reply
 from cdo.planning.mission_crew import Crew
 from cdo.planning.plan import Plan
@@ -64,7 +64,7 @@ class StepCalls:
         asked at the same time see the same state.
         """
         base = self.desk.state = reducer.stepped(self.desk.state)
-        waiting, said = dict(enumerate(briefs)), dict[int, tuple[Call, Any]]()
+        waiting, said = dict(enumerate(briefs)), dict[int, tuple[Call, Reply]]()
         for iteration in range(ITERATIONS + 1):
             last = iteration == ITERATIONS
             waiting = {
@@ -80,13 +80,13 @@ class StepCalls:
                 elif isinstance(reply.data, ContextRequest):
                     again[place] = agent, replace(brief, asked=(*brief.asked, *reply.data.requests))
                 else:
-                    said[place] = call, reply.data
+                    said[place] = call, reply
             waiting = again
             if not waiting:
                 break
         for place in sorted(said):  # in the order of the briefs, not of the replies
             self._take(step, briefs[place][0], *said[place])
-        return {briefs[place][0]: data for place, (_, data) in said.items()}
+        return {briefs[place][0]: reply.data for place, (_, reply) in said.items()}
 
     def _heard(self, batch: Batch) -> Program[tuple[Reply, ...]]:
         self.desk.asked = batch.calls
@@ -143,12 +143,12 @@ class StepCalls:
         number = self.desk.numbers[name] = self.desk.numbers.get(name, 0) + 1
         return name if number == 1 else f"{name}-{number}"
 
-    def _take(self, step: MissionStep, agent: str, call: Call, data: Any) -> None:
+    def _take(self, step: MissionStep, agent: str, call: Call, reply: Reply) -> None:
         """Apply a reply. Leave out collabs to close that another reply of the same step has closed first.
 
         If the reply is still invalid, record it as missing.
         """
-        state, format = self.desk.state, cast(StepFormat, call.format)
+        state, format, data = self.desk.state, cast(StepFormat, call.format), reply.data
         after, problems = format.judged(data, state)
         if problems and isinstance(data, ReflectReply | WriteReply | ReviewReply | InspectReply):
             gone = {item.id for item in state.collabs.values() if not item.open}
@@ -159,6 +159,7 @@ class StepCalls:
         if problems:
             self.desk.state = reducer.record_missing_reply(state, step, agent, reducer.OVERTAKEN)
             return
+        after = citations.checked(state, after, step, agent, reply.findings)
         known = len(state.events)
         events = tuple(replace(event, call=call.name) for event in after.events[known:])
         self.desk.state = replace(after, events=(*after.events[:known], *events))

@@ -14,7 +14,7 @@ from cdo.cabal.program import cabal
 from cdo.cabal.rules import reducer
 from cdo.core.errors import CdoError, SessionError
 from cdo.core.steps import Ask, Batch, Call, Collect, Gather, InvalidReply, Missing, Nest, Nested, Pause, Reply, Step
-from cdo.session.reader import SessionReader
+from cdo.session.reader import SessionReader, checked_in
 from cdo.session.session_file import read_frozen
 
 
@@ -73,6 +73,7 @@ class _RecordedReplies:
         self._collected: dict[str, Sequence[Mapping[str, Any]]] = {}
         self._answers: dict[tuple[str, str], str] = {}
         self._nested: dict[str, Nested] = {}
+        self._checked = checked_in(archive.records())
         for record in archive.records():
             match record["kind"]:
                 case "missing":
@@ -111,7 +112,8 @@ class _RecordedReplies:
     def _reply(self, call: Call) -> Reply:
         if f"{call.artifact}.md" in self.files and (artifact := self._archive.artifact(call.artifact)):
             try:
-                return Reply(call.name, call.format.parse(artifact.reply), edited=artifact.edited)
+                data, found = call.format.parse(artifact.reply), self._checked.get(artifact.sha, ())
+                return Reply(call.name, data, findings=found, edited=artifact.edited)
             except InvalidReply:
                 raise _EndOfRecord from None
         return Reply(call.name, reason=Missing.read(self._known(self._missing, call.name)))

@@ -171,6 +171,14 @@ class Quoting(Protocol):
     def quotes(self) -> tuple[str, ...]: ...
 
 
+@runtime_checkable
+class Citing(Protocol):
+    """Data of a reply that is not plain text: `texts` are the texts in which it may cite the repository."""
+
+    @property
+    def texts(self) -> tuple[str, ...]: ...
+
+
 CAPPED = "budget"  # the kind of a missing reply whose call a cap did not allow
 
 

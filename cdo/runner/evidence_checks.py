@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from cdo.core.steps import CheckRun, CitationCheck, Quoting
+from cdo.core.steps import CheckRun, CitationCheck, Citing, Quoting
 from cdo.repository.quotes import CHECK, CONTEXT, QUESTION, REPOSITORY, Material
 from cdo.session.artifact import Artifact
 from cdo.session.store import Session
@@ -33,10 +33,14 @@ class EvidenceChecks:
     check_runs: list[CheckRun] = field(default_factory=list)
     further: list[str] = field(default_factory=list)
 
-    async def citations(self, artifact: Artifact) -> tuple[CitationCheck, ...]:
-        """Return the checks of an artifact's citations; check and record them if that was not done before."""
+    async def citations(self, artifact: Artifact, data: Any) -> tuple[CitationCheck, ...]:
+        """Return the checks of an artifact's citations; check and record them if that was not done before.
+
+        `data` is the artifact's reply as its format has read it.
+        """
         if artifact.sha not in self.checked and self.check:
-            found = await asyncio.to_thread(self.check, artifact.reply)
+            text = "\n\n".join(data.texts) if isinstance(data, Citing) else artifact.reply
+            found = await asyncio.to_thread(self.check, text)
             self.checked[artifact.sha] = found
             if found:
                 listed = [finding.record() for finding in found]

@@ -229,7 +229,7 @@ class Runner:
         if reply.missing:
             return reply
         artifact = self.kept[work.call.name]
-        found = await self._evidence.citations(artifact)
+        found = await self._evidence.citations(artifact, reply.data)
         return replace(reply, findings=found, places=await self._evidence.places(artifact, reply.data))
 
     def _failed(self, batch: Batch, missing: Sequence[Reply]) -> CdoError:
@@ -344,7 +344,7 @@ class Runner:
             "inputs": {**work.inputs, "call": work.key},
         }
         artifact = artifacts.from_reply(text, own)
-        if findings := await self._evidence.citations(artifact):
+        if findings := await self._evidence.citations(artifact, reply.data):
             artifact = replace(artifact, own={**own, "citations": [finding.data() for finding in findings]})
         if call.deferred:
             self._inputs.unwritten[call.artifact] = artifact

@@ -8,7 +8,22 @@ from tests.conftest import A, Desk
 from tests.runs.test_mission import TEAM, files, told
 from tests.runs.test_repository_evidence import checkout, wish
 from tests.support.answers import Answer, RequestInfo
-from tests.support.cabal_team import DRAFT, todo_script, version, write
+from tests.support.cabal_team import (
+    ALEX,
+    DRAFT,
+    ERRORS,
+    JORDAN,
+    LIMITED,
+    assignment,
+    bootstrap,
+    collab,
+    plan,
+    product,
+    review,
+    todo_script,
+    version,
+    write,
+)
 from tests.support.faults import Fault
 from tests.support.provider import Provider
 
@@ -37,13 +52,13 @@ def step(info: RequestInfo) -> str:
 
 def test_a_mission_in_a_checkout_is_shown_what_its_request_is_about(checkout: Desk, provider: Provider) -> None:
     provider.script = told({})
-    plan = checkout(*TEAM, "--dry-run", QUEUE).ok().out
-    assert "Would send 3 files" in plan and "agents may read further files of the repository" in plan
-    assert "--no-context sends none" in plan and not provider.calls
+    shown = checkout(*TEAM, "--dry-run", QUEUE).ok().out
+    assert "Would send 3 files" in shown and "agents may read further files of the repository" in shown
+    assert "--no-context sends none" in shown and not provider.calls
     done = checkout(*TEAM, QUEUE).ok()
     assert "Sending 3 files" in done.err
-    shown = {step(info): LINE in info.prompt for info in provider.calls}
-    assert shown == {name: name not in ("reflect", "present") for name in {*LOOKERS, "present"}}
+    seen = {step(info): LINE in info.prompt for info in provider.calls}
+    assert seen == {name: name not in ("reflect", "present") for name in {*LOOKERS, "present"}}
     assert {step(info) for info in provider.calls if info.body.get("tools")} == LOOKERS
     assert "at most 8 requests in\n4 rounds" in next(info.prompt for info in provider.calls if step(info) == "write")
 
@@ -99,6 +114,65 @@ def test_a_call_that_closes_under_a_cap_spends_nothing_of_the_reserve_on_looking
     checkout(*TEAM, "--max-calls", "10", QUEUE).failed(3)
     closing = [info for info in provider.calls if info.call in ("r1-inspect-2", "r1-present")]
     assert closing and not any(info.body.get("tools") for info in closing)
+
+
+RIGHT = 'src/queue.py:4 "def push(item)"'
+WRONG = 'src/queue.py:4 "with LOCK"'
+CITED = f"{LIMITED}\n\nA job goes on a heap ({RIGHT}), under a lock ({WRONG}), by src/worker.py:9."
+REFUTED = (
+    'This does not hold:\n- src/queue.py:4 "with LOCK": the words are not in the file\n'
+    "- src/worker.py:9: no such file"
+)
+
+
+def test_citations_that_do_not_hold_are_told_to_all_who_see_them_and_stand_in_the_end(
+    checkout: Desk, provider: Provider
+) -> None:
+    """The author in its next steps, the watchdog beside the version, the reader of FINAL.md."""
+    early = looking("r1-write-operative-1", write(version("p4", "Technical architecture", f"{DRAFT}\n\n{WRONG}")))
+    errors = version("p5", "Error handling", ERRORS)
+    late = write(version("p4", "Technical architecture", CITED, "Adds rate limiting"), errors)
+    doubted = review(collab("p4", f"The lock is missing, see {WRONG}", "concern", 6))
+    script = {"r2-write-operative-1": late, "r1-review-operative-2": doubted}
+    provider.script = lambda info: script.get(info.call) or early(info)
+    checkout(*TEAM, QUEUE).ok()
+    prompts = {info.call: info.prompt for info in provider.calls}
+    assert REFUTED.partition("\n- src/worker")[0] in prompts["r1-inspect"]
+    assert "(code: its citation does not hold: src/queue.py:4" in prompts["r1-inspect"]
+    for call in ("r2-reflect-operative-1", "r2-write-operative-1"):
+        assert 'src/queue.py:4 "with LOCK": the words are not in the file' in prompts[call], call
+    assert "Of what you cited in your last reply, this does not hold" in prompts["r2-reflect-operative-2"]
+    assert REFUTED in prompts["r2-inspect"] and f"- {RIGHT}" not in prompts["r2-inspect"]
+    final = (checkout.session() / "FINAL.md").read_text()
+    concern = next(line for line in final.splitlines() if "was accepted, and cites what does not hold" in line)
+    assert "Technical Architecture" in concern and "src/queue.py:4" in concern and "src/worker.py:9" in concern
+    assert "Technical Architecture, version 2: 2 citations of the repository do not hold" in final
+
+    before, calls = files(checkout.session()), len(provider.calls)
+    checkout.write("src/queue.py", "with LOCK\n" * 9)  # what was found stays what was found
+    checkout.write("src/worker.py", "x\n" * 9)
+    (checkout.session() / "FINAL.md").unlink()
+    checkout("resume", "a").ok()
+    assert files(checkout.session()) == before and len(provider.calls) == calls
+    checkout("verify", "a").ok()
+    checkout("replay", "a").ok()
+
+
+def test_files_that_the_mission_makes_are_no_citations(checkout: Desk, provider: Provider) -> None:
+    page = product("Page", "Content", path="app/index.html")
+    guide = "# Guide\n\nThe title is set in app/index.html:3 and used in index.html:12, as in src/queue.py:99."
+    provider.script = told({
+        "bootstrap": bootstrap(initial_products=[page, product("Guide")]),
+        "r0-bootstrap": bootstrap(initial_products=[page, product("Guide")]),
+        "r1-plan": plan(assignment("p2", ALEX), assignment("p3", JORDAN)),
+        "r1-write-operative-1": write(version("p2", "Page", "<p>See main.py:7 for more of what this page says.</p>")),
+        "r1-write-operative-2": write(version("p3", "Guide", guide)),
+        "r1-review-operative-1": review(), "r1-review-operative-2": review(),
+    })  # fmt: skip
+    checkout(*TEAM, "--rounds", "1", QUEUE)
+    prompt = next(info.prompt for info in provider.calls if info.call == "r1-inspect")
+    assert "This does not hold:\n- src/queue.py:99: the file has 5 lines\n" in prompt
+    assert "main.py:7:" not in prompt and "index.html:3:" not in prompt and "index.html:12:" not in prompt
 
 
 def test_the_estimate_knows_of_tools(checkout: Desk) -> None:

@@ -36,7 +36,7 @@ _GRAVE = {
     **dict.fromkeys(
         ("version", "inspection", "waived", "reopened", "rejected", "decided", "override", "missed", "redefined"), 2
     ),
-    **dict.fromkeys(("created", "archived", "closed", "stale", "unreviewed"), 1),
+    **dict.fromkeys(("created", "archived", "closed", "stale", "unreviewed", "unfounded"), 1),
 }  # weight by kind of event: the envoy must not miss heavy ones
 
 

@@ -20,7 +20,7 @@ from cdo.cabal.model.entities import (
     Version,
 )
 from cdo.cabal.model.state import MissionState
-from cdo.cabal.rules import acceptance, criteria
+from cdo.cabal.rules import acceptance, citations, criteria
 from cdo.cabal.rules.feedback import renewed
 from cdo.core.formatting import one_line
 from cdo.core.mission_names import WATCHDOG
@@ -155,6 +155,7 @@ class Visibility:
             "stale": product.stale_why if inspection and inspection.at <= product.stale_at else "",
             "news": [self.word(item) for item in self.news.get(product.id, ())[:NEWS]],
             "order": self._order(product.id) if order and order.writer == self.agent else {},
+            "unfounded": self._unfounded(latest.id) if latest else [],
             "spare": self.step is MissionStep.REFLECT
             and not any(item.blocking for item in self.open.get(product.id, ())),
         }
@@ -213,7 +214,12 @@ class Visibility:
             "address": bool(order and item.id in order.address),
             "confirm": item.blocking and self.agent in (item.author, WATCHDOG) and renewed(self.state, item),
             "flag": item.flag,
+            "unfounded": self._unfounded(item.id),
         }
+
+    def _unfounded(self, id: str) -> list[str]:
+        """Return what a version or collab cites of the repository that does not hold, each as one line."""
+        return [citations.words(item) for item in self.state.unfounded.get(id, ())[: citations.SHOWN]]
 
     def _part(self, product: Product) -> Item:
         """Return a child product as shown with its container."""

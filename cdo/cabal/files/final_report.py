@@ -9,7 +9,7 @@ from cdo.cabal.files.layout import places, speaker, spoken
 from cdo.cabal.files.serialization import inert
 from cdo.cabal.model.entities import REVISION, Collab, Kind, Product, Status, Version
 from cdo.cabal.model.state import MissionState
-from cdo.cabal.rules import acceptance
+from cdo.cabal.rules import acceptance, citations
 from cdo.cabal.rules.objectives import proofs
 from cdo.core.formatting import one_line, pluralise, visible
 from cdo.formats.final_answer import final_section
@@ -24,7 +24,8 @@ _COURSE = (
     ("stale", "Changed"), ("question", "Asked"),
     ("answer", "Answered"), ("user", "From you"), ("accepted", "Accepted"),
     ("rejected", "Not accepted"), ("reopened", "Reopened"), ("archived", "Archived"), ("waived", "Waived"),
-    ("decided", "Decided"), ("version", "Versions"), ("unreviewed", "Unreviewed"), ("inspection", "Verdicts"),
+    ("decided", "Decided"), ("version", "Versions"), ("unreviewed", "Unreviewed"), ("unfounded", "Citations"),
+    ("inspection", "Verdicts"),
     ("missed", "Missed"), ("stall", "Stall"), ("halt", "End"),
 )  # fmt: skip
 
@@ -235,6 +236,12 @@ def _concerns(state: MissionState) -> list[str]:
         f"- **{inert(item.name)}** was reviewed by no peer in its newest version."
         for item in live.values()
         if (latest := state.latest(item.id)) and (item.id, latest.round) in alone
+    ]
+    besides += [
+        f"- **{inert(live[id].name)}** was accepted, and cites what does not hold in the repository: "
+        + _sentence([inert(citations.words(check), _LONG) for check in state.unfounded[accepted.version]])
+        for id, accepted in state.acceptances.items()
+        if id in live and accepted.version in state.unfounded
     ]
     facts = (item for item in state.events if item.kind in ("redefined", "missed"))
     besides += [_sentence([f"- Round {item.round}: {inert(item.text)}"]) for item in facts]

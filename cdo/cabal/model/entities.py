@@ -384,8 +384,8 @@ class MissionEvent:
 
     `kind` is one of mission, created, updated, moved, archived, reopened, assigned, lapsed, version, unreviewed,
     reflection, collab, closed, remark, inspection, accepted, rejected, waived, stale, override, question, answer,
-    redefined, halt, stall, message, missed, user, decided, edited. `product` is an id or "", `ref` is the id of the
-    event's subject (of "edited" the call), `actor` is the agent that caused it ("code" for code).
+    redefined, halt, stall, message, missed, user, decided, edited, unfounded. `product` is an id or "",
+    `ref` is the id of the event's subject (of "edited" the call), `actor` is the agent that caused it ("code": code).
     """
 
     id: str

@@ -26,6 +26,7 @@ from cdo.cabal.model.entities import (
     Version,
 )
 from cdo.core.mission_names import CHAIR, ENVOY, WATCHDOG
+from cdo.core.steps import CitationCheck
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class MissionState:
     `pending` are overrides that take effect next round. `seen` gives, by agent and product, the number of the last
     event when the product was shown to the agent. `at` counts steps; `idle` counts rounds without progress. `halt`
     ("done", "stall", "budget", "rounds", "stopped") ends the mission; `why` is the reason in words.
+    `unfounded` are the citations of the repository that do not hold, by the id of a version, collab or inspection.
     """
 
     request: str
@@ -59,6 +61,7 @@ class MissionState:
     idle: int = 0
     halt: str = ""
     why: str = ""
+    unfounded: Mapping[str, tuple[CitationCheck, ...]] = field(default_factory=dict)
 
     # -- queries ------------------------------------------------------------------------------
 

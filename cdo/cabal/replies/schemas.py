@@ -36,7 +36,7 @@ from cdo.cabal.replies.fields import (
     bracketed,
 )
 from cdo.core.formatting import pluralise
-from cdo.formats.fields import Block
+from cdo.formats.fields import Block, texts
 
 
 def _told(*amounts: tuple[int, str], else_: str) -> str:
@@ -52,6 +52,11 @@ class MissionReply(Block):
     def _aloud(cls, value: Any) -> Any:
         """Drop the `thinking` key."""
         return {key: item for key, item in value.items() if key != "thinking"} if isinstance(value, dict) else value
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All texts in the reply: in any of them it may cite the repository (`cdo.core.steps.Citing`)."""
+        return tuple(text for _, text in texts(self.model_dump(mode="json")))
 
 
 class ContextRequest(MissionReply):
