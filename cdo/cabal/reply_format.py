@@ -6,24 +6,29 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cdo.cabal import reply_grammar
+from cdo.cabal import reply_documents, reply_grammar
 from cdo.cabal.model.entities import MissionStep
 from cdo.cabal.model.references import absent
 from cdo.cabal.model.state import MissionState
+from cdo.cabal.replies.fields import bracketed
 from cdo.cabal.replies.schemas import REPLIES, ContextRequest, Said, StepReply
 from cdo.cabal.rules import reducer
 from cdo.cabal.rules.feedback import Judged
 from cdo.cabal.rules.product_tree import PRESETS
 from cdo.core.formatting import CONTROLS
 from cdo.core.steps import InvalidReply
+from cdo.formats import document_blocks
+from cdo.formats.document_blocks import DocumentBlock
 from cdo.formats.fields import too_long, validate
 from cdo.formats.lenient.layout import ReplyLayout
 from cdo.formats.markdown import fenced, unwrap
 from cdo.formats.strict_yaml import shown
 
+MAX_CHARS = 1_000_000  # characters of a reply: as many as are recorded of one
+DOCUMENTS = {MissionStep.WRITE: "versions", MissionStep.PLAN: "chair_versions"}  # whose texts may stand in blocks
 MAX_DEPTH = 12  # levels of nested lists and objects
 MAX_PROBLEMS = 12  # most problems reported at once: a model does not fix more
 FINAL, REQUEST, HALT = "final_output", "request_context", "halt"
@@ -59,7 +64,7 @@ class StepFormat:
     @property
     def layout(self) -> ReplyLayout:
         """The arrangement of the reply, for reading it leniently."""
-        return ReplyLayout("json", (REPLIES[self.step], ContextRequest))
+        return ReplyLayout("json", (REPLIES[self.step], ContextRequest), documents=self.step in DOCUMENTS)
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -70,18 +75,30 @@ class StepFormat:
 
     def parse(self, text: str) -> Said:
         """Return the validated reply or context request; raise `InvalidReply`."""
-        too_long(text)
-        data = _typed(load(extracted(text)), tuple(REPLIES[self.step].model_fields))
+        too_long(text, MAX_CHARS)
+        key = DOCUMENTS.get(self.step, "")
+        outside, blocks = document_blocks.split(text) if key else (text, [])
+        data = _typed(load(extracted(outside)), tuple(REPLIES[self.step].model_fields))
         kind = data["response_type"]
         if kind not in self.types:
             raise InvalidReply([self._refused(kind)])
         if kind == REQUEST:
             return self._requested(data)
+        if key:
+            data = self._with_documents(data, key, blocks)
         reply = validate(REPLIES[self.step], data, "The reply")
         _, problems = self.judged(reply, self.state)
         if problems:
             raise InvalidReply(_bounded(problems), needs_prompt=True)
         return reply
+
+    def _with_documents(self, data: dict[str, Any], key: str, blocks: Sequence[DocumentBlock]) -> dict[str, Any]:
+        """Return the data with the text of each block in its entry of `key`; raise `InvalidReply`."""
+        clean = [replace(block, text=_clean(block.text, 0)) for block in blocks]
+        found = reply_documents.placed(key, bracketed(data.get(key)), clean, self.state)
+        if found.problems:
+            raise InvalidReply(_bounded([problem for told in found.problems.values() for problem in told]))
+        return {**data, key: found.entries} if key in data or clean else data
 
     def judged(self, reply: StepReply, state: MissionState) -> Judged:
         """Return the result of `reducer.apply_reply`; it is cached for the last reply and state."""

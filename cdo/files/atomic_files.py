@@ -20,6 +20,7 @@ from cdo.core.errors import SessionError
 from cdo.core.file_paths import delivered
 
 _FOLDERS = re.compile(r"[a-z][a-z0-9-]*(/[a-z0-9][a-z0-9-]*){0,9}")  # of cdo's own files in a session
+TEMPORARY = re.compile(r"\..+\.[0-9]+\.tmp")  # names of files that are being written
 _JUST_NOW = 20_000_000  # nanoseconds since a change after which a save may still be under way
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)  # of a file system that cannot sync this kind of file
 _synced: set[tuple[int, int]] = set()  # folders (device, inode) whose names this process knows to be durable

@@ -78,7 +78,8 @@ def _end(
 ) -> tuple[int, int, bool]:
     """Return the line at which a block ends, the line behind it, and whether its end is there.
 
-    `own` are the lines that end its label, `begins` those that begin a block after line `at`; both the last one first.
+    `own` are the lines that end its label, `begins` those that begin a block after line `at`; the last one
+    comes first in both.
     """
     while own and own[-1] <= at:
         own.pop()
@@ -101,16 +102,22 @@ def _mark(line: str) -> _Mark | None:
     return _Mark(len(match[1]), match[2] == "BEGIN", " ".join(match[3].split())) if match else None
 
 
+def as_text(blocks: Iterable[DocumentBlock]) -> str:
+    """Return blocks as text; one that is not closed stays so."""
+    return "\n".join(_written(block.label, block.text, closed=block.closed) for block in blocks)
+
+
 def joined(items: Iterable[tuple[str, str]]) -> str:
     """Return (label, text) pairs as blocks, each with as many signs as its text needs."""
     return "\n".join(_written(label, text) for label, text in items)
 
 
-def _written(label: str, text: str) -> str:
+def _written(label: str, text: str, *, closed: bool = True) -> str:
     name, text = " ".join(label.split()), line_breaks(text)
     taken = {found.signs for line in text.split("\n") if (found := _mark(line)) and found.label == name}
     signs = next(number for number in range(SIGNS, SIGNS + len(taken) + 1) if number not in taken)
-    return f"{mark('BEGIN', name, signs)}\n{text}\n{mark('END', name, signs)}"
+    end = f"\n{mark('END', name, signs)}" if closed else ""
+    return f"{mark('BEGIN', name, signs)}\n{text}{end}"
 
 
 def unfenced(text: str) -> str | None:

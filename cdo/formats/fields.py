@@ -125,9 +125,10 @@ def _block_in(annotation: Any) -> type[BaseModel] | None:
     return next((found for part in get_args(annotation) if (found := _block_in(part))), None)
 
 
-def too_long(text: str) -> None:
-    if len(text) > MAX_REPLY_CHARS:
-        raise InvalidReply([f"The reply has {len(text)} characters; at most {MAX_REPLY_CHARS} are read."])
+def too_long(text: str, most: int = MAX_REPLY_CHARS) -> None:
+    """Raise `InvalidReply` if a reply has more than `most` characters."""
+    if len(text) > most:
+        raise InvalidReply([f"The reply has {len(text)} characters; at most {most} are read."])
 
 
 def twice(ids: Sequence[str], what: str) -> list[str]:

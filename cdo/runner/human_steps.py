@@ -344,8 +344,7 @@ class HumanSteps:
     def _make_room(self, folder: str, files: Mapping[str, str]) -> None:
         """Move files of a folder that this process did not write and is about to overwrite to superseded/."""
         self.session.flush()  # otherwise this process's own pending writes would count as foreign
-        here = [f"{folder}/{file}" for file, *_ in self.session.taken(folder, written=False)]
-        for name in (*here, *(name for name, *_ in self.session.below(folder, written=False))):
+        for name in self.session.all_below(folder, written=False):
             if name in files and not self._holds(name, files[name]):
                 self.session.move(name, f"superseded/{folder}")
 
@@ -357,8 +356,7 @@ class HumanSteps:
 
     def _clear_out(self, folder: str, names: Collection[str]) -> None:
         """Move the files of a folder that are not among `names` to superseded/."""
-        here = [f"{folder}/{file}" for file, *_ in self.session.taken(folder)]
-        for name in (*here, *(name for name, *_ in self.session.below(folder))):
+        for name in self.session.all_below(folder):
             if name not in names:
                 self.session.move(name, f"superseded/{folder}")
 

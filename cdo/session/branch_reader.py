@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cdo.core.errors import SessionError, UsageError
+from cdo.core.file_paths import delivered
 from cdo.core.formatting import one_line
 from cdo.repository import git
 from cdo.repository.git import Branch, Repository, TreeEntry
@@ -59,7 +60,7 @@ class BranchSession:
 
 def acceptable(file: str) -> bool:
     """True if `file` is a valid name, folder included, for a session file on a branch."""
-    return bool(_FILE.fullmatch(file)) and file.isprintable()
+    return delivered(file) or (bool(_FILE.fullmatch(file)) and file.isprintable())
 
 
 def trailers(message: str) -> dict[str, str]:

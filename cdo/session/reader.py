@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from cdo.core.errors import SessionError
+from cdo.core.file_paths import delivered
 from cdo.core.steps import CitationCheck
-from cdo.files.atomic_files import closing, explain, open_directory, read_file
+from cdo.files.atomic_files import TEMPORARY, closing, explain, open_directory, read_file
 from cdo.security.secrets import redactor
 from cdo.session import artifact as artifacts
 from cdo.session.artifact import Artifact
@@ -80,17 +81,21 @@ class SessionFolder(SessionReader):
         self.path = path
 
     def files(self) -> tuple[str, ...]:
-        """Return the current files, without hidden files and symlinks."""
+        """Return the current files, without symlinks and hidden files other than deliverables."""
         found: list[str] = []
 
         def walk(folder: Path, below: str, depth: int) -> None:
             for entry in os.scandir(folder):
-                if entry.name.startswith(".") or entry.is_symlink():
+                name = below + entry.name
+                given = delivered(name) and not TEMPORARY.fullmatch(entry.name)
+                if entry.is_symlink() or not (given or not entry.name.startswith(".")):
                     continue
                 if entry.is_file(follow_symlinks=False):
-                    found.append(below + entry.name)
-                elif depth < _DEPTH and entry.is_dir(follow_symlinks=False) and _FOLDER.fullmatch(entry.name):
-                    walk(Path(entry.path), f"{below}{entry.name}/", depth + 1)
+                    found.append(name)
+                elif entry.is_dir(follow_symlinks=False) and (
+                    given or (depth < _DEPTH and _FOLDER.fullmatch(entry.name))
+                ):
+                    walk(Path(entry.path), f"{name}/", depth + 1)
 
         try:
             walk(self.path, "", 0)

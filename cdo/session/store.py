@@ -25,6 +25,7 @@ from cdo.core.errors import SessionError
 from cdo.core.formatting import json_line, one_line, without_controls
 from cdo.files import locks
 from cdo.files.atomic_files import (
+    TEMPORARY,
     closing,
     encodable,
     explain,
@@ -49,10 +50,9 @@ from cdo.session.records import PREFIX, group_number, read_groups, subject
 from cdo.session.writer import JOURNAL_BYTES, Writer
 
 _PROJECTIONS = ("TREE.md", "CHAT.md")  # written again and again: no reply stands behind them
-_TEMPORARY = re.compile(r"\..+\.[0-9]+\.tmp")
 _PATIENCE = 0.3  # seconds to wait for a lock: `cdo list` and `show` hold it for a moment
 _LETTER = 65_536  # bytes; a longer file in a folder for people's messages is not one
-_EDIT = 1_048_576  # bytes of a file that a person may change
+_EDIT = 2 * 1_048_576  # bytes of a file that a person may change
 
 
 class Session:
@@ -135,7 +135,7 @@ class Session:
             with contextlib.suppress(FileNotFoundError), self._place(folder) as place:
                 for name in os.listdir(place):
                     kind = kind_of(name, place)
-                    if _TEMPORARY.fullmatch(name) and kind != stat.S_IFDIR:
+                    if TEMPORARY.fullmatch(name) and kind != stat.S_IFDIR:
                         os.unlink(name, dir_fd=place)
                     elif kind == stat.S_IFDIR and is_session_folder(inner := f"{folder}/{name}".lstrip("/")):
                         folders.append(inner)
@@ -311,6 +311,25 @@ class Session:
             below = f"{folder}/{name}"
             letters = self.taken(below, _EDIT, written=written)
             found += [(f"{below}/{file}", text, problem) for file, text, problem in letters]
+        return found
+
+    def all_below(self, folder: str, *, written: bool = True) -> list[str]:
+        """The names of all files below a folder, however deep. Without those `written`, as `taken`."""
+        found, waiting = list[str](), [folder]
+        for place in waiting:  # grows during the iteration
+            try:
+                with self._place(place) as here:
+                    for name in sorted(os.listdir(here)):
+                        full, status = f"{place}/{name}", status_of(name, here)
+                        if status and stat.S_ISDIR(status.st_mode) and is_session_folder(full):
+                            waiting.append(full)
+                        own = status and not written and self.edits.written.get(full) == signature(status)
+                        if status and stat.S_ISREG(status.st_mode) and not (own or TEMPORARY.fullmatch(name)):
+                            found.append(full)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise explain(error, self.path / place) from None
         return found
 
     def taken(self, folder: str, most: int = _LETTER, *, written: bool = True) -> list[tuple[str, str, str]]:

@@ -105,6 +105,7 @@ def _entry(state: MissionState, product: Product, place: str) -> dict[str, Any]:
         "name": product.name,
         "kind": product.kind.value,
         "folder": product.folder,
+        "path": product.path,
         "deliverable": place,
         "version": version.id if version else "",
         "number": version.number if version else 0,
@@ -359,11 +360,12 @@ class _ProductProof:
 
     def _delivered(self) -> list[str]:
         place, latest = str(self.claimed.get("deliverable", "")), self.state.latest(self.product.id)
-        said = self.texts.get(place)
-        if said is None or not place.startswith("deliverables/"):
+        due = layout.delivered(self.state, latest, self.linked) if latest else {}
+        here = [name for name in self.texts if name == place or (place.endswith("/") and name.startswith(place))]
+        if not place.startswith("deliverables/") or not here:
             return [f"the deliverable {place} is gone"]
-        due = layout.deliverable(self.state, latest, self.linked) if latest else None
-        return ["" if due == said else f"{place} is not the content of its version"]
+        wrong = [name for name in sorted({*due, *here}) if due.get(name) != self.texts.get(name)]
+        return [f"{name} is not the content of its version" for name in wrong]
 
     def _dod(self, found: Inspection | None) -> list[str]:
         now = self.product.dod_sha

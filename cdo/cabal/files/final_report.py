@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from cdo.cabal.files.layout import places, speaker, spoken
+from cdo.cabal.files.layout import linked, places, speaker, spoken
 from cdo.cabal.files.serialization import inert
 from cdo.cabal.model.entities import REVISION, Collab, Kind, Product, Status, Version
 from cdo.cabal.model.state import MissionState
@@ -157,7 +157,7 @@ def _table(state: MissionState, held: Sequence[Product]) -> list[str]:
         count = f"{sum(criterion.id in met for criterion in item.dod)}/{len(item.dod)}"
         parts = pluralise(len(acceptance.parts(state, item.id)), "part")
         number, author = (f"{latest.number} ({latest.id})", _by(state, latest.author)) if latest else (parts, "")
-        link = f"[{files[item.id]}]({files[item.id]})" if item.id in files else ""
+        link = linked(files[item.id]) if item.id in files else ""
         cells = (inert(item.name), item.kind.value, number, author, count, link)
         rows.append(f"| {' | '.join(cells)} |")
     return rows

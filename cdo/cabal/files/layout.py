@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -11,10 +11,13 @@ from pydantic import BeforeValidator, Field
 
 from cdo.cabal.files.serialization import collab_text, inert, inspection_text, page, product_text, version_text
 from cdo.cabal.model.entities import MissionEvent, Product, Status, Version
+from cdo.cabal.model.product_files import as_file, files_in
 from cdo.cabal.model.references import REFERENCE
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.fields import CONTENT, CollabKind, Degree
 from cdo.cabal.rules import acceptance
+from cdo.core import file_paths
+from cdo.core.file_paths import DELIVERED
 from cdo.core.formatting import one_line, pluralise, visible
 from cdo.core.mission_names import ROOT, USER
 from cdo.core.steps import InvalidReply
@@ -23,8 +26,8 @@ from cdo.formats.fields import Block, validate
 from cdo.formats.markdown import MAX_FRONT_MATTER, fences, line_breaks, split_front_matter
 
 LETTER = 4000  # most characters of a file in inbox/
-FOLDERS = 1  # levels below deliverables/, as deep as session branches keep files; deeper files get longer names
-DELIVERED = "deliverables/"
+FOLDERS = 1  # levels below deliverables/ for documents without a path; deeper ones get longer names
+_PLAIN = re.compile(r"[A-Za-z0-9/._-]+")  # a path that needs no marks in a link
 _NAME = 120  # most characters of a deliverable's name, before .md
 # The names of the team in deliverables, not from personas: a proof does not read the file with the personas.
 _AGENT = re.compile(r"chair-1|watchdog-1|envoy-1|operative-[1-9][0-9]?|user-1|all")
@@ -172,7 +175,8 @@ def _node(state: MissionState, product: Product, depth: int) -> list[str]:
     )
     status = "the chair's own" if product.meta else product.status.value.replace("_", " ")
     facts = [status, f"owner {_named(state, product.owner)}", version]
-    line = f"- **{inert(product.name)}** ({product.id}, {product.kind.value}): {', '.join(facts)}"
+    kind = f"{product.kind.value} {inert(product.path)}" if product.path else product.kind.value
+    line = f"- **{inert(product.name)}** ({product.id}, {kind}): {', '.join(facts)}"
     lacking = (
         ()
         if product.meta or product.status is Status.ACCEPTED
@@ -215,25 +219,53 @@ def _chat(state: MissionState) -> str:
 # -- deliverables/ ---------------------------------------------------------------------------------
 
 
-def deliverable(state: MissionState, version: Version, files: Mapping[str, str]) -> str:
-    """Return an accepted version for its reader: a Decision's outcome first, then the content with ids in words.
+def delivered(state: MissionState, version: Version, places: Mapping[str, str]) -> dict[str, str]:
+    """Return the files of an accepted version, by path in the session; `places` are those of all products.
 
-    `files` are the paths of deliverables by product: a reference to a product becomes its name, linked to that path.
+    A document gets its reader's words in place of ids. So do Markdown files; any other file is delivered as it is.
+    """
+    path, place = state.products[version.product].path, places.get(version.product, "")
+    if not path:
+        outcome = f"> **Decision:** {inert(spoken(state, version.outcome))}\n\n" if version.outcome else ""
+        return {place: _stored(f"{outcome}{_read_by_people(state, version.content, place, places)}\n")}
+    return {
+        (file := f"{DELIVERED}{name}"): _stored(
+            as_file(_read_by_people(state, text, file, places) if file_paths.is_markdown(name) else text)
+        )
+        for name, text in files_in(path, version.content).items()
+    }
+
+
+def _stored(text: str) -> str:
+    """Return a text without half surrogate pairs, which no file can hold."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _read_by_people(state: MissionState, text: str, file: str, places: Mapping[str, str]) -> str:
+    """Return Markdown with ids in words: a product's reference becomes its name, linked to its place as from `file`.
+
     Fenced code stays as it was accepted.
     """
-    place = files.get(version.product, "")
-    up = "../" * (place.count("/") - 1)
+    up = "../" * (file.count("/") - 1)
 
     def word(match: re.Match[str]) -> str:
         name = inert(called(state, match[1], match[2]))
-        there = files.get(match[2], "") if match[1] == "p" else ""
-        return f"[{name}]({up}{there.removeprefix(DELIVERED)})" if there and there != place else name or match[0]
+        there = places.get(match[2], "") if match[1] == "p" else ""
+        target = f"{up}{there.removeprefix(DELIVERED)}"
+        return f"[{name}]({_target(target)})" if there and there != file else name or match[0]
 
-    outcome = f"> **Decision:** {inert(spoken(state, version.outcome))}\n\n" if version.outcome else ""
-    lines = version.content.split("\n")
+    lines = text.split("\n")
     code = {number for fence in fences(lines) for number in range(fence.start, fence.end)}
-    body = "\n".join(line if number in code else REFERENCE.sub(word, line) for number, line in enumerate(lines))
-    return f"{outcome}{body}\n".encode("utf-8", "replace").decode()
+    return "\n".join(line if number in code else REFERENCE.sub(word, line) for number, line in enumerate(lines))
+
+
+def linked(place: str) -> str:
+    """Return a link of Markdown to a file of the session."""
+    return f"[{place if _PLAIN.fullmatch(place) else inert(place)}]({_target(place)})"
+
+
+def _target(place: str) -> str:
+    return place if _PLAIN.fullmatch(place) else f"<{place}>"
 
 
 def spoken(state: MissionState, text: str) -> str:
@@ -257,41 +289,53 @@ def called(state: MissionState, kind: str, id: str) -> str:
 def places(state: MissionState) -> dict[str, str]:
     """Return the path in deliverables/ for each product with content whose acceptance holds, by product id.
 
-    A product that holds others gets a folder for them. Paths are unique, even if products have the same name.
+    A product with a path is there; a folder ends in a slash. The others are laid out like the tree: a product that
+    holds others gets a folder for them. Paths are unique, even if products have the same name.
     """
     found: dict[str, str] = {}
     inside = {ROOT: (DELIVERED, "")}  # by product: the folder for its children, and the prefix of their names
+    given = [item.path for item in state.live() if item.path]
     taken: set[str] = set()
     for product, depth in walk(state):
         if product.meta or product.parent not in inside:
             continue
         folder, lead = inside[product.parent]
-        stem = _stem(f"{folder}{lead}", product.slug, taken)
+        if product.path:
+            if acceptance.holds(state, product.id):
+                found[product.id] = f"{DELIVERED}{product.path}"
+            continue
+        stem = _stem(f"{folder}{lead}", product.slug, taken, given)
         inside[product.id] = (f"{stem}/", "") if depth <= FOLDERS else (folder, f"{stem.removeprefix(folder)}-")
         if not product.container and acceptance.holds(state, product.id):
             found[product.id] = f"{stem}.md"
     return found
 
 
-def _stem(lead: str, slug: str, taken: set[str]) -> str:
-    """Return a path without extension that is not taken, and take it."""
+def _stem(lead: str, slug: str, taken: set[str], given: Sequence[str]) -> str:
+    """Return a path without extension that is not taken and collides with none of the `given` paths, and take it."""
     folder, _, name = f"{lead}{slug}".rpartition("/")
     name = re.sub(r"[^a-z0-9-]+", "-", name)[:_NAME].strip("-") or "product"
     stem, place = name, 1
-    while f"{folder}/{stem}" in taken:
+    while f"{folder}/{stem}" in taken or _collides(f"{folder}/{stem}", given):
         place += 1
         stem = f"{name}-{place}"
     taken.add(f"{folder}/{stem}")
     return f"{folder}/{stem}"
 
 
+def _collides(stem: str, given: Sequence[str]) -> bool:
+    path = stem.removeprefix(DELIVERED)
+    return any(file_paths.collision(each, given) for each in (path, f"{path}.md"))
+
+
 def deliverables(state: MissionState) -> dict[str, str]:
-    """Return the accepted content by path, laid out like the tree. Products that are not accepted are left out."""
+    """Return the accepted files by path in the session. Products that are not accepted are left out."""
     found = places(state)
     return {
-        place: deliverable(state, latest, found)
-        for id, place in found.items()
+        file: text
+        for id in found
         if (latest := state.latest(id)) is not None
+        for file, text in delivered(state, latest, found).items()
     }
 
 

@@ -10,12 +10,20 @@ import json
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from cdo.cabal.model.entities import Kind, Need
 from cdo.formats.fields import Block, Line, Tolerant, number
 
-CONTENT = 60_000  # characters of one version
+CONTENT = 400_000  # characters of one version
 DOD = 20_000  # characters of one definition of done
 
 
@@ -129,7 +137,7 @@ class VersionItem(Tolerant):
 
     product_id: ProductId
     title: Annotated[str, Field(min_length=1, max_length=200)]
-    content: Annotated[str, Field(min_length=1, max_length=CONTENT)]
+    content: Annotated[str, StringConstraints(strip_whitespace=False, min_length=1, max_length=CONTENT)]
     change_summary: Words
     outcome: Annotated[str, Field(max_length=600)] = ""
     addresses: CollabIds = ()

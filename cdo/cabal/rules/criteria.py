@@ -15,9 +15,11 @@ from itertools import chain
 
 from cdo.cabal.model import references
 from cdo.cabal.model.entities import Check, Criterion, CriterionResult, Version
+from cdo.cabal.model.product_files import files_in
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.fields import CONTENT, CriterionItem
 from cdo.cabal.rules.acceptance import held
+from cdo.core import file_paths
 from cdo.core.formatting import one_line, pluralise
 from cdo.core.steps import Json
 from cdo.formats.sections import folded
@@ -263,10 +265,14 @@ _TESTED: Mapping[str, tuple[Callable[[Json, MissionState], None], Callable[[Json
 # -- quotes as evidence ----------------------------------------------------------------------------
 
 
+class Code(str):
+    """The text of a file in which no line is a heading or a comment of Markdown."""
+
+
 def material(state: MissionState, product: str) -> tuple[str, ...]:
     """Return the texts that can prove a product's criteria: content and outcome of its newest version.
 
-    For a container, these are the texts of all products that it holds.
+    For a container, these are the texts of all products that it holds. Of a folder, each file is a text.
     """
     found: list[str] = []
     rest, begun = [product], {product}
@@ -276,7 +282,9 @@ def material(state: MissionState, product: str) -> tuple[str, ...]:
         rest += (id for id in reversed(inner) if id not in begun)
         begun.update(inner)
         if not item.container and (latest := state.latest(item.id)):
-            found += filter(None, (latest.content, latest.outcome))
+            files = files_in(item.path, latest.content).items()
+            texts = [text if file_paths.is_markdown(path) else Code(text) for path, text in files]
+            found += filter(None, (*texts, latest.outcome))
     return tuple(found)
 
 
@@ -290,8 +298,9 @@ def evidence(quote: str, texts: Iterable[str]) -> bool:
     if sum(map(str.isalnum, text)) < SUBSTANCE:
         return False
     if len(text) >= QUOTE:
-        return any(_stands(f"\0{_pieces(text)}", *_stream(item)) for item in texts)
-    return any(text == line and not heading for item in texts for line, heading in _lines(item))
+        return any(_stands(f"\0{_pieces(text)}", *_stream(str(item), isinstance(item, Code))) for item in texts)
+    lines = (line for item in texts for line in _lines(str(item), isinstance(item, Code)))
+    return any(text == line and not heading for line, heading in lines)
 
 
 def _stands(quote: str, stream: str, headings: Sequence[tuple[int, int]]) -> bool:
@@ -306,12 +315,12 @@ def _stands(quote: str, stream: str, headings: Sequence[tuple[int, int]]) -> boo
 
 
 @lru_cache(maxsize=128)
-def _stream(text: str) -> tuple[str, tuple[tuple[int, int], ...]]:
+def _stream(text: str, code: bool) -> tuple[str, tuple[tuple[int, int], ...]]:
     """Return a text's visible pieces, and the (start, end) of its headings there; adjacent headings are one span."""
     parts, size = [], 0
     headings: list[tuple[int, int]] = []
     after = False  # whether the line before is a heading
-    for line, heading in _lines(text):
+    for line, heading in _lines(text, code):
         piece = _pieces(line)
         parts.append(f" \0{piece}")
         size += len(parts[-1])
@@ -328,8 +337,13 @@ def _pieces(text: str) -> str:
 
 
 @lru_cache(maxsize=128)
-def _lines(text: str) -> tuple[tuple[str, bool], ...]:
-    """Return the lines of a text with visible content, each with a flag: True for a Markdown heading."""
+def _lines(text: str, code: bool) -> tuple[tuple[str, bool], ...]:
+    """Return the lines of a text with visible content, each with a flag: True for a Markdown heading.
+
+    In `code` there are no headings, and what looks like a comment of Markdown is text.
+    """
+    if code:
+        return tuple((line, False) for line in map(seen, text.splitlines()) if line)
     lines = _uncommented(text).splitlines()
     found = [(seen(line), line, below) for line, below in zip(lines, [*lines[1:], ""], strict=False)]
     return tuple(

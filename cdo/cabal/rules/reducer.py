@@ -13,6 +13,7 @@ from typing import Any
 
 from cdo.cabal.model.entities import STEPS, Assignment, Kind, MissionStep, Question, Remark, Status
 from cdo.cabal.model.events import called, recorded, told
+from cdo.cabal.model.product_files import folder_problems
 from cdo.cabal.model.references import listed
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.schemas import (
@@ -31,6 +32,7 @@ from cdo.cabal.rules.objectives import set_objectives
 from cdo.cabal.rules.plan_transaction import bootstrapped, planned
 from cdo.cabal.rules.product_tree import PRESETS, reopened
 from cdo.cabal.rules.versions import staled, versioned, wrote
+from cdo.core import file_paths
 from cdo.core.exchange import Fault
 from cdo.core.mission_names import CHAIR, ENVOY, USER, WATCHDOG, operatives
 from cdo.core.steps import Missing
@@ -321,6 +323,9 @@ def user_version(
     if item.container or item.status is Status.ARCHIVED:
         why = "it is archived" if item.status is Status.ARCHIVED else "it only holds others"
         text = f"What the user wrote for {item.name} was not taken: {why}"
+        return recorded(state, _FIRST, "user", USER, text, product)
+    if file_paths.is_folder(item.path) and (wrong := folder_problems(item.path, content)):
+        text = f"What the user wrote for {item.name} was not taken: {'; '.join(wrong)}"
         return recorded(state, _FIRST, "user", USER, text, product)
     return versioned(state, _FIRST, USER, product, title, content, summary, outcome=outcome)
 

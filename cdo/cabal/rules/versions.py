@@ -14,6 +14,7 @@ from functools import lru_cache
 from cdo.cabal.model import references
 from cdo.cabal.model.entities import BLOCKING, Assignment, Kind, MissionStep, Product, Status, Version
 from cdo.cabal.model.events import called, recorded, told
+from cdo.cabal.model.product_files import folder_problems, is_code
 from cdo.cabal.model.references import absent, listed
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.fields import VersionItem
@@ -21,6 +22,7 @@ from cdo.cabal.replies.schemas import WriteReply
 from cdo.cabal.rules import criteria
 from cdo.cabal.rules.feedback import Judged, answerable, closed, talked
 from cdo.cabal.rules.product_tree import reopened
+from cdo.core import file_paths
 from cdo.formats.fields import twice
 from cdo.formats.sections import folded
 
@@ -88,8 +90,11 @@ def _refused(state: MissionState, agent: str, item: VersionItem, orders: Mapping
     product, latest = state.products[id], state.latest(id)
     if latest and latest.author == agent and latest.round == state.round:
         return [f"{id} has its version of this round already."]
-    texts = (item.title, item.content, item.change_summary, item.outcome)
+    text = "" if is_code(product) else item.content  # [[p:p9]] in a program is no reference
+    texts = (item.title, text, item.change_summary, item.outcome)
     problems = references.problems(texts, state, f"The version of {id}")
+    if file_paths.is_folder(product.path):
+        problems += (f"The version of {id}: {why}." for why in folder_problems(product.path, item.content))
     if product.kind is Kind.DECISION and not item.outcome:
         problems.append(f"{id} is a Decision: state its `outcome` in one line.")
     problems += _unanswered(state, item, orders[id].address)
@@ -115,9 +120,16 @@ def _repeats(state: MissionState, agent: str, product: Product, latest: Version,
     """True if a version repeats the last one. A small change is enough if it answers another agent's collab."""
     if product.kind is Kind.DECISION and letters(latest.outcome) != letters(item.outcome):
         return False
+    if is_code(product):  # one sign can be the whole of a change
+        return _unspaced(latest.content) == _unspaced(item.content)
     if any(id in state.collabs and state.collabs[id].author != agent for id in item.addresses):
         return letters(latest.content) == letters(item.content)
     return alike(latest.content, item.content)
+
+
+def _unspaced(text: str) -> list[str]:
+    """Return the lines of a text without blanks at their ends, for comparison."""
+    return [line.rstrip() for line in text.strip().split("\n")]
 
 
 def _unsaid(state: MissionState, agent: str, reply: WriteReply, orders: Mapping[str, Assignment]) -> list[str]:

@@ -18,14 +18,16 @@ class ReplyLayout:
     """The arrangement of a reply: where its data stands, and the `models` (any one of them) that the data follows.
 
     `front matter`: YAML above the text. `block`: one fenced `yaml` block in the text. `json`: one object. `prose`: no
-    data. `titles` are the required headings; the data of a `block` stands under the last one. `numbered` are the keys
-    of lists whose items have ids that mean nothing outside the reply, so that code may number them.
+    data. With `documents`, delimited blocks may stand beside the object (`cdo.formats.document_blocks`). `titles` are
+    the required headings; the data of a `block` stands under the last one. `numbered` are the keys of lists whose
+    items have ids that mean nothing outside the reply, so that code may number them.
     """
 
     place: Literal["front matter", "block", "json", "prose"]
     models: tuple[type[BaseModel], ...] = ()
     titles: tuple[str, ...] = ()
     numbered: tuple[str, ...] = ()
+    documents: bool = False
     max_bytes: int = 65_536
 
     @property

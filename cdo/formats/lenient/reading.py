@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel
 
 from cdo.core.steps import InvalidReply, ReplyFormat
+from cdo.formats.document_blocks import as_text, split, unfenced
 from cdo.formats.fields import MAX_REPLY_CHARS, texts
 from cdo.formats.lenient.candidates import Candidate, candidates
 from cdo.formats.lenient.layout import LenientFormat, brief
@@ -110,5 +111,21 @@ def _behind_thoughts(text: str) -> str:
 
 
 def _candidates(form: ReplyFormat, text: str) -> Iterator[Candidate]:
-    if isinstance(form, LenientFormat) and len(text) <= MAX_REPLY_CHARS:
-        yield from candidates(line_breaks(text).replace("\n\ufeff", "\n").lstrip("\ufeff").strip(), form.layout)
+    if not isinstance(form, LenientFormat):
+        return
+    outside, blocks = split(text) if form.layout.documents else (text, [])
+    if len(outside) > MAX_REPLY_CHARS:
+        return
+    bare = [replace(block, text=_bare(block.text)) for block in blocks]
+    for found in candidates(line_breaks(outside).replace("\n\ufeff", "\n").lstrip("\ufeff").strip(), form.layout):
+        if blocks:
+            if bare != blocks:
+                found.notes.add("took a file out of a code fence")
+            found = replace(found, text=f"{found.text}\n\n{as_text(bare)}\n")
+        yield found
+
+
+def _bare(text: str) -> str:
+    """Return the text of a document without a code fence around all of it."""
+    inner = unfenced(text)
+    return text if inner is None else inner

@@ -346,13 +346,13 @@ def test_deliverables_call_things_by_their_names_and_link_what_is_delivered() ->
     assert text == "# Users\n\nUsers are named. See [Users](../api/users.md).\n"
     said = "[[v:v70]] by [[a:operative-1]] for [[u:user-1]], [[p:p10]], [[c:c3]]; [[p:p99]] and [[ p:p8 ]] stay [[x]]"
     version = replace(state.versions["v80"], content=said, outcome="As [[p:p7]]")
-    text = layout.deliverable(state, version, layout.places(state))
+    text = layout.delivered(state, version, layout.places(state))["deliverables/api/users-2.md"]
     assert text == (
         "> **Decision:** As Users\n\nUsers, version 1 by operative 1 for the user, Old plan, "
         "the concern “No paging”; [[p:p99]] and Users stay [[x]]\n"
     )
     code = "[[p:p7]]\n```sh\nif [[ p:p7 ]]; then echo [[v:v70]]; fi\n```\n[[p:p8]]"
-    text = layout.deliverable(state, replace(version, content=code, outcome=""), {})
+    text = layout.delivered(state, replace(version, content=code, outcome=""), {})[""]
     assert text == code.replace("[[p:p7]]\n", "Users\n", 1).replace("\n[[p:p8]]", "\nUsers") + "\n"
 
 

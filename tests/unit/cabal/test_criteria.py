@@ -16,6 +16,7 @@ from cdo.cabal.model.entities import Check, Criterion, CriterionResult, Kind, Pr
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.fields import CriterionItem
 from cdo.cabal.rules import criteria
+from cdo.formats.document_blocks import joined
 from cdo.security import bounded_checks
 from tests.support.effort import at_most
 from tests.support.missions import ALEX, JORDAN, V1, todo
@@ -152,11 +153,11 @@ def test_what_is_wrong_with_a_criterion_is_told_by_its_place() -> None:
         ("min_words", 0, "number of words"),
         ("min_words", -5, "number of words"),
         ("min_words", 2.5, "number of words"),
-        ("min_words", 4, "from 5 to 30,000"),
-        ("min_words", 30_001, "from 5 to 30,000"),
+        ("min_words", 4, "from 5 to 200,000"),
+        ("min_words", 30_001, "from 5 to 200,000"),
         ("max_words", 10**9, "number of words"),
-        ("max_words", 30_000, "from 1 to 29,999"),
-        ("max_words", 0, "from 1 to 29,999"),
+        ("max_words", 30_000, "from 1 to 199,999"),
+        ("max_words", 0, "from 1 to 199,999"),
         ("max_words", "\u00b2", "number of words"),
         ("json_schema", {}, "takes any JSON"),
         ("json_schema", True, "is a mapping"),
@@ -446,6 +447,22 @@ def test_a_short_quote_is_a_whole_line_that_says_something() -> None:
     assert not criteria.evidence("}", [text])
     assert not criteria.evidence("1", [text])
     assert not criteria.evidence("--------", [text])
+
+
+def test_in_a_program_comments_and_signs_are_text() -> None:
+    text = "# load the settings\n<!-- main page -->\nlet total = a < b;\n"
+    for quote in ("# load the settings", "<!-- main page -->", "let total = a < b;"):
+        assert criteria.evidence(quote, [criteria.Code(text)])
+    assert not criteria.evidence("# load the settings", [text]), "in a document it is a heading"
+    files = joined([("app/a.py", "# only a comment"), ("app/b.md", "# Only a heading\n\nAnd text.")])
+    product = replace(STATE.products["p4"], path="app/")
+    version = replace(STATE.versions["v4"], content=files)
+    state = replace(STATE, products={**STATE.products, "p4": product}, versions={**STATE.versions, "v4": version})
+    texts = criteria.material(state, "p4")
+    assert [criteria.evidence(quote, texts) for quote in ("# only a comment", "Only a heading", "And text.")] == [
+        True, False, True,
+    ]  # fmt: skip
+    assert not criteria.evidence("=====BEGIN app/a.py=====", texts)
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ from cdo.cabal.model.state import MissionState
 from cdo.core.mission_names import CHAIR, ROOT, USER, WATCHDOG
 from cdo.core.steps import InvalidReply
 from cdo.formats import strict_yaml
+from cdo.formats.document_blocks import joined
 from tests.support.missions import ALEX, JORDAN, V3, V4, todo
 
 HOSTILE = (
@@ -460,6 +461,51 @@ def test_deliverables_lie_as_the_tree_does_and_share_no_name() -> None:
     }  # fmt: skip
 
 
+def at(state: MissionState, **files: tuple[str, str]) -> MissionState:
+    """The mission with these products at a path, with this content in an accepted version."""
+    for id, (path, content) in files.items():
+        product = replace(state.products[id], path=path)
+        version = replace(state.versions[product.versions[-1]], content=content)
+        pinned = replace(state.acceptances[id], sha=version.sha)
+        state = replace(
+            state,
+            products={**state.products, id: product},
+            versions={**state.versions, version.id: version},
+            acceptances={**state.acceptances, id: pinned},
+        )
+    return state
+
+
+def test_a_file_is_delivered_at_its_path_as_it_was_accepted() -> None:
+    code = "#!/bin/sh\n# see [[p:p3]]\n[[ -f x ]] && echo '[[p:p5]]'\n\n"
+    page = "# Read me\n\nIt rests on [[p:p5]] and [[p:p4]].\n\n    [[v:v5]]"
+    inner = joined(
+        [("web app/index.html", "<p>{[[p:p4]]}</p>"), ("web app/docs/a.md", "See [[p:p5]]."), ("web app/x", "")]
+    )
+    state = grown(
+        ("p6", ROOT, "Web app", Kind.CONTENT), ("p7", ROOT, "run", Kind.CONTENT), ("p8", ROOT, "R", Kind.CONTENT)
+    )
+    state = at(state, p6=("web app/", joined(inner)), p7=("a/b/c/run.sh", code), p8=("docs/READ ME.md", page))
+    found = deliverables(state)
+    assert found["deliverables/a/b/c/run.sh"] == f"{code}\n"
+    assert found["deliverables/web app/index.html"] == "<p>{[[p:p4]]}</p>\n"
+    assert found["deliverables/web app/x"] == ""
+    assert found["deliverables/web app/docs/a.md"] == "See [Error Handling](../../error-handling.md).\n"
+    rests = "It rests on [Error Handling](../error-handling.md) and [Technical Architecture](../tech-arch.md)."
+    assert found["deliverables/docs/READ ME.md"].startswith(f"# Read me\n\n{rests}\n")
+    assert "(p6, Content web app/)" in files(state, None)[0]["TREE.md"]
+
+
+def test_a_document_without_a_path_gives_way_to_given_paths() -> None:
+    state = grown(("p6", ROOT, "one", Kind.CONTENT), ("p7", ROOT, "two", Kind.CONTENT))
+    state = at(state, p6=("Tech-Arch.md", "x"), p7=("error-handling/a.py", "y"))
+    found = deliverables(state)
+    assert sorted(found) == [
+        "deliverables/Tech-Arch.md", "deliverables/error-handling-2.md", "deliverables/error-handling/a.py",
+        "deliverables/mvp-features.md", "deliverables/tech-arch-2.md",
+    ]  # fmt: skip
+
+
 @given(st.lists(st.tuples(st.integers(0, 9), st.text(max_size=60), st.sampled_from(list(Kind))), max_size=10))
 def test_whatever_products_are_called_their_files_can_be_kept(tree: list[tuple[int, str, Kind]]) -> None:
     nodes: list[tuple[str, str, str, Kind]] = []
@@ -523,8 +569,8 @@ def test_what_a_person_adds_is_a_version_with_or_without_front_matter(text: str,
         ("---\ntitle: [T\n---\n\nDo it.", "line "),
         ("---\n- title\n---\n\nDo it.", "mapping"),
         (f"---\ntitle: {'x' * 201}\n---\n\nDo it.", "`title`"),
-        ("x" * 60_001, "60001 characters; at most 60000"),
-        ("x" * 200_000, "at most"),
+        ("x" * 400_001, "400001 characters; at most 400000"),
+        ("x" * 900_000, "at most"),
     ],
 )
 def test_what_is_wrong_with_a_persons_version_is_said(text: str, words: str) -> None:

@@ -10,9 +10,9 @@ from tests.support.effort import assert_linear
 
 LABELS = ("p5", "p6", "p5 app/index.html", "app/my file.txt", "src/a=b.py")
 PIECES = st.sampled_from(
-    ["\n", "\r\n", "\r", " ", "a", "```", "```json\n", "{", '"', "}", "=====", "=====BEGIN p5=====", "=====END p5=====",
-     "======END p5======", "=====END p5 app/index.html=====", "===END app/my file.txt===", "===== END src/a=b.py =====",
-     "\t", "\u2028", "# x", "</version>", "é"]
+    ["\n", "\r\n", "\r", " ", "a", "```", "```json\n", "{", '"', "}", "=====", "\t", "\u2028", "# x", "</version>",
+     "é", "=====BEGIN p5=====", "=====END p5=====", "======END p5======", "=====END p5 app/index.html=====",
+     "===END app/my file.txt===", "===== END src/a=b.py ====="]
 )  # fmt: skip
 TEXTS = st.lists(PIECES | st.text(max_size=5), max_size=30).map("".join)
 

@@ -221,13 +221,14 @@ def test_a_state_is_rendered_when_the_run_goes_on_and_from_what_was_shown_last(p
 def test_what_is_not_published_any_more_makes_room(path: Path) -> None:
     here = people(path)
     with closing(here.session):
-        here.publish(Publish({"deliverables/a.md": "a", "deliverables/inner/b.md": "b"}, folder="deliverables"))
+        before = {"deliverables/a.md": "a", "deliverables/inner/b.md": "b", "deliverables/Src/x y/.env.js": "c"}
+        here.publish(Publish(before, folder="deliverables"))
         here.show()
         here.session.flush()
         here.publish(Publish({"deliverables/c.md": "c"}, folder="deliverables"))
         here.show()
-    assert [file.name for file in (path / "deliverables").rglob("*.md")] == ["c.md"]
-    assert sorted(file.name for file in (path / "superseded/deliverables").iterdir()) == ["a.md", "b.md"]
+    assert [file.name for file in (path / "deliverables").rglob("*") if file.is_file()] == ["c.md"]
+    assert sorted(file.name for file in (path / "superseded/deliverables").iterdir()) == [".env.js", "a.md", "b.md"]
 
 
 def test_what_another_wrote_where_something_is_published_makes_room(path: Path) -> None:
