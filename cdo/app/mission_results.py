@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cdo.app import handover
 from cdo.cabal.files.certificate import NAME, certificate
 from cdo.cabal.files.final_report import Delivery, final
 from cdo.cabal.files.layout import deliverables
+from cdo.cabal.files.serialization import inert
 from cdo.core.mission_names import MODE
 from cdo.core.result import Result
 from cdo.core.usage import TotalUsage
@@ -48,7 +50,8 @@ def deliver(session: Session, delivery: Delivery, used: TotalUsage, kept: Mappin
         created=load(session).created,
         models=asked,
     )
-    page = f"{top}\n\n{body}"
+    handed = handover.told(session)
+    page = f"{top}\n\n{body}" + (f"\n## Handed over\n\n{inert(handed)}\n" if handed else "")
     existing = session.artifact("FINAL")
     if existing is None or not existing.edited:
         session.put("FINAL", Artifact({}, page, own))
@@ -72,4 +75,5 @@ def deliver(session: Session, delivery: Delivery, used: TotalUsage, kept: Mappin
         unit="round",
         deliverables=files,
         unaccepted=delivery.missing,
+        handed_over=handed,
     )

@@ -32,7 +32,6 @@ from cdo.repository.citation_marks import marked
 from cdo.runner.attempts import ModelSeat
 from cdo.runner.budget import Budget, Limits
 from cdo.runner.human_steps import Human, PendingReview
-from cdo.runner.recorded_steps import check_run
 from cdo.runner.requests import PendingCall
 from cdo.runner.retry import CircuitBreaker
 from cdo.runner.runner import Runner
@@ -300,7 +299,7 @@ class _Replay:
         for record in reversed(self._session.records):
             if record["kind"] == "check-run" and record["name"] == name:
                 self._notes.append(f"{name} is run otherwise; what came of it then was used")
-                return check_run(record)
+                return CheckRun.of(record["run"])
         self._backend.unknown.append(name)
         if self._backend.ends:
             raise RecordEnded(f"{name} is not on record.")

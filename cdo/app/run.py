@@ -121,6 +121,10 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
     try:
         with interruptible(session.name):
             outcome = await runner.drive(registry.program(plan, library))
+            if plan.crew and plan.crew.deliver and not isinstance(outcome, Outcome):
+                from cdo.app.handover import hand_over
+
+                say(hand_over(session, plan.crew, outcome, library))
             result = finish(session, plan, outcome, runner)
             if isinstance(outcome, Outcome):
                 await _file(session, plan, outcome, settings, tracker, say)
@@ -172,10 +176,15 @@ def _survey(session: Session, root: Path) -> Callable[[Survey], str]:
 def _check_runner(
     session: Session, plan: Plan, settings: Settings, say: Callable[[str], None]
 ) -> Callable[[RunCheck], Awaitable[CheckRun]] | None:
-    """What runs the person's command; None for a run without one."""
-    if plan.check is None:
+    """What runs the person's command, or those of a mission's team; None for a run without any."""
+    if plan.check is None and not (plan.crew and plan.crew.exec):
         return None
     from cdo.runner import check_command
+    from cdo.session import session_file
+
+    if plan.check is None:
+        root, created = plan.crew.root if plan.crew else "", session_file.load(session).created
+        return check_command.team_runner(session.path, created, root, settings.check_timeout, say)
 
     return check_command.runner(plan.check, session.path, settings.check_timeout, say)
 

@@ -20,13 +20,14 @@ from cdo.cabal.files.layout import deliverables, files
 from cdo.cabal.files.serialization import untouched
 from cdo.cabal.human_input import HumanInput
 from cdo.cabal.model.entities import MissionStep
+from cdo.cabal.model.product_files import files_digest, staged
 from cdo.cabal.model.round_summary import bulletin
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.nested_decisions import decide, decided
 from cdo.cabal.replies.schemas import BootstrapReply, PlanReply
-from cdo.cabal.rules import acceptance, peer_review, reducer
+from cdo.cabal.rules import acceptance, command_checks, peer_review, reducer
 from cdo.core.mission_names import CHAIR, ENVOY, WATCHDOG
-from cdo.core.steps import Ask, Call, Program, Project, Publish
+from cdo.core.steps import Ask, Call, CheckRun, Program, Project, Publish, RunCheck
 from cdo.planning.mission_crew import Crew
 from cdo.planning.plan import Plan
 
@@ -89,6 +90,7 @@ class _MissionLoop:
         if not self.desk.capped and not self.desk.state.halt:
             written = yield from self._write(before)
             yield from self._review(written)
+        yield from self._run_commands()
         yield from self._inspect()
         yield from self._present()
         self._close(before)
@@ -150,6 +152,14 @@ class _MissionLoop:
         if not self.desk.capped:
             briefs = [(agent, StepScope(products)) for agent, products in chosen.items()]
             yield from self._step(MissionStep.REVIEW, briefs)
+
+    def _run_commands(self) -> Program[None]:
+        """Run the commands of definitions of done on the newest files of all products."""
+        files = staged(self.desk.state)
+        for command in command_checks.due(self.desk.state):
+            name = f"check-{files_digest({**files, '': command})[:16]}"
+            found = cast(CheckRun, (yield RunCheck(name, command, files=files)))
+            self.desk.state = command_checks.ran(self.desk.state, found)
 
     def _inspect(self) -> Program[None]:
         """Ask the watchdog to inspect new and stale products, in portions that fit into its context."""

@@ -13,7 +13,22 @@ from cdo.cabal.model.state import MissionState
 from cdo.cabal.program import cabal
 from cdo.cabal.rules import reducer
 from cdo.core.errors import CdoError, SessionError
-from cdo.core.steps import Ask, Batch, Call, Collect, Gather, InvalidReply, Missing, Nest, Nested, Pause, Reply, Step
+from cdo.core.steps import (
+    Ask,
+    Batch,
+    Call,
+    CheckRun,
+    Collect,
+    Gather,
+    InvalidReply,
+    Missing,
+    Nest,
+    Nested,
+    Pause,
+    Reply,
+    RunCheck,
+    Step,
+)
 from cdo.session.reader import SessionReader, checked_in
 from cdo.session.session_file import read_frozen
 
@@ -43,7 +58,7 @@ def retrace(archive: SessionReader) -> ReconstructedMission:
     plan = read_frozen(archive.text("session.yaml"), Path(archive.place)).plan
     if plan.crew is None:
         raise SessionError(f"{archive.place} is no mission of a cabal.", "`cdo show` shows what it is.")
-    desk = MissionContext(reducer.begin(plan.topic, plan.crew.operatives))
+    desk = MissionContext(reducer.begin(plan.topic, plan.crew.operatives, exec=plan.crew.exec))
     program, past, outcome = cabal(plan, plan.crew, desk), _RecordedReplies(archive), None
     answer: Any = None
     try:
@@ -74,6 +89,7 @@ class _RecordedReplies:
         self._answers: dict[tuple[str, str], str] = {}
         self._nested: dict[str, Nested] = {}
         self._checked = checked_in(archive.records())
+        self._runs: dict[str, CheckRun] = {}
         for record in archive.records():
             match record["kind"]:
                 case "missing":
@@ -84,6 +100,8 @@ class _RecordedReplies:
                     self._answers[record["name"], record["question"]] = str(record["answer"])
                 case "nested":
                     self._nested[record["name"]] = Nested(**record["result"])
+                case "check-run":
+                    self._runs[record["name"]] = CheckRun.of(record["run"])
 
     def answer(self, step: Step) -> Any:
         """Return the answer to a step; raise `_EndOfRecord` if there is none yet."""
@@ -98,6 +116,8 @@ class _RecordedReplies:
                 return tuple((item["file"], step.format.parse(item["text"])) for item in self._left(step))
             case Nest():
                 return self._known(self._nested, step.name)
+            case RunCheck():
+                return self._known(self._runs, step.name)
         return None
 
     def _left(self, step: Collect | Gather) -> Sequence[Mapping[str, Any]]:

@@ -27,7 +27,7 @@ from cdo.formats.lenient.layout import ReplyLayout
 from cdo.formats.markdown import fenced, unwrap
 from cdo.formats.strict_yaml import shown
 
-MAX_CHARS = 1_000_000  # characters of a reply: as many as are recorded of one
+MAX_CHARS = 1_000_000  # characters of a reply with documents: as many as are recorded of one
 DOCUMENTS = {MissionStep.WRITE: "versions", MissionStep.PLAN: "chair_versions"}  # whose texts may stand in blocks
 MAX_DEPTH = 12  # levels of nested lists and objects
 MAX_PROBLEMS = 12  # most problems reported at once: a model does not fix more
@@ -75,8 +75,8 @@ class StepFormat:
 
     def parse(self, text: str) -> Said:
         """Return the validated reply or context request; raise `InvalidReply`."""
-        too_long(text, MAX_CHARS)
         key = DOCUMENTS.get(self.step, "")
+        too_long(text, *((MAX_CHARS,) if key else ()))
         outside, blocks = document_blocks.split(text) if key else (text, [])
         data = _typed(load(extracted(outside)), tuple(REPLIES[self.step].model_fields))
         kind = data["response_type"]
@@ -97,7 +97,8 @@ class StepFormat:
         clean = [replace(block, text=_clean(block.text, 0)) for block in blocks]
         found = reply_documents.placed(key, bracketed(data.get(key)), clean, self.state)
         if found.problems:
-            raise InvalidReply(_bounded([problem for told in found.problems.values() for problem in told]))
+            problems = [problem for told in found.problems.values() for problem in told]
+            raise InvalidReply(_bounded(problems), needs_prompt=True)
         return {**data, key: found.entries} if key in data or clean else data
 
     def judged(self, reply: StepReply, state: MissionState) -> Judged:

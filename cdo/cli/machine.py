@@ -119,14 +119,16 @@ def _mixed(library: Library, resolved: Resolved) -> str:
 
 
 def _sandbox() -> str:
-    """Describe the sandbox that `cdo debug --check` would use."""
+    """Describe the sandbox that `cdo debug --check` and `cdo cabal --exec` would use."""
     from cdo.runner import check_command
 
     try:
         sandbox = check_command.sandbox_here()
     except CdoError as error:
         return f"none: {error.message}"
-    return f"held by {sandbox.name}" if sandbox.name else "no sandbox works here: --check would run unprotected"
+    refused = "" if sandbox.holds_models else "; --exec is refused"
+    kept = f"held by {sandbox.name}" if sandbox.name else "no sandbox works here: --check would run unprotected"
+    return f"{kept}{refused}"
 
 
 def _keys(library: Library) -> dict[str, str]:

@@ -60,6 +60,16 @@ Exit codes: 0 done, 3 unresolved (a cap or a stall ended it; FINAL.md says what 
 )
 @click.option("-c", "--context", multiple=True, metavar="PATH", help="File or folder to show to the team.")
 @click.option("--no-context", is_flag=True, help="Show the team no files.")
+@click.option(
+    "--exec",
+    is_flag=True,
+    help="Run commands that the team names in definitions of done, on its files in a sandbox without network.",
+)
+@click.option(
+    "--deliver",
+    type=click.Choice(["branch", "patch"]),
+    help="Hand accepted files over to this git repository: as a new branch, or as a patch in the session.",
+)
 @LIMITS
 @OUT
 @click.option("--session", metavar="NAME", help="Name of the session; its folder is tmp/cdo-NAME/.")
@@ -82,6 +92,7 @@ def cabal(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> None
     from cdo.cli.models import require_demo_model
     from cdo.cli.run_session import run_and_report
     from cdo.planning import mission_plan
+    from cdo.runner import check_command
     from cdo.security import secrets
     from cdo.session import records, session_file
 
@@ -108,6 +119,8 @@ def cabal(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> None
     seating.allow_weights(specs)
     require_demo_model(specs, quiet=options["quiet"])
     session = session_file.create(plan, request, context, resolved, options["session"])
+    if crew.exec:
+        check_command.allow_team(session.path, session_file.load(session).created)
     return run_and_report(session, plan, shown, resolved.values, options, resumed=False, notes=notes)
 
 
@@ -138,6 +151,12 @@ def _crew(options: Mapping[str, Any], resolved: Resolved, library: Library, requ
     notes = []
     if other and seats[WATCHDOG] == other and other not in (*names, *chosen.values()):
         notes.append(f"The watchdog is {other}, of another family; `--seat watchdog=…` names another one.")
+    root = _repository(resolved) if options["deliver"] else ""
+    if options["exec"]:
+        from cdo.runner import check_command
+
+        sandbox, limit = check_command.require_sandbox(), resolved.values.check_timeout
+        notes.append(f"Commands of the team run on its files in the sandbox {sandbox.name}, {limit:g} s at most.")
     room = min(spec.window for spec in found if spec.name in seats.values())
     return (
         Crew(
@@ -149,10 +168,26 @@ def _crew(options: Mapping[str, Any], resolved: Resolved, library: Library, requ
             presets=kernel.presets,
             tokens=min(kernel.tokens, room // 3),
             seats=seats,
+            exec=options["exec"],
+            deliver=options["deliver"] or "",
+            root=root,
             request=estimate_tokens(request),
         ),
         notes,
     )
+
+
+def _repository(resolved: Resolved) -> str:
+    """Return the work tree around this folder, as seen from a session; raise `UsageError` if there is none."""
+    from cdo.repository import git, survey
+
+    root = survey.root_of(Path.cwd())
+    if root is None or git.program("git", str(root)) is None:
+        raise UsageError(
+            f"--deliver needs a git repository, and {Path.cwd()} is in none.",
+            "Begin the mission in one, or leave --deliver out: accepted files are in deliverables/ in any case.",
+        )
+    return os.path.relpath(root, Path(resolved.values.out).absolute() / "session")
 
 
 def _dry_run(shown: Preview, span: Range, notes: Sequence[str], *, as_json: bool, verbose: bool) -> None:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from cdo.content.library import Library
     from cdo.planning.arguments import Invocation, Vocabulary
     from cdo.planning.plan import CheckCommand
+    from cdo.session.session_file import Frozen
     from cdo.terminal.plan_preview import Preview
 
 MAX_PROBLEM = 2**20  # bytes
@@ -181,6 +182,7 @@ def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -
 @click.option(
     "--check", metavar="COMMAND", help="Confirm the check command that the session has, if you did not begin it here."
 )
+@click.option("--exec", is_flag=True, help="Allow the commands of a mission's team, if you did not begin it here.")
 @TRUST
 @LIMITS
 @STRICT
@@ -220,6 +222,8 @@ def resume_command(session: str | None, **options: Any) -> None:
             require_trusted_session(opened.path, kept.plan.root, adjusted.adr_dir)
         if options["check"] is not None:
             _confirm(options["check"], kept.plan.check, opened.path)
+        if options["exec"]:
+            _allow_team(kept, opened.path)
         specs = seats.specs(names, library, adjusted, os.environ)
         require_allowed_weights(specs, str(opened.path), resolved, options)
         plan = kept.plan.with_models(names, {spec.name: spec.vendor for spec in specs})
@@ -328,6 +332,18 @@ def _allow(check: CheckCommand) -> None:
     from cdo.runner import check_command
 
     check_command.allow(check, Path(check.root))
+
+
+def _allow_team(kept: Frozen, session: Path) -> None:
+    """Record that the person lets the commands of a mission's team run; raise `UsageError` if it has none."""
+    from cdo.runner import check_command
+
+    if not (kept.plan.crew and kept.plan.crew.exec):
+        raise UsageError(
+            "This session runs no commands of a team.", 'Begin a mission with them: cdo cabal --exec "What to make"'
+        )
+    check_command.require_sandbox()
+    check_command.allow_team(session, kept.created)
 
 
 def _announce(check: CheckCommand, limit: float) -> None:

@@ -13,7 +13,8 @@ class Result:
     `verified` counts the citations whose quoted words were found, `exists` those of existing lines without a quote.
     `turns` counts turns, or the rounds of a mission, as `unit` says. `deliverables` are a mission's accepted files;
     `unaccepted` is what each of its other products lacks. `question` is what its team asks, with the `options` that
-    it offers. `confidence_reason` is the confidence with what lowered it, in words.
+    it offers. `handed_over` tells where its files were delivered to. `confidence_reason` is the confidence with what
+    lowered it, in words.
     """
 
     session: str
@@ -39,6 +40,7 @@ class Result:
     question: str = ""
     options: tuple[str, ...] = ()
     confidence_reason: str = ""
+    handed_over: str = ""
 
     @property
     def degraded(self) -> bool:
@@ -47,7 +49,14 @@ class Result:
     def json(self) -> dict[str, Any]:
         """Return the data that `--json` prints. Only a mission has the keys that are specific to missions."""
         found = asdict(self)
-        others = ("unit", "deliverables", "unaccepted", "question", "options")  # a deliberation delivers nothing
+        others = (
+            "unit",
+            "deliverables",
+            "unaccepted",
+            "question",
+            "options",
+            "handed_over",
+        )  # a deliberation delivers nothing
         for key in others if self.unit == "turn" else ("confidence_reason",):
             del found[key]
         return found

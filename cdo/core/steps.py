@@ -349,25 +349,27 @@ class Survey:
 
 @dataclass(frozen=True)
 class RunCheck:
-    """The command that the person gave with `--check`, run in a copy of their work tree.
+    """A command, run in a copy of the work tree: the person's of `--check`, or one that a mission's team wrote.
 
-    `patch` is a unified diff that is applied to the copy first, "" for the work tree as it is. `name` distinguishes
-    it from others. The result is recorded, and the command is not run again for it.
+    `patch` is a unified diff that is applied to the copy first, "" for the work tree as it is. A mission has `files`
+    by path: they are all there is, or are laid over the copy. `name` distinguishes it from others. The result is
+    recorded, and the command is not run again for it.
     """
 
     name: str
     command: str
     patch: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class CheckRun:
-    """The result of running the person's command once.
+    """The result of running a command once.
 
     `code` is the exit code (128 plus the signal's number if a signal ended it), None if the command did not end
     within `limit` seconds or was not run. `out` and `err` are the ends of its stdout and stderr. `sandbox` names its
     sandbox ("" for none); `held` says what the sandbox keeps it from. `refused` says why the patch could not be
-    applied.
+    applied, or a mission's files could not be laid out.
     """
 
     command: str
@@ -380,11 +382,16 @@ class CheckRun:
     held: tuple[str, ...] = ()
     refused: str = ""
 
+    @classmethod
+    def of(cls, recorded: Mapping[str, Any]) -> CheckRun:
+        """Return the run that a session has on record."""
+        return cls(**{**recorded, "held": tuple(recorded["held"])})
+
     @property
     def outcome(self) -> str:
         """The outcome as a phrase."""
         if self.refused:
-            return f"not run: the patch does not apply ({self.refused})"
+            return f"not run: {self.refused}"
         if self.code is None:
             return f"did not end within {self.limit:g} s"
         return f"exit code {self.code} after {self.seconds:.1f} s"

@@ -30,7 +30,8 @@ def program(plan: Plan, library: Library) -> Program[Outcome | Delivery]:
         from cdo.cabal.program import cabal
         from cdo.cabal.rules import reducer
 
-        return cabal(plan, plan.crew, MissionContext(reducer.begin(plan.topic, plan.crew.operatives)))
+        begun = reducer.begin(plan.topic, plan.crew.operatives, exec=plan.crew.exec)
+        return cabal(plan, plan.crew, MissionContext(begun))
     if plan.mode is None:
         return deliberate(plan)
     if plan.mode == AUDIT:

@@ -22,6 +22,7 @@ from cdo.repository.git_process import Refused, TooSlow, answer
 
 SECONDS = 5.0  # time limit of one query
 COMMIT_SECONDS = 20.0
+PATCH = 256 * 2**20  # most bytes of a patch
 OUTPUT = 16 * 2**20  # most bytes read of one command's output
 
 # Turns off the programs that a repository's configuration could make git run for the commands used here.
@@ -171,12 +172,19 @@ class Repository:
         return found
 
     def commit(
-        self, ref: str, parent: str, message: str, when: tuple[int, str], changes: Mapping[str, bytes | None]
+        self,
+        ref: str,
+        parent: str,
+        message: str,
+        when: tuple[int, str],
+        changes: Mapping[str, bytes | None],
+        modes: Mapping[str, str] | None = None,
     ) -> str:
         """Add a commit to `ref` on top of `parent` ("" for none) and return its id.
 
         `changes` are contents by path, None to delete a file; `when` is seconds since 1970 and an offset ("+0100").
-        Also raises `Refused` if `ref` no longer points to `parent`.
+        `modes` are those of files that are not plain ones ("100755"). Also raises `Refused` if `ref` no longer points
+        to `parent`.
         """
         stamp = f"{_AUTHOR} {when[0]} {when[1]}"
         parts = [f"commit {ref}\nmark :1\nauthor {stamp}\ncommitter {stamp}\n".encode(), _counted(message.encode())]
@@ -184,7 +192,8 @@ class Repository:
         parts += [f"D {_quoted(path)}\n".encode() for path, data in changes.items() if data is None]
         for path, data in changes.items():
             if data is not None:
-                parts += [f"M 100644 inline {_quoted(path)}\n".encode(), _counted(data)]
+                mode = (modes or {}).get(path, "100644")
+                parts += [f"M {mode} inline {_quoted(path)}\n".encode(), _counted(data)]
         stream = b"".join((*parts, b"\nget-mark :1\ndone\n"))
         words = "fast-import", "--quiet", "--done", "--date-format=raw"
         try:
@@ -196,6 +205,17 @@ class Repository:
         if not re.fullmatch(r"[0-9a-f]{40,64}\n", told):
             raise Refused("git named no commit")
         return told.strip()
+
+    def patch(self, commit: str) -> bytes:
+        """Return what a commit changes, as a patch that `git apply` takes."""
+        words = "--root", "--no-commit-id", "-p", "--binary", "--full-index", "--no-renames", "--no-color"
+        return self._run(
+            "diff-tree", *words, "--no-ext-diff", "--no-textconv", commit, seconds=COMMIT_SECONDS, limit=PATCH
+        )
+
+    def drop(self, ref: str, tip: str) -> None:
+        """Delete a ref that points to the commit `tip`."""
+        self._run("update-ref", "-d", ref, tip)
 
     def _run(self, *args: str, data: bytes = b"", seconds: float = SECONDS, limit: int = OUTPUT) -> bytes:
         env = {**_environment(), "GIT_DIR": str(self.directory)}

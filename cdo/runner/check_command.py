@@ -1,19 +1,22 @@
-"""Runs the person's command (`--check`) in a copy of the work tree, in a sandbox if this machine supports one.
+"""Runs a command in a copy of the work tree, in a sandbox: the person's (`--check`), or a mission's (`--exec`).
 
-The command runs only if the person gave it for this repository with `--check`. A patch written by a model is only
-applied to the copy. The copy and all other files of a run are always removed afterwards.
+The person's command runs only if they gave it for this repository with `--check`. A patch written by a model is only
+applied to the copy. A command that a mission's team wrote runs only if the person gave `--exec` for this session and
+a sandbox works; it sees the files that the team wrote, laid over a copy of the work tree if the mission delivers to a
+repository. The copy and all other files of a run are always removed afterwards.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import shlex
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -21,18 +24,19 @@ from typing import Any
 from cdo.core.errors import ConfigError, NeedsHuman, UsageError
 from cdo.core.formatting import one_line, visible
 from cdo.core.steps import CheckRun, RunCheck
-from cdo.files.atomic_files import explain
+from cdo.files.atomic_files import explain, open_directory
 from cdo.planning.plan import CheckCommand
 from cdo.repository import git, work_tree_copy
 from cdo.repository.git_process import Refused
+from cdo.repository.work_tree_copy import Copied
 from cdo.security import command_sandbox
 from cdo.security.child_processes import LOOK, Sink, private_folder, run, sweep
-from cdo.security.command_sandbox import Confinement, Place
+from cdo.security.command_sandbox import Bounds, Confinement, Place
 from cdo.security.sandbox_child import UNUSABLE
 from cdo.security.secrets import masked
 from cdo.security.trust import Trust
 
-KIND = "check"  # the kind of trust entry for a command
+KIND, EXEC = "check", "exec"  # the kinds of trust entries: for a command, for the commands of a mission's team
 TAIL = 8192  # bytes of each of stdout and stderr that are kept: the last ones
 ABANDONED = 60.0  # seconds after which the copies of killed runs are removed
 NOT_STARTED = (126, 127)  # exit codes of a shell that could not start a command
@@ -48,6 +52,59 @@ def allow(check: CheckCommand, root: Path) -> None:
 
 def _fingerprint(check: CheckCommand) -> str:
     return sha256(f"{check.folder}\0{check.command}".encode()).hexdigest()
+
+
+def allow_team(session: Path, created: str) -> None:
+    """Record that the person lets commands of a mission's team run, for a session created then."""
+    Trust.load().pin(EXEC, [(session, sha256(created.encode()).hexdigest())])
+
+
+def team_runner(
+    session: Path, created: str, root: str, limit: float, say: Callable[[str], None]
+) -> Callable[[RunCheck], Coroutine[Any, Any, CheckRun]]:
+    """Return a function that runs the commands of a mission's team; `root` is the work tree as seen from the session.
+
+    Without a root, a command sees nothing but the team's files.
+    """
+
+    place = Path(os.path.realpath(session / root)) if root else None
+
+    async def run_command(step: RunCheck) -> CheckRun:
+        if not Trust.load().holds(EXEC, session, sha256(created.encode()).hexdigest()):
+            raise NeedsHuman(
+                f"The team wants to run `{one_line(step.command, SHOWN)}` on its files, "
+                "and you have not allowed that for this session.",
+                f"To allow it: cdo resume {session.name.removeprefix('cdo-')} --exec. If somebody else made the "
+                "session, look at its files first.",
+            )
+        with _home() as home:
+            return await _run(_Running(place, home, session, "", step, limit, say))
+
+    return run_command
+
+
+def require_sandbox() -> Confinement:
+    """Return the sandbox in which a mission's commands would run here; raise `ConfigError` if none is good enough."""
+    sandbox = sandbox_here()
+    if not sandbox.holds_models:
+        raise ConfigError(
+            "--exec is refused: no sandbox works here that keeps a team's commands from your files and the network.",
+            command_sandbox.INSTALL,
+        )
+    return sandbox
+
+
+@contextlib.contextmanager
+def _home() -> Iterator[Path]:
+    """The folder of one run, which is removed afterwards; raise `SessionError` if there can be none."""
+    folder = _cache()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        sweep(folder, ABANDONED)
+        with private_folder(folder) as home:
+            yield home
+    except OSError as error:
+        raise explain(error, error.filename or folder) from None
 
 
 def runner(
@@ -66,28 +123,17 @@ def runner(
                 f"If it is yours: cdo resume {name} --check {shlex.quote(visible(step.command))}. If somebody else "
                 "made the session, look at its session.yaml first.",
             )
-        folder = _cache()
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            sweep(folder, ABANDONED)
-            with private_folder(folder) as home:
-                return await _run(_Running(root, home, session, asked, step, limit, say))
-        except OSError as error:
-            raise explain(error, error.filename or folder) from None
+        with _home() as home:
+            return await _run(_Running(root, home, session, asked.folder, step, limit, say))
 
     return run_check
 
 
 def sandbox_here() -> Confinement:
     """Return the sandbox this machine would use; raise `SessionError` if the cache folder cannot be used."""
-    folder = _cache()
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with private_folder(folder) as home:
-            place = Place(root=home / "root", folder="", **_folders(home))
-            return command_sandbox.choose(place, command_sandbox.view(place, os.environ), os.environ)
-    except OSError as error:
-        raise explain(error, error.filename or folder) from None
+    with _home() as home:
+        place = Place(root=home / "root", folder="", **_folders(home))
+        return command_sandbox.choose(place, command_sandbox.view(place, os.environ), os.environ)
 
 
 def _folders(home: Path) -> dict[str, Path]:
@@ -105,27 +151,34 @@ def _cache() -> Path:
 
 
 class _Running:
-    """One run of a command: its folders, command, patch and time limit."""
+    """One run of a command: its folders, command, patch or files, and time limit. Without a `root` there are only
+    the files."""
 
     def __init__(
         self,
-        root: Path,
+        root: Path | None,
         home: Path,
         session: Path,
-        check: CheckCommand,
+        folder: str,
         step: RunCheck,
         limit: float,
         say: Callable[[str], None],
     ) -> None:
-        self.command, self.patch, self.limit, self.say = step.command, step.patch, limit, say
+        self.command, self.patch, self.files, self.limit, self.say = step.command, step.patch, step.files, limit, say
         self.session, self.mounts, self.dependencies = session, command_sandbox.Mounts(), list[Path]()
-        self.place = Place(root=root, folder=check.folder, **_folders(home))
+        self.bare, self.bounds = root is None, Bounds() if step.files else None
+        self.place = Place(root=root or home / "files", folder=folder, **_folders(home))
 
     def prepare(self) -> str:
-        """Make the copy and apply the patch; return why the patch cannot be applied, "" if it was."""
-        copied = work_tree_copy.copy(self.place.root, self.place.copy, self.session)
+        """Make the copy, lay the files out and apply the patch; return why that cannot be done, "" if it was."""
+        copied = Copied() if self.bare else work_tree_copy.copy(self.place.root, self.place.copy, self.session)
         if copied.left_out:
             self.say(f"check: not copied: {one_line(', '.join(copied.left_out), SHOWN)}")
+        for path, text in self.files.items():
+            try:
+                _lay_out(self.place.copy, path, text)
+            except OSError as error:
+                return f"{one_line(path, SHOWN)} cannot stand there ({error.strerror})"
         if not (self.place.copy / self.place.folder).is_dir():
             raise UsageError(
                 f"The folder {self.place.folder} has no file that git knows, so the check cannot run there.",
@@ -135,26 +188,52 @@ class _Running:
             try:
                 git.apply(self.place.copy, f"{self.patch.rstrip()}\n")
             except Refused as refused:
-                return one_line(str(refused), 300)
+                return f"the patch does not apply ({one_line(str(refused), 300)})"
         self.mounts = command_sandbox.view(self.place, os.environ)
         self.dependencies = command_sandbox.dependencies(self.place)
         return ""
 
 
+def _lay_out(folder: Path, path: str, text: str) -> None:
+    """Write one file below a folder, through no symlink: a link there could lead out of the copy."""
+    *folders, name = path.split("/")
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for part in folders:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(part, dir_fd=fd)
+            inner = open_directory(part, fd)
+            os.close(fd)
+            fd = inner
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=fd)
+        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=fd)
+        with os.fdopen(file, "wb") as open_file:
+            open_file.write(text.encode("utf-8", "replace"))
+    finally:
+        os.close(fd)
+
+
 async def _run(what: _Running) -> CheckRun:
     """Copy, patch, choose a sandbox, announce the run to the person, and run."""
     if why := await asyncio.to_thread(what.prepare):
-        what.say(f"check: the patch does not apply: {why}")
+        what.say(f"check: not run: {why}")
         return CheckRun(what.command, limit=what.limit, refused=why)
     sandbox = await asyncio.to_thread(command_sandbox.choose, what.place, what.mounts, os.environ)
+    if what.files and not sandbox.holds_models:
+        raise ConfigError(
+            f"No sandbox works here, so `{one_line(what.command, SHOWN)}` of the team is not run.",
+            command_sandbox.INSTALL,
+        )
     if sandbox.name == command_sandbox.LANDLOCK.name:  # Landlock cannot mount the dependencies: link to them
         for path in what.dependencies:
             link = what.place.copy / path.relative_to(what.place.root)
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(path)
-    what.say(announced(what.command, sandbox, what.limit, patched=bool(what.patch)))
+    told = announced(what.command, sandbox, what.limit, patched=bool(what.patch), team=bool(what.files))
+    what.say(told)
     found = await _held(what, sandbox)
-    if not what.patch and found.code in NOT_STARTED:
+    if not (what.patch or what.files) and found.code in NOT_STARTED:
         raise UsageError(
             f"The check `{one_line(what.command, SHOWN)}` cannot be started (exit code {found.code}): "
             f"{one_line(found.err or found.out, 200)}",
@@ -167,7 +246,7 @@ async def _run(what: _Running) -> CheckRun:
 
 async def _held(what: _Running, sandbox: Confinement) -> CheckRun:
     """Run the command in a sandbox until it ends or reaches its time limit."""
-    start = command_sandbox.started(sandbox, what.place, what.mounts, what.command, os.environ)
+    start = command_sandbox.started(sandbox, what.place, what.mounts, what.command, os.environ, what.bounds)
     out, err = Sink(TAIL + 1, tail=True), Sink(TAIL + 1, tail=True)
     began, late = time.monotonic(), False
 
@@ -189,25 +268,30 @@ async def _held(what: _Running, sandbox: Confinement) -> CheckRun:
         None if late else code if code >= 0 else 128 - code,
         round(time.monotonic() - began, 1),
         what.limit,
-        _tail(out.text(), what.place),
-        _tail(err.text(), what.place),
+        _tail(out.text(), what.place, bare=what.bare),
+        _tail(err.text(), what.place, bare=what.bare),
         sandbox.name,
         sandbox.held,
     )
 
 
-def _tail(text: str, place: Place) -> str:
-    """Return the end of an output as plain text without secrets; paths in the copy become paths in the work tree."""
+def _tail(text: str, place: Place, *, bare: bool) -> str:
+    """Return the end of an output as plain text without secrets; paths in the copy become paths in the work tree.
+
+    Where there is no work tree (`bare`), they become relative.
+    """
     cut = len(text.encode("utf-8", "replace")) > TAIL
     lines = _ESCAPE.sub("", text.replace("\r\n", "\n")).split("\n")
     lines = [line.rpartition("\r")[2] for line in (lines[1:] if cut and len(lines) > 1 else lines)]
     plain = "\n".join(lines).replace(str(place.copy), str(place.root))
+    plain = plain.replace(f"{place.root}/", "").replace(str(place.root), ".") if bare else plain
     return (CUT if cut else "") + masked(visible(plain)).strip("\n")
 
 
-def announced(command: str, sandbox: Confinement, limit: float, *, patched: bool = False) -> str:
+def announced(command: str, sandbox: Confinement, limit: float, *, patched: bool = False, team: bool = False) -> str:
     """Return the message shown before the command runs: what the sandbox prevents, and what it does not."""
     copy = "in a copy of the work tree" + (" with a patch that a model wrote" if patched else "")
+    copy = "as the team wrote it, on the team's files" if team else copy
     what = f"check: `{one_line(command, SHOWN)}` runs {copy}, for at most {limit:g} s"
     if not sandbox.name:
         return (

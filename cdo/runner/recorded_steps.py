@@ -55,9 +55,9 @@ class RecordedSteps:
 
     async def checked_by_command(self, step: RunCheck) -> CheckRun:
         """Return the result of the person's command, recorded or run now."""
-        key = _key({"command": step.command, "patch": step.patch})
+        key = _key({"command": step.command, "patch": step.patch, "files": dict(step.files)})
         if record := self._recorded("check-run", step.name, key):
-            return check_run(record)
+            return CheckRun.of(record["run"])
         if run := self.substitutes.check_run(step.name):
             return run
         if self.run_check is None:
@@ -69,7 +69,7 @@ class RecordedSteps:
         except TimeoutError:
             raise BudgetReached(self.budget.time_limit, "`cdo resume` runs the check again.") from None
         new = {"kind": "check-run", "name": step.name, "inputs": key, "run": asdict(run)}
-        return check_run(await self.session.commit(new))
+        return CheckRun.of((await self.session.commit(new))["run"])
 
     async def surveyed(self, step: Survey) -> str:
         """Return the stem of the file with further files, "" if there are none; write the file where it is missing.
@@ -104,12 +104,6 @@ class RecordedSteps:
         identity = (kind, name, key)
         records = (item for item in self.session.records if item["kind"] == kind)
         return next((item for item in records if (kind, item["name"], item["inputs"]) == identity), None)
-
-
-def check_run(record: Mapping[str, Any]) -> CheckRun:
-    """Return the run of the person's command stored in a record."""
-    run = record["run"]
-    return CheckRun(**{**run, "held": tuple(run["held"])})
 
 
 def _key(inputs: Mapping[str, Any]) -> str:

@@ -15,8 +15,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from cdo.security.secrets import secret_values
 
@@ -72,6 +73,11 @@ class Confinement:
     held: tuple[str, ...] = ()
 
     @property
+    def holds_models(self) -> bool:
+        """True if a command that a model wrote may run in it: other files and the network are out of reach."""
+        return FILES in self.held and (NETWORK in self.held or TCP in self.held)
+
+    @property
     def open(self) -> tuple[str, ...]:
         """The accesses that it does not prevent."""
         return tuple(what for what in (FILES, NETWORK, PROCESSES) if what not in self.held)
@@ -82,7 +88,17 @@ NAMESPACES = Confinement("namespaces", (FILES, NETWORK, PROCESSES))
 LANDLOCK = Confinement("landlock", (FILES, TCP))
 LANDLOCK_FILES = Confinement("landlock", (FILES,))
 SEATBELT = Confinement("sandbox-exec", (FILES, TCP))
+INSTALL = "Install bubblewrap (`bwrap`), or use Linux 6.7 or newer with Landlock."
 NOTHING = Confinement("")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What each process of a command may use: bytes of memory and of one file, and processes in all."""
+
+    memory: int = 4 * 2**30
+    file: int = 2**30
+    processes: int = 256
 
 
 @dataclass(frozen=True)
@@ -96,29 +112,43 @@ class Started:
 
 def choose(place: Place, mounts: Mounts, env: Mapping[str, str]) -> Confinement:
     """Return the first sandbox that works for a place on this machine, tested with an empty command."""
-    for sandbox in (BUBBLEWRAP, NAMESPACES, LANDLOCK):
+    for sandbox in (BUBBLEWRAP, NAMESPACES, LANDLOCK, SEATBELT):
         if sandbox is BUBBLEWRAP and not shutil.which("bwrap", path=_path(env)):
             continue
-        if sandbox is not BUBBLEWRAP and sys.platform != "linux":
+        if sandbox in (NAMESPACES, LANDLOCK) and sys.platform != "linux":
+            continue
+        if sandbox is SEATBELT and not (sys.platform == "darwin" and Path(_SANDBOX_EXEC).exists()):
             continue
         if _works(started(sandbox, place, mounts, ":", env)):
             return LANDLOCK_FILES if sandbox is LANDLOCK and _landlock() < 4 else sandbox
     return NOTHING
 
 
-def started(sandbox: Confinement, place: Place, mounts: Mounts, command: str, env: Mapping[str, str]) -> Started:
+def started(
+    sandbox: Confinement,
+    place: Place,
+    mounts: Mounts,
+    command: str,
+    env: Mapping[str, str],
+    bounds: Bounds | None = None,
+) -> Started:
     """Build the process that runs `command` with /bin/sh in a sandbox.
 
     `mounts` are the result of `view`; `env` is filtered before the command sees it.
     """
     shell = ("/bin/sh", "-c", command)
+    limits: dict[str, Any] = {"limits": asdict(bounds)} if bounds else {}
+    spec: dict[str, Any]
     if sandbox in (BUBBLEWRAP, NAMESPACES):
         seen = environment(env, Path.home(), Path("/tmp"))
         folder = str(place.root / place.folder)
         if sandbox is BUBBLEWRAP:
             bwrap = shutil.which("bwrap", path=_path(env)) or "bwrap"
-            return Started((bwrap, *_bubblewrap(mounts), "--chdir", folder, "--", *shell), place.base, seen)
+            argv = (bwrap, *_bubblewrap(mounts), "--chdir", folder, "--", *shell)
+            bound = _confined({"kind": "limits", "folder": ".", "argv": argv, **limits}) if limits else argv
+            return Started(bound, place.base, seen)
         spec = {"kind": "namespaces", "base": str(place.base), "mounts": mounts, "folder": folder, "argv": shell}
+        spec = {**spec, **limits}
         return Started(_confined(spec), place.base, seen)
     seen = environment(env, place.home, place.temporary)
     folder = str(place.copy / place.folder)
@@ -127,7 +157,10 @@ def started(sandbox: Confinement, place: Place, mounts: Mounts, command: str, en
     read = [source or target for kind, target, source in mounts if kind in ("read", "proc")]
     read += [target for kind, target, _ in mounts if kind == "link"]
     write = [str(place.copy), str(place.home), str(place.temporary)]
-    spec = {"kind": "landlock", "read": read, "write": write, "folder": folder, "argv": shell}
+    if sandbox is SEATBELT:
+        argv = (_SANDBOX_EXEC, *seatbelt(read, write), *shell)
+        return Started(_confined({"kind": "limits", "folder": folder, "argv": argv, **limits}), place.base, seen)
+    spec = {"kind": "landlock", "read": read, "write": write, "folder": folder, "argv": shell, **limits}
     return Started(_confined(spec), place.base, seen)
 
 

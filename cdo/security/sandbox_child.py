@@ -4,7 +4,8 @@ With `"kind": "namespaces"` the command sees its own file system, made of `mount
 With `"kind": "landlock"` the kernel refuses access to all files except `read` (read and execute) and `write` (all
 access), and refuses TCP if it can; with `"listen": true` it refuses only connections that the command begins. Neither
 needs root. If the kernel does not allow the setup, the process ends with code 125 and a line on stderr, before the
-command starts; with `"anyway": true` the command starts unprotected.
+command starts; with `"anyway": true` the command starts unprotected. With `"kind": "limits"` nothing is confined.
+`"limits"` bound what each process uses, as `limited` tells.
 
 This file imports nothing from cdo, so that it can be run by its path alone.
 """
@@ -54,6 +55,8 @@ def main(spec: dict[str, Any]) -> NoReturn:
             with contextlib.suppress(*(OSError, AttributeError) if spec.get("anyway") else ()):
                 landlock(spec["read"], spec["write"], listen=bool(spec.get("listen")))
             _execute(spec)
+        if spec["kind"] == "limits":
+            _execute(spec)
         namespaces(spec)
     except (OSError, AttributeError) as error:
         sys.stderr.write(f"cdo: this machine does not allow it: {error}\n")
@@ -61,7 +64,34 @@ def main(spec: dict[str, Any]) -> NoReturn:
         os._exit(UNUSABLE)
 
 
+def limited(limits: dict[str, int]) -> None:
+    """Bound this process and its children: `memory` and `file` in bytes each, `processes` beside those there are."""
+    for names, most in (("RLIMIT_DATA RLIMIT_AS", limits["memory"]), ("RLIMIT_FSIZE", limits["file"])):
+        for name in names.split():
+            room = most * 16 if name == "RLIMIT_AS" else most  # programs reserve addresses that they never use
+            _lowered(getattr(resource, name), room)
+    _lowered(resource.RLIMIT_NPROC, _processes() + limits["processes"])
+
+
+def _lowered(kind: int, most: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(kind, (most, most))
+
+
+def _processes() -> int:
+    """Return the number of processes and threads of this user, as far as they can be seen."""
+    found = 0
+    for entry in os.scandir("/proc") if Path("/proc/self").exists() else ():
+        with contextlib.suppress(OSError):
+            if entry.name.isdecimal() and entry.stat().st_uid == os.getuid():
+                found += len(os.listdir(f"/proc/{entry.name}/task"))
+    return found or 1024
+
+
 def _execute(spec: dict[str, Any]) -> NoReturn:
+    if "limits" in spec:
+        limited(spec["limits"])
     os.chdir(spec["folder"])
     argv = spec["argv"]
     os.execvp(argv[0], argv)

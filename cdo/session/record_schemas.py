@@ -238,6 +238,14 @@ class _FiledRecord(_RecordPart):
     date: _Name
 
 
+class _DeliveredRecord(_RecordPart):
+    kind: Literal["delivered"]
+    files: _Name
+    branch: _Name
+    commit: _Name
+    told: str
+
+
 class _BeadsRecord(_RecordPart):
     kind: Literal["bd"]
     op: _Name
@@ -253,7 +261,8 @@ def _record() -> TypeAdapter[Any]:
         Annotated[
             _RecordedExchange | _TextRecord | _ToolsRecord | _FailedRecord | _MissingRecord | _AnswerRecord
             | _PlanRecord | _CollectedRecord | _NestedRecord | _CheckRecord | _SurveyedRecord | _CheckedRecord
-            | _QuotedRecord | _GivenRecord | _TrailRecord | _FiledRecord | _BeadsRecord,
+            | _QuotedRecord | _GivenRecord | _TrailRecord | _FiledRecord | _DeliveredRecord
+            | _BeadsRecord,
             Field(discriminator="kind"),
         ]
     )  # fmt: skip

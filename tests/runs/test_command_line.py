@@ -794,6 +794,7 @@ PAGE = "tests/unit/report/test_page.py::"
 DIFFS = "tests/runs/test_diff_command.py::"
 WATCHED = "tests/runs/test_watch.py::"
 LOOKS = "tests/runs/test_mission_repository.py::"
+REAL = "tests/runs/test_mission_files.py::"
 MISSION = "tests/runs/test_mission.py::"
 AGREED = "tests/runs/test_consent.py::test_without_a_terminal_a_dear_run_ends_before_anything_is_sent_or_written"
 BEGUN = "tests/runs/test_consent.py::test_resume_asks_only_if_nothing_was_paid_for_yet"
@@ -840,6 +841,7 @@ EFFECTS: dict[str, dict[str, str]] = {
         "--ask-above": BEGUN,
         "--rounds": f"{MISSION}test_a_higher_cap_of_rounds_goes_on_for_good",
         "--check": "tests/runs/test_check.py::test_the_check_of_a_session_that_somebody_else_made_is_not_run",
+        "--exec": f"{REAL}test_commands_of_somebody_elses_session_run_only_after_exec",
         "--model": OWN,
         "--budget": CAPS,
         "--max-calls": CAPS,
@@ -1019,6 +1021,8 @@ EFFECTS: dict[str, dict[str, str]] = {
         "--max-calls": f"{MISSION}test_a_cap_of_calls_leaves_room_for_inspection_and_end_and_a_higher_one_goes_on",
         "--max-tokens": f"{MISSION}test_every_cap_ends_a_mission_unresolved",
         "--timeout": f"{MISSION}test_every_cap_ends_a_mission_unresolved",
+        "--exec": f"{REAL}test_the_todo_list_ends_with_files_that_run_on_a_branch",
+        "--deliver": f"{REAL}test_a_mission_delivers_as_a_patch_what_is_accepted",
         "--concurrency": SHARED,
         "--out": SHARED,
         "--session": SHARED,

@@ -17,13 +17,14 @@ from cdo.cabal.model.entities import Collab, Kind, MissionStep, Need, Product, Q
 from cdo.cabal.model.references import cited
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.fields import StepQuestion
-from cdo.cabal.rules import acceptance, reducer
+from cdo.cabal.rules import acceptance, command_checks, reducer
 from cdo.core.formatting import one_line
 from cdo.core.mission_names import CHAIR, ENVOY, ROOT
 
 HIGH = 7  # least importance of an open collab that the chair is shown in full
 CLOSING = 400  # bytes reserved for the text at the end of every prompt
 PEERS = 4  # most products shown for a request of peer_content
+PRINTED = 2000  # most characters of a command's output
 RAISED = 8  # most of an agent's own blocking collabs that it is reminded of
 
 _MANY = (
@@ -36,6 +37,7 @@ _GRAVE = {
     **dict.fromkeys(
         ("version", "inspection", "waived", "reopened", "rejected", "decided", "override", "missed", "redefined"), 2
     ),
+    "command": 2,
     **dict.fromkeys(("created", "archived", "closed", "stale", "unreviewed", "unfounded"), 1),
 }  # weight by kind of event: the envoy must not miss heavy ones
 
@@ -172,6 +174,7 @@ class _PackBuilder:
             "events": self._events() if present else [],
             "accepted": sum(item.status is Status.ACCEPTED for item in state.live()),
             "live": len(state.live()),
+            "exec": state.exec,
         }
 
     def _tree(self) -> list[Item]:
@@ -217,6 +220,7 @@ class _PackBuilder:
             "pending": sorted(self.state.pending) if plan else [],
             **(self._standing() if plan else {"ready": [], "lacking": [], "unwritten": ""}),
             "raised": self._raised(),
+            "runs": self._runs() if focused else [],
             "remarks": [{"author": item.author, "kind": item.kind, "text": item.content} for item in self._remarks()],
             "news": self._news() if focused else [],
             "requested": [self._requested(id, needs) for id, needs in self._asked().items()],
@@ -258,6 +262,15 @@ class _PackBuilder:
                     {"id": id, "name": product.name, "newest": items[0].number, "words": words, "more": more}
                 )
         return found
+
+    def _runs(self) -> list[Item]:
+        """Return the newest runs of commands, with the ends of their outputs; the chair sees only the outcomes."""
+        plan = self.step is MissionStep.PLAN
+        return [
+            {"command": item.command, "outcome": item.outcome, "output": "" if plan else item.output[-PRINTED:]}
+            for item in self.state.runs.values()
+            if item.command in command_checks.commands(self.state)
+        ]
 
     def _raised(self) -> list[Item]:
         """Return the agent's own blocking collabs on products that are not shown in full and have a newer version."""

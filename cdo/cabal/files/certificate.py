@@ -7,7 +7,7 @@ compares the certificate with the result, and each file with its certified hash.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
@@ -16,6 +16,7 @@ from cdo.cabal.files.final_report import Delivery, final
 from cdo.cabal.files.serialization import MAX_DEPTH, PLACE, ParsedMission, read
 from cdo.cabal.model.entities import (
     Collab,
+    CommandRun,
     Criterion,
     CriterionResult,
     Inspection,
@@ -39,6 +40,7 @@ UNCOVERED = (
     "FINAL.yaml, except the status in it, and white space around the text of FINAL.md",
     "which models were asked, how many rounds there were and why the mission ended: the certificate only says so",
     "whether a judged criterion is met in truth: what is checked is that its quote stands in what was accepted",
+    "what commands come to when they run again: the certificate says what they came to on these files",
     "whether somebody made the certificate and all files anew",
 )
 
@@ -61,6 +63,7 @@ def certificate(
         "rounds": delivery.rounds,
         "accepted": _entries(state),
         "unaccepted": _unaccepted(state),
+        **({"commands": [_run(item) for item in state.runs.values()]} if state.runs else {}),
         "models": {role: list(names) for role, names in models.items()},
         "final": fingerprint(body or final(delivery)),
         "files": {name: _digest(texts[name].encode()) for name in sorted(texts) if _certified(name)},
@@ -137,6 +140,26 @@ def _inspection(item: Inspection) -> dict[str, Any]:
     return {"id": item.id, "version": item.version, "verdict": item.verdict.value, "findings": findings}
 
 
+def _run(item: CommandRun) -> dict[str, Any]:
+    said = {"command": item.command, "files_sha256": item.files, "exit_code": item.code, "outcome": item.outcome}
+    return {**said, "output": item.output, "round": item.round}
+
+
+def _with_runs(state: MissionState, certified: Mapping[str, Any]) -> MissionState:
+    """Return the state with the runs of commands that a certificate names; they are not made again."""
+    runs = {}
+    for item in certified.get("commands", ()):
+        try:
+            code, told = item["exit_code"], {key: str(item[key]) for key in ("command", "outcome", "output")}
+            run = CommandRun(
+                **told, files=str(item["files_sha256"]), code=code if type(code) is int else None, round=item["round"]
+            )
+        except (KeyError, TypeError):
+            continue
+        runs[run.command] = run
+    return replace(state, runs=runs, exec=bool(runs))
+
+
 def _collab(item: Collab) -> dict[str, Any]:
     said = {"collab": item.id, "kind": item.kind, "importance": item.importance}
     return {**said, "author": item.author, "summary": item.summary}
@@ -195,6 +218,7 @@ def proved(archive: SessionReader) -> Proof:
     claims = [seal]
     if certified is not None:
         filed = read(texts)
+        filed = replace(filed, state=_with_runs(filed.state, certified))
         claims += _files(certified["files"], texts, {**filed.problems, **problems})
         claims += _status(certified, filed, texts)
         claims += _products(certified, filed, texts)

@@ -25,7 +25,7 @@ _COURSE = (
     ("answer", "Answered"), ("user", "From you"), ("accepted", "Accepted"),
     ("rejected", "Not accepted"), ("reopened", "Reopened"), ("archived", "Archived"), ("waived", "Waived"),
     ("decided", "Decided"), ("version", "Versions"), ("unreviewed", "Unreviewed"), ("unfounded", "Citations"),
-    ("inspection", "Verdicts"),
+    ("inspection", "Verdicts"), ("command", "Commands"),
     ("missed", "Missed"), ("stall", "Stall"), ("halt", "End"),
 )  # fmt: skip
 

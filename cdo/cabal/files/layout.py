@@ -39,7 +39,7 @@ _PERSONA = re.compile(r"\s*You are ([^\W\d_][\w'’-]{0,39}(?: [^\W\d_][\w'’-]
 # The kinds of events that CHAT.md lists for a round, beside the messages of the team.
 _TOLD = frozenset(
     ("version", "inspection", "accepted", "updated", "redefined", "rejected", "waived", "reopened", "stale",
-     "override", "missed", "unreviewed", "unfounded", "decided", "user", "stall", "halt")
+     "override", "missed", "command", "unreviewed", "unfounded", "decided", "user", "stall", "halt")
 )  # fmt: skip
 
 

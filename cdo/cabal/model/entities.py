@@ -92,7 +92,8 @@ class Check:
     """The test of a criterion that code runs before any reviewer sees the product.
 
     `kind` is regex (RE2), contains, json_schema, reference (the product `value` exists and has a version, and the
-    text refers to it), min_words, max_words, or judged, which only an inspection can answer; `value` is its argument.
+    text refers to it), min_words, max_words, command (a shell command that ends with exit code 0 on the files of all
+    products), or judged, which only an inspection can answer; `value` is its argument.
     """
 
     kind: str = "judged"
@@ -330,6 +331,27 @@ class Inspection:
 
 
 @dataclass(frozen=True)
+class CommandRun:
+    """The newest run of a command of definitions of done: `files` is the hash of the files that it ran on.
+
+    `code` is its exit code, None if it did not end or was not run; `outcome` says so in a phrase. `output` is the end
+    of what it printed.
+    """
+
+    command: str
+    files: str
+    code: int | None
+    outcome: str
+    output: str
+    round: int
+
+    @property
+    def passed(self) -> bool:
+        """True if it ended with exit code 0."""
+        return self.code == 0
+
+
+@dataclass(frozen=True)
 class Acceptance:
     """The acceptance of a product, with the accepted hashes. `waiver` is the reason why needs_revision was waived."""
 
@@ -384,7 +406,7 @@ class MissionEvent:
 
     `kind` is one of mission, created, updated, moved, archived, reopened, assigned, lapsed, version, unreviewed,
     reflection, collab, closed, remark, inspection, accepted, rejected, waived, stale, override, question, answer,
-    redefined, halt, stall, message, missed, user, decided, edited, unfounded. `product` is an id or "",
+    redefined, halt, stall, message, missed, user, decided, edited, unfounded, command. `product` is an id or "",
     `ref` is the id of the event's subject (of "edited" the call), `actor` is the agent that caused it ("code": code).
     """
 

@@ -5,8 +5,10 @@ The content of a product whose path is a folder is a series of delimited blocks,
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from hashlib import sha256
 
 from cdo.cabal.model.entities import Product
 from cdo.cabal.model.state import MissionState
@@ -57,6 +59,12 @@ def staged(state: MissionState) -> dict[str, str]:
         if item.path and (latest := state.latest(item.id))
         for path, text in sorted(files_in(item.path, latest.content).items())
     }
+
+
+def files_digest(files: Mapping[str, str]) -> str:
+    """Return the SHA-256 (hex) of files, by path and content."""
+    listed = json.dumps(sorted(files.items()), separators=(",", ":"))
+    return sha256(listed.encode("ascii")).hexdigest()
 
 
 def as_file(text: str) -> str:

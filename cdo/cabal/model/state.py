@@ -14,6 +14,7 @@ from cdo.cabal.model.entities import (
     Acceptance,
     Assignment,
     Collab,
+    CommandRun,
     EnvoyMessage,
     Inspection,
     Mission,
@@ -36,7 +37,8 @@ class MissionState:
     `assignments` (by product) and `reflections` are those of the current round; `acceptances` are by product.
     `pending` are overrides that take effect next round. `seen` gives, by agent and product, the number of the last
     event when the product was shown to the agent. `at` counts steps; `idle` counts rounds without progress. `halt`
-    ("done", "stall", "budget", "rounds", "stopped") ends the mission; `why` is the reason in words.
+    ("done", "stall", "budget", "rounds", "stopped") ends the mission; `why` is the reason in words. With `exec`,
+    commands in definitions of done are run; `runs` are the newest ones, by command.
     `unfounded` are the citations of the repository that do not hold, by the id of a version, collab or inspection.
     """
 
@@ -52,6 +54,7 @@ class MissionState:
     reflections: tuple[Reflection, ...] = ()
     remarks: tuple[Remark, ...] = ()
     questions: tuple[Question, ...] = ()
+    runs: Mapping[str, CommandRun] = field(default_factory=dict)
     messages: tuple[EnvoyMessage, ...] = ()
     events: tuple[MissionEvent, ...] = ()
     pending: Mapping[str, Any] = field(default_factory=dict)
@@ -62,6 +65,7 @@ class MissionState:
     halt: str = ""
     why: str = ""
     unfounded: Mapping[str, tuple[CitationCheck, ...]] = field(default_factory=dict)
+    exec: bool = False
 
     # -- queries ------------------------------------------------------------------------------
 

@@ -175,7 +175,7 @@ class CheckItem(Block):
     """A test of a criterion that code runs."""
 
     kind: Annotated[
-        Literal["regex", "contains", "json_schema", "reference", "min_words", "max_words", "judged"],
+        Literal["regex", "contains", "json_schema", "reference", "min_words", "max_words", "command", "judged"],
         _LOWER,
     ]
     value: Any = None

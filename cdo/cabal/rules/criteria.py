@@ -15,7 +15,7 @@ from itertools import chain
 
 from cdo.cabal.model import references
 from cdo.cabal.model.entities import Check, Criterion, CriterionResult, Version
-from cdo.cabal.model.product_files import files_in
+from cdo.cabal.model.product_files import files_digest, files_in, staged
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.fields import CONTENT, CriterionItem
 from cdo.cabal.rules.acceptance import held
@@ -29,6 +29,7 @@ from cdo.security.bounded_checks import UnusableCheck, check_schema, document, e
 QUOTE = 8  # least characters of a quote that is not a whole line
 SUBSTANCE = 2  # least letters and digits of any quote
 CONTAINED = 600  # most characters of the value of a `contains` test
+COMMAND = 400  # most characters of a command
 VISIBLE = 3  # least visible characters of that value, blanks not counted
 WORDS = CONTENT // 2  # the most words that a version can have
 FEWEST = 5  # least value of a `min_words` test
@@ -170,6 +171,15 @@ def _most_fits(value: Json, state: MissionState) -> None:
         raise UnusableCheck(f"`value` must be a number of words from 1 to {WORDS - 1:,}: no version has more")
 
 
+def _command_fits(value: Json, state: MissionState) -> None:
+    if not state.exec:
+        raise UnusableCheck("no command runs in this mission, which was begun without --exec; use another kind")
+    if not isinstance(value, str) or not value.strip() or len(value) > COMMAND or not value.isprintable():
+        raise UnusableCheck(f"`value` must be a command for a shell, one line of at most {COMMAND} characters")
+    if value.split()[0] in ("true", ":", "echo", "exit"):
+        raise UnusableCheck("the command says nothing of the files: run a test of them")
+
+
 def _anything_fits(value: Json, state: MissionState) -> None:
     return None
 
@@ -246,6 +256,14 @@ def _short_enough(value: Json, content: str, state: MissionState) -> Outcome:
     return found <= wanted, "", f"it has {pluralise(found, 'word')}, at most {wanted:,} are wanted"
 
 
+def _ran(value: Json, content: str, state: MissionState) -> Outcome:
+    run = state.runs.get(str(value))
+    if run is None or run.files != files_digest(staged(state)):
+        return False, "", "it has not run on the newest files"
+    last = next((line for line in reversed(run.output.splitlines()) if line.strip()), "")
+    return run.passed, "", f"{run.outcome}{f': {one_line(last, 200)}' if last and not run.passed else ''}"
+
+
 def _words(content: str) -> int:
     """Return the number of words in a text; a sign between blanks is not a word."""
     return sum(any(map(str.isalnum, word)) for word in seen(content).split(" "))
@@ -258,6 +276,7 @@ _TESTED: Mapping[str, tuple[Callable[[Json, MissionState], None], Callable[[Json
     "reference": (_product_fits, _referring),
     "min_words": (_least_fits, _long_enough),
     "max_words": (_most_fits, _short_enough),
+    "command": (_command_fits, _ran),
     "judged": (_anything_fits, _unknown),
 }
 

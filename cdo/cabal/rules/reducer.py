@@ -71,9 +71,9 @@ _WHY = {  # by the kind of reason
 # -- a round ---------------------------------------------------------------------------------------
 
 
-def begin(request: str, team: int) -> MissionState:
-    """Return the initial state of a mission; `team` is the number of operatives."""
-    return MissionState(request, operatives(team))
+def begin(request: str, team: int, *, exec: bool = False) -> MissionState:
+    """Return the initial state of a mission; `team` is the number of operatives. With `exec`, commands may run."""
+    return MissionState(request, operatives(team), exec=exec)
 
 
 def open_round(state: MissionState) -> MissionState:

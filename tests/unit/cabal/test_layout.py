@@ -479,12 +479,8 @@ def at(state: MissionState, **files: tuple[str, str]) -> MissionState:
 def test_a_file_is_delivered_at_its_path_as_it_was_accepted() -> None:
     code = "#!/bin/sh\n# see [[p:p3]]\n[[ -f x ]] && echo '[[p:p5]]'\n\n"
     page = "# Read me\n\nIt rests on [[p:p5]] and [[p:p4]].\n\n    [[v:v5]]"
-    inner = joined(
-        [("web app/index.html", "<p>{[[p:p4]]}</p>"), ("web app/docs/a.md", "See [[p:p5]]."), ("web app/x", "")]
-    )
-    state = grown(
-        ("p6", ROOT, "Web app", Kind.CONTENT), ("p7", ROOT, "run", Kind.CONTENT), ("p8", ROOT, "R", Kind.CONTENT)
-    )
+    inner = [("web app/index.html", "<p>{[[p:p4]]}</p>"), ("web app/docs/a.md", "See [[p:p5]]."), ("web app/x", "")]
+    state = grown(*((id, ROOT, id, Kind.CONTENT) for id in ("p6", "p7", "p8")))
     state = at(state, p6=("web app/", joined(inner)), p7=("a/b/c/run.sh", code), p8=("docs/READ ME.md", page))
     found = deliverables(state)
     assert found["deliverables/a/b/c/run.sh"] == f"{code}\n"

@@ -41,6 +41,7 @@ from cdo.cabal.reply_format import StepFormat
 from cdo.content.library import PACKAGED, Library
 from cdo.core.mission_names import CHAIR, ENVOY, ROOT, WATCHDOG, operatives
 from cdo.core.steps import Call
+from cdo.formats.document_blocks import mark
 from cdo.repository.context import estimate_tokens
 from cdo.runner import prompts
 from tests.support.missions import ALEX, JORDAN, REQUEST, TEAM, V1, V2, V3, todo
@@ -222,6 +223,9 @@ def test_the_examples_are_replies_that_the_step_takes(step: MissionStep) -> None
     assert kinds == wanted
     for item in found:
         model = ContextRequest if item["response_type"] == "request_context" else REPLIES[step]
+        for version in (*item.get("versions", ()), *item.get("chair_versions", ())):
+            assert mark("BEGIN", version["product_id"]) in system(step)
+            version["content"] = "what stands in the block"
         assert unknown(item, model.model_validate(item)) == []
 
 

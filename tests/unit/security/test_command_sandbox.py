@@ -233,8 +233,8 @@ def test_a_patch_is_applied_strictly_and_only_to_the_copy(repo: Path) -> None:
     run, said = ran(repo, "cat a.txt", good.replace(" one", " none"))
     assert (
         run.code is None
-        and run.refused == "patch failed: a.txt:1"
-        and said == ["check: the patch does not apply: patch failed: a.txt:1"]
+        and run.refused == "the patch does not apply (patch failed: a.txt:1)"
+        and said == [f"check: not run: {run.refused}"]
     )
     for outside in ("../b.txt", ".git/hooks/pre-commit"):
         new = f"--- /dev/null\n+++ b/{outside}\n@@ -0,0 +1 @@\n+x\n"
