@@ -14,10 +14,11 @@ from typing import Any
 from cdo.cabal.context.token_budget import TOKEN, Item, fit_own, fit_shared, id_ranges, size
 from cdo.cabal.context.visibility import NEWS, Visibility
 from cdo.cabal.model.entities import Collab, Kind, MissionStep, Need, Product, Question, Remark, Status, Version
+from cdo.cabal.model.product_files import commands
 from cdo.cabal.model.references import cited
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.fields import StepQuestion
-from cdo.cabal.rules import acceptance, command_checks, reducer
+from cdo.cabal.rules import acceptance, reducer
 from cdo.core.formatting import one_line
 from cdo.core.mission_names import CHAIR, ENVOY, ROOT
 
@@ -269,7 +270,7 @@ class _PackBuilder:
         return [
             {"command": item.command, "outcome": item.outcome, "output": "" if plan else item.output[-PRINTED:]}
             for item in self.state.runs.values()
-            if item.command in command_checks.commands(self.state)
+            if item.command in commands(self.state)
         ]
 
     def _raised(self) -> list[Item]:

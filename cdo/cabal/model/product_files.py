@@ -15,6 +15,8 @@ from cdo.cabal.model.state import MissionState
 from cdo.core import file_paths
 from cdo.formats import document_blocks
 
+COMMANDS = 12  # most commands that run on one state of the files
+
 
 def files_in(path: str, content: str) -> Mapping[str, str]:
     """Return the texts in the content of a product with this path, by their own path ("" for a document)."""
@@ -51,14 +53,19 @@ def folder_problems(path: str, content: str) -> tuple[str, ...]:
 
 
 def staged(state: MissionState) -> dict[str, str]:
-    """Return the files of the newest versions of all products with a path, by path, in order. Each ends in a line
-    break."""
+    """Return the files of the newest versions of all products with a path, by path. Each ends in a line break."""
     return {
         path: as_file(text)
         for item in state.live()
         if item.path and (latest := state.latest(item.id))
         for path, text in sorted(files_in(item.path, latest.content).items())
     }
+
+
+def commands(state: MissionState) -> tuple[str, ...]:
+    """Return the commands in the definitions of done of live products, each once: the first `COMMANDS`."""
+    checks = (criterion.check for item in state.live() for criterion in item.dod)
+    return tuple(dict.fromkeys(str(check.value) for check in checks if check.kind == "command"))[:COMMANDS]
 
 
 def files_digest(files: Mapping[str, str]) -> str:

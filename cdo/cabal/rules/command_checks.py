@@ -10,22 +10,14 @@ from dataclasses import replace
 
 from cdo.cabal.model.entities import CommandRun, MissionStep
 from cdo.cabal.model.events import recorded
-from cdo.cabal.model.product_files import files_digest, staged
+from cdo.cabal.model.product_files import commands, files_digest, staged
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.rules.acceptance import current
 from cdo.cabal.rules.versions import staled
 from cdo.core.formatting import one_line
 from cdo.core.steps import CheckRun
 
-MOST = 12  # commands that run on one state of the files
 OUTPUT = 4000  # characters of a run's output that are kept: the last ones
-
-
-def commands(state: MissionState) -> tuple[str, ...]:
-    """Return the commands in the definitions of done of live products, each once."""
-    checks = (criterion.check for item in state.live() for criterion in item.dod)
-    found = dict.fromkeys(str(check.value) for check in checks if check.kind == "command")
-    return tuple(found)[:MOST]
 
 
 def due(state: MissionState) -> tuple[str, ...]:

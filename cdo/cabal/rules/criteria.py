@@ -15,7 +15,7 @@ from itertools import chain
 
 from cdo.cabal.model import references
 from cdo.cabal.model.entities import Check, Criterion, CriterionResult, Version
-from cdo.cabal.model.product_files import files_digest, files_in, staged
+from cdo.cabal.model.product_files import COMMANDS, commands, files_digest, files_in, staged
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.fields import CONTENT, CriterionItem
 from cdo.cabal.rules.acceptance import held
@@ -176,6 +176,8 @@ def _command_fits(value: Json, state: MissionState) -> None:
         raise UnusableCheck("no command runs in this mission, which was begun without --exec; use another kind")
     if not isinstance(value, str) or not value.strip() or len(value) > COMMAND or not value.isprintable():
         raise UnusableCheck(f"`value` must be a command for a shell, one line of at most {COMMAND} characters")
+    if len(commands(state)) == COMMANDS and value not in commands(state):
+        raise UnusableCheck(f"there are {COMMANDS} commands already; use one of them")
     if value.split()[0] in ("true", ":", "echo", "exit"):
         raise UnusableCheck("the command says nothing of the files: run a test of them")
 
