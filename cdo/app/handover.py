@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from cdo.cabal.files.ending import HANDED_OVER
 from cdo.cabal.files.final_report import Delivery
 from cdo.cabal.files.layout import delivered, places
 from cdo.cabal.model.product_files import files_digest
@@ -25,7 +26,6 @@ from cdo.security.secrets import masked
 from cdo.session.store import Session
 
 PATCH = "deliverables.patch"
-KIND = "delivered"  # the kind of its record
 _HEADS, _ASIDE = "refs/heads/", "refs/cdo-patch/"
 _SUBJECT, _LINE = 72, 120  # characters of a commit message's lines
 _PLAIN = ("100644", "100755")
@@ -47,14 +47,20 @@ def hand_over(session: Session, crew: Crew, delivery: Delivery, library: Library
     """
     files = accepted(delivery)
     digest = files_digest(files)
-    before = next((item for item in reversed(session.records) if item["kind"] == KIND), None)
+    before = next((item for item in reversed(session.records) if item["kind"] == HANDED_OVER), None)
     if before and before["files"] == digest and (before["commit"] or not files):
         return str(before["told"])
     try:
         found = _handed_over(session, crew, delivery, files, library)
     except Refused as refused:
         found = _HandedOver("", "", f"The accepted files were not delivered: {one_line(str(refused))}.")
-    record = {"kind": KIND, "files": digest, "branch": found.branch, "commit": found.commit, "told": found.told}
+    record = {
+        "kind": HANDED_OVER,
+        "files": digest,
+        "branch": found.branch,
+        "commit": found.commit,
+        "told": found.told,
+    }
     session.note(record)
     session.flush()
     return found.told
@@ -62,7 +68,7 @@ def hand_over(session: Session, crew: Crew, delivery: Delivery, library: Library
 
 def told(session: Session) -> str:
     """Return the recorded sentence on what was handed over, "" if there is none."""
-    return next((str(item["told"]) for item in reversed(session.records) if item["kind"] == KIND), "")
+    return next((str(item["told"]) for item in reversed(session.records) if item["kind"] == HANDED_OVER), "")
 
 
 def accepted(delivery: Delivery) -> dict[str, str]:

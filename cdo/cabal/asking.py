@@ -146,7 +146,7 @@ class StepCalls:
     def _take(self, step: MissionStep, agent: str, call: Call, reply: Reply) -> None:
         """Apply a reply. Leave out collabs to close that another reply of the same step has closed first.
 
-        If the reply is still invalid, record it as missing.
+        If the reply is still invalid, record it as missing. What a reply brings that the person edited says so.
         """
         state, format, data = self.desk.state, cast(StepFormat, call.format), reply.data
         after, problems = format.judged(data, state)
@@ -160,6 +160,8 @@ class StepCalls:
             self.desk.state = reducer.record_missing_reply(state, step, agent, reducer.OVERTAKEN)
             return
         after = citations.checked(state, after, step, agent, reply.findings)
+        if reply.edited:
+            after = reducer.edited_by_hand(state, after, step, agent, call.name)
         known = len(state.events)
         events = tuple(replace(event, call=call.name) for event in after.events[known:])
         self.desk.state = replace(after, events=(*after.events[:known], *events))

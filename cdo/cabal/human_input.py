@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from cdo.cabal.files.layout import LETTER, EditedVersion, Letter, LetterFormat, VersionFormat, files
+from cdo.cabal.files.serialization import written_by_cdo
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.rules import reducer
 from cdo.core.steps import Collect, Gather, Program
@@ -33,7 +34,7 @@ def left(state: MissionState, name: str, *, again: bool = False) -> Program[Huma
     edits = f"{name}-edits"
     letters = yield Collect(f"{name}-inbox", INBOX, LetterFormat(), again, edits)
     again = again and not letters
-    files = yield Gather(edits, PRODUCTS, _Published(state), VersionFormat(), again)
+    files = yield Gather(edits, PRODUCTS, _Published(state), VersionFormat(), again, written_by_cdo)
     return HumanInput(tuple(files), tuple(letters))
 
 

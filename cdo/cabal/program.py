@@ -17,7 +17,7 @@ from cdo.cabal.context import token_budget
 from cdo.cabal.context.pack import StepScope
 from cdo.cabal.files.final_report import Delivery
 from cdo.cabal.files.layout import deliverables, files
-from cdo.cabal.files.serialization import untouched
+from cdo.cabal.files.serialization import written_by_cdo
 from cdo.cabal.human_input import HumanInput
 from cdo.cabal.model.entities import MissionStep
 from cdo.cabal.model.product_files import files_digest, staged
@@ -234,10 +234,10 @@ class _MissionLoop:
         """Write the mission's files for the person; at the end of a round (`told`), also report its results."""
         state = self.desk.state
         if not told:
-            yield Project(state, files, untouched=untouched)
+            yield Project(state, files, untouched=written_by_cdo)
             return
         self.desk.rounds.append(state)
-        yield Project(state, files, bulletin(self.desk.rounds), untouched)
+        yield Project(state, files, bulletin(self.desk.rounds), written_by_cdo)
 
 
 def shown(plan: Plan, crew: Crew, state: MissionState, step: MissionStep, agent: str, product: str) -> Call:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from cdo.core.steps import (
     RunCheck,
     Step,
 )
+from cdo.formats.lenient.reading import read
+from cdo.session.artifact import Artifact
 from cdo.session.reader import SessionReader, checked_in
 from cdo.session.session_file import read_frozen
 
@@ -38,7 +41,8 @@ class ReconstructedMission:
     """A mission as recorded in its session: the current `state`, and the states at the end of each round.
 
     Round 0 is the bootstrap. `asked` are the calls without an answer yet; `question` is the question to the person
-    that the team waits for. `outcome` is set once the mission has ended.
+    that the team waits for. `outcome` is set once the mission has ended. `replies` are the calls whose reply has a
+    file, with that file. `lost` are the files of replies that are gone or cannot be read, with the reason.
     """
 
     state: MissionState
@@ -46,6 +50,8 @@ class ReconstructedMission:
     asked: tuple[Call, ...]
     question: Ask | None
     outcome: Delivery | None
+    replies: tuple[tuple[Call, Artifact], ...] = ()
+    lost: Mapping[str, str] = field(default_factory=dict)
 
 
 def is_mission(archive: SessionReader) -> bool:
@@ -53,13 +59,16 @@ def is_mission(archive: SessionReader) -> bool:
     return read_frozen(archive.text("session.yaml"), Path(archive.place)).plan.crew is not None
 
 
-def retrace(archive: SessionReader) -> ReconstructedMission:
-    """Reconstruct the mission of a session; raise `SessionError` if it is no mission, or damaged."""
+def retrace(archive: SessionReader, *, without_files: bool = False) -> ReconstructedMission:
+    """Reconstruct the mission of a session; raise `SessionError` if it is no mission, or damaged.
+
+    A reply without a valid file ends it there. With `without_files`, its recorded exchange is taken instead.
+    """
     plan = read_frozen(archive.text("session.yaml"), Path(archive.place)).plan
     if plan.crew is None:
         raise SessionError(f"{archive.place} is no mission of a cabal.", "`cdo show` shows what it is.")
     desk = MissionContext(reducer.begin(plan.topic, plan.crew.operatives, exec=plan.crew.exec))
-    program, past, outcome = cabal(plan, plan.crew, desk), _RecordedReplies(archive), None
+    program, past, outcome = cabal(plan, plan.crew, desk), _RecordedReplies(archive, without_files), None
     answer: Any = None
     try:
         while True:
@@ -71,7 +80,9 @@ def retrace(archive: SessionReader) -> ReconstructedMission:
     finally:
         program.close()
     asked = tuple(call for call in desk.asked if f"{call.artifact}.md" not in past.files)
-    return ReconstructedMission(desk.state, tuple(desk.rounds), asked, desk.question, outcome)
+    return ReconstructedMission(
+        desk.state, tuple(desk.rounds), asked, desk.question, outcome, tuple(past.replies), past.lost
+    )
 
 
 class _EndOfRecord(Exception):
@@ -81,9 +92,12 @@ class _EndOfRecord(Exception):
 class _RecordedReplies:
     """The answers to a program's steps that a session has on record."""
 
-    def __init__(self, archive: SessionReader) -> None:
+    def __init__(self, archive: SessionReader, without_files: bool) -> None:
         self._archive = archive
+        self.lost: dict[str, str] = {}
+        self._exchanged: dict[str, list[str]] = {}
         self.files = frozenset(archive.files())
+        self.replies: list[tuple[Call, Artifact]] = []
         self._missing: dict[str, str] = {}
         self._collected: dict[str, Sequence[Mapping[str, Any]]] = {}
         self._answers: dict[tuple[str, str], str] = {}
@@ -92,6 +106,8 @@ class _RecordedReplies:
         self._runs: dict[str, CheckRun] = {}
         for record in archive.records():
             match record["kind"]:
+                case "exchange" if without_files and "response" in record:
+                    self._exchanged.setdefault(record["call"], []).append(str(record["response"]["text"]))
                 case "missing":
                     self._missing[record["call"]] = str(record["reason"])
                 case "collected":
@@ -130,10 +146,20 @@ class _RecordedReplies:
         return there[key]
 
     def _reply(self, call: Call) -> Reply:
-        if f"{call.artifact}.md" in self.files and (artifact := self._archive.artifact(call.artifact)):
+        file = f"{call.artifact}.md"
+        if file in self.files and (artifact := self._archive.artifact(call.artifact)):
             try:
-                data, found = call.format.parse(artifact.reply), self._checked.get(artifact.sha, ())
+                data = call.format.parse(artifact.reply)
+                self.replies.append((call, artifact))
+                found = self._checked.get(artifact.sha, ())
                 return Reply(call.name, data, findings=found, edited=artifact.edited)
             except InvalidReply:
-                raise _EndOfRecord from None
+                self.lost[file] = "it was edited, and is no valid reply any more"
+        for text in self._exchanged.get(call.name, ()):
+            with suppress(InvalidReply):
+                data = read(call.format, text).data
+                self.lost.setdefault(file, "it is gone")
+                return Reply(call.name, data)
+        if file in self.lost:
+            raise _EndOfRecord
         return Reply(call.name, reason=Missing.read(self._known(self._missing, call.name)))

@@ -19,10 +19,10 @@ def verify_command(session: str | None, out: str | None, as_json: bool) -> None:
     Checks every claim against the session's files, offline. Exits with code 8 if a claim does not hold. Without a
     name, check the newest session.
     """
-    from cdo.cabal.files.certificate import proved
+    from cdo.cabal.verification import verified
     from cdo.core.formatting import pluralise
 
-    proof = proved(session_archive(session, out))
+    proof = verified(session_archive(session, out))
     wrong = sum(not claim.holds for claim in proof.claims)
     if as_json:
         claims = [

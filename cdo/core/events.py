@@ -270,6 +270,8 @@ class ReviewBegan(Event):
 class RoundEnded(Event):
     """A round of a mission has ended. `taken` are the products that were accepted in it.
 
+    `edited` are the files of recorded replies of this round that the person edited.
+
     `accepted` of `live` products are accepted; `halt` and `why` say why it is the last round; `how` is "recorded"
     where all its calls came from the record.
     """
@@ -286,6 +288,7 @@ class RoundEnded(Event):
     halt: str
     why: str
     taken: Sequence[str] = ()
+    edited: Sequence[str] = ()
     products: Sequence[ProductData] = ()
     how: str | None = None
 

@@ -269,14 +269,15 @@ class Project:
 
     `render` takes `state` and the state that was written last (None if none was). It returns two mappings of files:
     those that are written again, and those that are written only if they are missing. `ended` is the round
-    that ends with this state, which observers are told of. `untouched` tells from a file's text whether cdo wrote it
-    that way: a file that a person edited is moved away before it is written again. With None, no file is moved away.
+    that ends with this state, which observers are told of. `untouched` tells from a file's name and text whether
+    cdo wrote it that way: a file that a person edited is moved away before it is written again. With None, no file is
+    moved away. A file that is written only once is written again if it is cdo's own of another course.
     """
 
     state: Any
     render: Callable[[Any, Any], tuple[Mapping[str, str], Mapping[str, str]]]
     ended: RoundEnded | None = None
-    untouched: Callable[[str], bool] | None = None
+    untouched: Callable[[str, str], bool] | None = None
 
 
 @dataclass(frozen=True)
@@ -303,7 +304,8 @@ class Gather:
 
     `known` are the files as they were published. Each other Markdown file that `format` can read is returned as
     (file, data) and moved away, so that the published one can be written again. Others are reported and left alone.
-    `again` has the same meaning as in `Collect`.
+    `again` has the same meaning as in `Collect`. `untouched` has the same meaning as in `Project`: such a file is
+    outdated, and no input of a person.
     """
 
     name: str
@@ -311,6 +313,7 @@ class Gather:
     known: Mapping[str, str]
     format: Document
     again: bool = False
+    untouched: Callable[[str, str], bool] | None = None
 
 
 @dataclass(frozen=True)

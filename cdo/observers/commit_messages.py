@@ -205,6 +205,7 @@ class CommitMessageBuilder:
             "versions": ended.versions,
             "verdicts": ended.verdicts,
             "taken": ended.taken,
+            "edited": ended.edited,
             "blocked": [{**item, "by": self._line("; ".join(item["by"]), 300)} for item in ended.blocked],
             "accepted": ended.accepted,
             "live": ended.live,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from cdo import __version__
+from cdo.cabal.files.by_hand import edited_calls
 from cdo.cabal.files.layout import places, speaker, walk
 from cdo.cabal.model.entities import (
     BLOCKING,
@@ -50,7 +51,7 @@ LIMIT = 4_000  # most characters of a version in the page
 LONG, SHORT = 500, 140  # most characters of a quoted text, in pages of few and of many products
 _TOLD = frozenset((
     "mission", "created", "updated", "moved", "archived", "reopened", "lapsed", "unreviewed", "rejected", "waived",
-    "stale", "override", "halt", "stall", "missed", "user", "decided",
+    "stale", "override", "halt", "stall", "missed", "user", "decided", "edited",
 ))  # fmt: skip
 _CALL = re.compile(rf"r([0-9]{{1,4}})-({'|'.join(MissionStep)})(?:-(operative-[1-9][0-9]?))?(?:-[1-9][0-9]?)?")
 TEAM, BESIDE = "team", "beside"
@@ -171,6 +172,7 @@ def page(
         "question": retraced.question,
         "standing": _word(state, done, retraced.question, now),
         "done": done,
+        "edited": edited_calls(state),
         "rows": rows,
         "tree": [row for row in rows if row.product.status is not Status.ARCHIVED],
         "live": [row for row in rows if row.product.live],

@@ -23,6 +23,7 @@ from cdo.session.store import Session
 QUARANTINE = "quarantine"
 INBOX, LETTER = "inbox", "answer"  # the folder for answers, and the prefix of their file names
 TAKEN = "taken"  # the folder for messages that were taken
+OUTDATED = "superseded/outdated"  # the folder for files that cdo wrote before an edit changed the course
 EDITS = "superseded/edits"  # the folder for files edited in place, after the edit was taken
 
 
@@ -263,6 +264,10 @@ class HumanSteps:
             for name, text, problem in self.session.below(gather.folder, written=False):
                 if not problem and gather.known.get(name) == text:
                     continue
+                if not problem and gather.untouched and gather.untouched(name, text):
+                    self.session.move(name, OUTDATED)
+                    self._restored |= {name: gather.known[name]} if name in gather.known else {}
+                    continue
                 try:
                     if problem:
                         raise InvalidReply([problem])
@@ -323,17 +328,19 @@ class HumanSteps:
         for folder, names in rooms.items():
             self._clear_out(folder, names)
             self._make_room(folder, {name: files[name] for name in names})
+        untouched = project.untouched if project else None
         for name, text in once.items():
-            if self.session.read(name) is None:
+            there = self.session.read(name)
+            if there is None or (untouched and there != text and untouched(name, there)):
                 self.session.put_text(name, text)
         for name, text in files.items():
             self.session.put_changed(name, text)
 
-    def _spare(self, files: Mapping[str, str], untouched: Callable[[str], bool]) -> None:
+    def _spare(self, files: Mapping[str, str], untouched: Callable[[str, str], bool]) -> None:
         """Move a person's edits away before cdo overwrites these files, and say where the edits are kept."""
         for name, text in files.items():
             there = self.session.read(name)
-            if there is None or there == text or untouched(there):
+            if there is None or there == text or untouched(name, there):
                 continue
             kept = f"{EDITS}/{name.rpartition('/')[2]}"
             place = kept if self.session.read(kept) is None else EDITS  # `move` adds a number

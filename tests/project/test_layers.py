@@ -35,7 +35,7 @@ FOLDERS = (
 )
 # Modules that cannot act: no files, no clock, no chance, no network, no processes.
 PURE = ("core", "formats", "programs", "planning", "cabal")
-IMPURE = ("core.signals", "planning.settings", "cabal.context_preview", "cabal.reconstruction")
+IMPURE = ("core.signals", "planning.settings", "cabal.context_preview", "cabal.reconstruction", "cabal.verification")
 ACTING = {
     "os", "io", "sys", "time", "random", "datetime", "pathlib", "asyncio", "socket", "subprocess", "threading",
     "uuid", "secrets", "tempfile", "shutil", "logging", "urllib", "http",

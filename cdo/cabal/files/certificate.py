@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import Any
 
 from cdo.cabal.files import layout
+from cdo.cabal.files.by_hand import edited_calls, resting_on
 from cdo.cabal.files.final_report import Delivery, final
 from cdo.cabal.files.serialization import MAX_DEPTH, PLACE, ParsedMission, read
 from cdo.cabal.model.entities import (
@@ -35,14 +36,6 @@ from cdo.session.reader import SessionReader
 NAME = "CERTIFICATE.yaml"
 MAX_BYTES = 32_000_000  # most bytes of a certificate
 _WORDS = ("session", "status", "why", "final", "sha256")  # keys of a certificate whose values are text
-UNCOVERED = (
-    "mission.md, TREE.md, CHAT.md, 00-input.md, inbox/ and the files of single calls",
-    "FINAL.yaml, except the status in it, and white space around the text of FINAL.md",
-    "which models were asked, how many rounds there were and why the mission ended: the certificate only says so",
-    "whether a judged criterion is met in truth: what is checked is that its quote stands in what was accepted",
-    "what commands come to when they run again: the certificate says what they came to on these files",
-    "whether somebody made the certificate and all files anew",
-)
 
 
 def certificate(
@@ -61,6 +54,7 @@ def certificate(
         "status": delivery.status,
         "why": delivery.why,
         "rounds": delivery.rounds,
+        "edited": [item.entry() for item in edited_calls(state)],
         "accepted": _entries(state),
         "unaccepted": _unaccepted(state),
         **({"commands": [_run(item) for item in state.runs.values()]} if state.runs else {}),
@@ -123,6 +117,7 @@ def _entry(state: MissionState, product: Product, place: str) -> dict[str, Any]:
         "waived": [{**_collab(item), "by": item.closed_by, "why": item.why} for item in waived],
         "open": [_collab(item) for item in about if item.open],
         "parts": [list(part) for part in found.parts],
+        "rests_on_edits": list(resting_on(state, product.id)),
     }
     return {key: value for key, value in told.items() if value not in ("", [], 0)}
 
@@ -193,7 +188,7 @@ class Proof:
 
     session: str
     claims: tuple[CertificateClaim, ...]
-    uncovered: tuple[str, ...] = UNCOVERED
+    uncovered: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:

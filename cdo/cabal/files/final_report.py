@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from cdo.cabal.files.by_hand import edited_calls, resting_on
 from cdo.cabal.files.layout import linked, places, speaker, spoken
 from cdo.cabal.files.serialization import inert
 from cdo.cabal.model.entities import REVISION, Collab, Kind, Product, Status, Version
+from cdo.cabal.model.references import listed
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.rules import acceptance, citations
 from cdo.cabal.rules.objectives import proofs
@@ -16,7 +18,7 @@ from cdo.formats.final_answer import final_section
 from cdo.formats.markdown import neutralise as inert_markdown
 
 _LONG = 4000  # most characters of one quoted text
-_FLAGGED = ("missed", "unreviewed", "waived", "redefined", "stall")
+_FLAGGED = ("missed", "unreviewed", "waived", "redefined", "stall", "edited")
 _END = (".", "!", "?", "…")  # marks that end a sentence
 # The kinds of events that the course of a round lists, in this order, with their labels.
 _COURSE = (
@@ -26,7 +28,7 @@ _COURSE = (
     ("rejected", "Not accepted"), ("reopened", "Reopened"), ("archived", "Archived"), ("waived", "Waived"),
     ("decided", "Decided"), ("version", "Versions"), ("unreviewed", "Unreviewed"), ("unfounded", "Citations"),
     ("inspection", "Verdicts"), ("command", "Commands"),
-    ("missed", "Missed"), ("stall", "Stall"), ("halt", "End"),
+    ("missed", "Missed"), ("edited", "Edited"), ("stall", "Stall"), ("halt", "End"),
 )  # fmt: skip
 
 
@@ -243,6 +245,7 @@ def _concerns(state: MissionState) -> list[str]:
         for id, accepted in state.acceptances.items()
         if id in live and accepted.version in state.unfounded
     ]
+    besides += _by_hand(state)
     facts = (item for item in state.events if item.kind in ("redefined", "missed"))
     besides += [_sentence([f"- Round {item.round}: {inert(item.text)}"]) for item in facts]
     parts = [
@@ -252,6 +255,17 @@ def _concerns(state: MissionState) -> list[str]:
     ]
     lines = [line for title, told in parts if told for line in ("", title, "", *told)]
     return lines[1:] or ["None."]
+
+
+def _by_hand(state: MissionState) -> Iterator[str]:
+    """Yield the replies that the person edited, with what came of them, and the acceptances that rest on them."""
+    for call in edited_calls(state):
+        came = f". What came of it: {_list(map(inert, call.came))}" if call.came else ""
+        yield _sentence([f"- Round {call.round}: {inert(call.text)} (`{call.file}`){came}"])
+    for item in state.live():
+        if acceptance.holds(state, item.id) and (rests := resting_on(state, item.id)):
+            came = f"{listed(rests)} comes from a reply that the user edited"
+            yield f"- **{inert(item.name)}** was accepted, but {came}."
 
 
 def _concern(state: MissionState, item: Collab) -> str:

@@ -38,6 +38,7 @@ def bulletin(rounds: Sequence[MissionState]) -> RoundEnded:
             if state.blockers(item.id)
         ],
         taken=[name[item.product] for item in state.acceptances.values() if item.round == state.round],
+        edited=[f"{item.ref}.md" for item in state.events if item.kind == "edited" and item.round == state.round],
         products=list(_rows(state)),
         halt=state.halt,
         why=state.why,

@@ -135,7 +135,7 @@ def test_an_edit_of_what_is_written_again_makes_room_and_is_told(path: Path) -> 
         here = people(path, seen=seen)
         with closing(here.session):
             files = {"TREE.md": text, "products/p4-tech/c1.md": f"cdo {text}"}
-            here.project(Project(1, lambda *_: (files, {}), untouched=lambda there: there.startswith("cdo")))
+            here.project(Project(1, lambda *_: (files, {}), untouched=lambda _, there: there.startswith("cdo")))
             here.show()
 
     shown("cdo 1")

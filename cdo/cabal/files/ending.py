@@ -1,0 +1,78 @@
+"""Makes the files that a mission has only when it has ended: FINAL.md with its keys, and CERTIFICATE.yaml. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cdo.cabal.files.certificate import certificate
+from cdo.cabal.files.final_report import Delivery, final
+from cdo.cabal.files.serialization import inert
+from cdo.core.mission_names import MODE
+from cdo.formats import strict_yaml
+from cdo.formats.final_opening import opening, status_in_words
+from cdo.formats.markdown import sections
+from cdo.session.artifact import Artifact
+
+HANDED_OVER = "delivered"  # the kind of the record of what was handed over
+
+
+@dataclass(frozen=True)
+class MissionEnding:
+    """What a mission leaves at its end: FINAL.md, the text of CERTIFICATE.yaml, and the section Result."""
+
+    final: Artifact
+    certificate: str
+    result: str
+
+
+def ending(
+    delivery: Delivery,
+    replies: Iterable[Artifact],
+    *,
+    session: str,
+    request: str,
+    created: str,
+    cost: float | None,
+    handed: str = "",
+) -> MissionEnding:
+    """Return the files of a mission that ended so.
+
+    `replies` are the replies to all its calls; `handed` says where its files were handed over, "" for nowhere.
+    """
+    models = _models(delivery.state.agents, replies)
+    asked = sorted({name for names in models.values() for name in names})
+    problem, body = " ".join(request.split())[:300], final(delivery)
+    own = {
+        "session": session,
+        "problem": problem,
+        "preset": MODE,
+        "status": delivery.status,
+        "why": delivery.why,
+        "turns": delivery.rounds,
+        "models": asked,
+        "cost": cost,
+        "missing_voices": [],
+        **({"flags": list(delivery.flags)} if delivery.flags else {}),
+    }
+    result = sections(body).get("result", "")
+    top = opening(
+        question=problem,
+        decision=result,
+        status=status_in_words(delivery.status, delivery.why, delivery.rounds, "round"),
+        cost=cost,
+        created=created,
+        models=asked,
+    )
+    page = f"{top}\n\n{body}" + (f"\n## Handed over\n\n{inert(handed)}\n" if handed else "")
+    proof = certificate(delivery, session, models, page)
+    return MissionEnding(Artifact({}, page, own), strict_yaml.dump(proof), result)
+
+
+def _models(agents: Iterable[str], replies: Iterable[Artifact]) -> Mapping[str, list[str]]:
+    """Return the models that replied, by role, in the order of the agents and not of the replies."""
+    found: dict[str, set[str]] = {agent: set() for agent in agents}
+    for reply in replies:
+        names = found.setdefault(str(reply.own.get("role") or ""), set())
+        names |= {str(reply.own.get("model") or "")} - {""}
+    return {role: sorted(names) for role, names in found.items() if names}
