@@ -62,6 +62,7 @@ class Request:
     `closed_tools` are described to the model, so that the beginning of the prompt stays as it was, but may not be
     used any more; backends that cannot say so leave them out. `effort` is None if the model's own default is wanted.
     `cache_key` names the part that requests share, for providers that route requests of one key to one cache.
+    `schema` is a strict JSON Schema to which the answer is held, where the provider can do that.
     """
 
     model: str
@@ -75,6 +76,7 @@ class Request:
     keep: bool = False
     effort: Effort | None = None
     cache_key: str = ""
+    schema: Mapping[str, Any] | None = None
 
 
 class Finish(enum.StrEnum):

@@ -287,7 +287,9 @@ class SynthesisFormat:
     @property
     def layout(self) -> ReplyLayout:
         """The arrangement of the reply, for reading it leniently."""
-        return ReplyLayout("block", (Directive,), SYNTHESIS_SECTIONS, max_bytes=MAX_DIRECTIVE)
+        return ReplyLayout(
+            "block", (Directive,), SYNTHESIS_SECTIONS, max_bytes=MAX_DIRECTIVE, computed=("agreement",)
+        )
 
     def parse(self, text: str) -> Directive:
         """Return the directive; raise `InvalidReply` with everything that is wrong."""

@@ -38,6 +38,7 @@ from cdo.core.exchange import (
 )
 from cdo.core.formatting import one_line
 from cdo.core.steps import InvalidReply, Missing, Reply
+from cdo.formats.lenient.layout import AS_JSON
 from cdo.formats.lenient.reading import read
 from cdo.providers.command_agent_output import LOST
 from cdo.providers.models import ModelSpec
@@ -182,7 +183,8 @@ class Attempts:
             self.observe(ReplyRefused(name=work.call.name, problems=invalid.problems))
             return None
         work.last = (found.text, model)
-        return Reply(work.call.name, found.data, notes=found.notes)
+        asked = (AS_JSON,) if "schema" in record["request"] else ()  # no deviation: the answer was held to it
+        return Reply(work.call.name, found.data, notes=tuple(note for note in found.notes if note not in asked))
 
     async def _look(self, work: PendingCall, record: Mapping[str, Any]) -> list[str]:
         """Return the tool results for a recorded response: the recorded ones, else run the tools and record."""

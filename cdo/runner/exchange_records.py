@@ -106,6 +106,7 @@ def record_of(
             "messages": [_message(message, shared_text) for message in request.messages],
             **({"tools": [str(tool["name"]) for tool in request.tools]} if request.tools else {}),
             **({"effort": request.effort.value} if request.effort else {}),
+            **({"schema": True} if request.schema else {}),
         },
         **({"thread": work.call.thread} if work.call.thread else {}),
     }

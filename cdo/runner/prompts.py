@@ -16,6 +16,7 @@ from cdo.core.exchange import Effort, Message
 from cdo.core.steps import CONTEXT, DRAFT, FURTHER, Call
 from cdo.formats.final_answer import unmarked
 from cdo.formats.markdown import headings
+from cdo.formats.reply_schema import reply_schema
 
 QUESTION = "00-input"
 NO_LIMITS: Mapping[str, int] = {}
@@ -64,7 +65,12 @@ def correction(
         return ()
     values = _values(call, texts, library)
     forms = [library.render(document, _including(name, values), "format") for name, document in parts.items()]
-    told = {"form": "\n\n".join(form.strip() for form in forms), "draft": draft, "problems": problems}
+    told = {
+        "form": "\n\n".join(form.strip() for form in forms),
+        "draft": draft,
+        "problems": problems,
+        "schema": reply_schema(call.format) is not None,
+    }
     system = library.render("engine/repair-draft", told, "system")
     own = library.render("engine/repair-draft", told, "own")
     return Message("system", system, shared=len(system)), Message("user", own)

@@ -13,6 +13,7 @@ from cdo.content.library import Library
 from cdo.core.exchange import Effort, Fault, Message, Request, ToolCall
 from cdo.core.steps import Call, InvalidReply, Missing
 from cdo.formats.fields import MAX_REPLY_CHARS
+from cdo.formats.reply_schema import reply_schema
 from cdo.providers.models import ModelSpec
 from cdo.repository.context import estimate_tokens
 from cdo.runner import prompts
@@ -160,7 +161,7 @@ class RequestBuilder:
         the rest.
         """
         call, spec = self._work.call, self._spec
-        messages = self._messages()
+        messages, corrects = self._messages(), bool(self._correction())
         room = spec.window - self._reply_tokens
         if _tokens(messages) > room and sum(len(answer.text) for answer in self._answers()) > 2 * spec.window:
             self._looks_limit = 2 * spec.window  # half of the window's tokens, at four characters each
@@ -179,9 +180,10 @@ class RequestBuilder:
             },
             grammar=call.format.grammar() if spec.grammar else "",
             tools=(tools := self._tools()),
-            closed_tools=() if tools or self._toolbox is None else self._toolbox.schemas(),
+            closed_tools=() if tools or corrects or self._toolbox is None else self._toolbox.schemas(),
             effort=(self._effort or prompts.effort(call, self._library)) if spec.reasoning else None,
             cache_key=self._cache_key,
+            schema=reply_schema(call.format) if corrects and not spec.grammar else None,
         )
 
     def _tools(self) -> tuple[Mapping[str, Any], ...]:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import pytest
+import yaml
 
 from tests.conftest import A, Desk
 from tests.runs.test_mission import TEAM, told
 from tests.runs.test_modes_run import GATEWAY, case, house
+from tests.runs.test_protocols import WAYS
 from tests.support.answers import Answer, RequestInfo, default_answer
 from tests.support.cabal_team import REQUEST, todo_script
+from tests.support.harness import exchanges, tree
 from tests.support.provider import Fault, Provider, Script
 
 MATERIAL = "\n".join(f"Fact {number}: the gateway answered {number} requests." for number in range(400))
@@ -97,3 +102,74 @@ def test_a_mission_shows_the_products_again_where_a_quote_is_not_found(cdo: Desk
     cdo(*TEAM, "--json", REQUEST).ok()
     first, second = provider.named("r1-inspect")
     assert first.prompt in second.prompt and "words that stand nowhere" in json.dumps(second.body)
+
+
+# -- answers that are held to a schema -------------------------------------------------------------
+
+PATHS = {"/v1/chat/completions": (lambda cdo, _: cdo, ()), **WAYS}
+SPOILT = "I would stage it, and this is why. " * 9
+
+
+def schema_of(body: Any) -> Any:
+    """The schema to which a request holds its answer."""
+    places = (
+        body.get("response_format", {}).get("json_schema"),
+        body.get("text", {}).get("format"),
+        body.get("output_config", {}).get("format"),
+    )
+    return next((place["schema"] for place in places if place), None)
+
+
+def as_schema(info: RequestInfo) -> str:
+    """The usual answer of a voice or a synthesis, as one JSON object that follows the schema of the request."""
+    text = default_answer(replace(info, body={})).text
+    if info.kind == "synthesis":
+        data = yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0])
+        known = {"common_ground", "tensions", "gaps", "surprises", "anti_groupthink"}
+        data["sections"] = {key: f"What is said of {key}." for key in known}
+        data["tensions"] = data.get("tensions") or []
+    else:
+        _, head, body = text.split("---\n", 2)
+        data = {**yaml.safe_load(head), "body": body.strip()}
+    return json.dumps({"messages": [], "objections": [], **data})
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("call", ["t1-critic", "t1-synthesis"])
+def test_a_repair_is_held_to_a_schema_and_kept_as_markdown(
+    cdo: Desk, provider: Provider, path: str, call: str
+) -> None:
+    way, model = PATHS[path]
+    provider.script = lambda info: None if info.call != call else SPOILT if info.attempt == 1 else as_schema(info)
+    desk = way(cdo, provider)
+    desk("quick", *model, *A, GATEWAY).ok()
+    first, second = provider.named(call)
+    assert {info.path for info in provider.calls} == {path}
+    assert schema_of(first.body) is None and "position" in json.dumps(schema_of(second.body))
+    text = (desk.session() / f"{call}.md").read_text()
+    assert text.startswith("---\n") and '"body"' not in text and "read_leniently" not in text
+    assert ("What is said of surprises." if "synthesis" in call else "\n---\n\n") in text
+    (record,) = [item for item in exchanges(desk.session()) if item["call"] == call and item["attempt"] == 2]
+    assert record["request"]["schema"] is True
+    before, calls = tree(desk.session()), len(provider.calls)
+    (desk.session() / "FINAL.md").unlink()
+    desk("resume", "a").ok()
+    assert tree(desk.session()) == before and len(provider.calls) == calls
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_model_that_knows_no_schemas_is_asked_without(cdo: Desk, provider: Provider, path: str) -> None:
+    way, model = PATHS[path]
+    message = {"error": {"message": "This response_format type is unavailable now", "type": "invalid_request_error"}}
+
+    def script(info: RequestInfo) -> str | Fault | None:
+        if schema_of(info.body):
+            return Fault(status=400, body=message)
+        return SPOILT if info.call.startswith("t1-") and info.attempt == 1 else None
+
+    provider.script = script
+    desk = way(cdo, provider)
+    desk("quick", *model, *A, GATEWAY).ok()
+    third = provider.named("t1-synthesis")[-1]
+    assert "<draft>" in third.prompt and GATEWAY not in third.prompt, "the draft alone, all the same"
+    assert 1 <= sum(schema_of(info.body) is not None for info in provider.calls) <= 2, "the model is asked once"

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from cdo.core.exchange import Backend, BackendError, Message, Request, Response
+from cdo.providers.http.backend import HttpBackend
 from cdo.providers.http.chat_completions import ChatBackend
+from cdo.providers.http.messages import MessagesBackend
+from cdo.providers.http.responses import ResponsesBackend
 from tests.support.provider import Provider
 
 Outcome = Response | BackendError
@@ -43,12 +46,25 @@ def using(backend: Backend, client: Callable[[Backend], Awaitable[Any]]) -> Any:
     return asyncio.run(main())
 
 
+PROTOCOLS: dict[str, type[HttpBackend]] = {
+    "chat": ChatBackend,
+    "responses": ResponsesBackend,
+    "messages": MessagesBackend,
+}
+
+
 def ask(
-    p: Provider, asked: Request | None = None, *, stream: bool = True, heard: list[str] | None = None, **more: Any
+    p: Provider,
+    asked: Request | None = None,
+    *,
+    protocol: str = "chat",
+    stream: bool = True,
+    heard: list[str] | None = None,
+    **more: Any,
 ) -> Outcome:
-    """What one request to the provider comes to, through a `ChatBackend` of its own."""
+    """What one request to the provider comes to, through a backend of its own."""
     extra = {} if stream else {"stream": False}
-    backend = ChatBackend(p.url + "/v1", **{"extra": extra, **more})
+    backend = PROTOCOLS[protocol](p.url + "/v1", **{"extra": extra, **more})
     return using(backend, lambda backend: attempt(backend, asked, heard))  # type: ignore[no-any-return]
 
 

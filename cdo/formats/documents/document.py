@@ -221,7 +221,8 @@ class DocumentFormat:
     @property
     def layout(self) -> ReplyLayout:
         """The arrangement of the reply, for reading it leniently."""
-        return ReplyLayout("prose", titles=tuple(section.name for section in self._shape.sections))
+        titles = tuple(section.name for section in self._shape.sections)
+        return ReplyLayout("prose", titles=titles, one_object=False)  # headings of several levels, and a title
 
     @property
     def _shape(self) -> DocumentShape:

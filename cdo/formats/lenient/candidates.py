@@ -13,7 +13,7 @@ from typing import Any
 
 from cdo.formats import strict_yaml
 from cdo.formats.lenient.data_text import json_object, key_of, mappings
-from cdo.formats.lenient.layout import Notes, ReplyLayout, folded
+from cdo.formats.lenient.layout import AS_JSON, BODY, SECTIONS, Notes, ReplyLayout, folded
 from cdo.formats.lenient.values import normalised
 from cdo.formats.markdown import Fence, fences, heading_key, headings
 
@@ -22,7 +22,7 @@ _MARK = re.compile(r"[ \t]{0,3}(?:`{3,}|~{3,})[ \t]*")
 _OPENED = re.compile(r"[ \t]{0,3}(?:`{3,}|~{3,})[ \t]*(?:yaml|yml|json|markdown|md|text|txt|directive)?[ \t]*", re.I)
 _WRAPPED = re.compile(r"[ \t]{0,3}(?:`{3,}|~{3,})[ \t]*(?:markdown|md)?[ \t]*", re.IGNORECASE)
 _HEADING = re.compile(r"#{1,6}[ \t]+\S")
-_BODY_KEYS = ("body", "markdown", "content")
+_BODY_KEYS = (BODY, "markdown", "content")
 _SHORT = 300  # most characters of a sentence before the data that is left out
 _PLACES = 6  # places at which the data may begin
 
@@ -54,10 +54,12 @@ def candidates(text: str, layout: ReplyLayout) -> Iterator[Candidate]:
             for found in _unfenced(text.split("\n"), layout):
                 yield _with_front_matter(found, layout)
         case "block":
+            yield from _sectioned(text, layout)
             yield from _blocks(text, layout)
         case "json":
             yield from _objects(text, layout)
         case "prose":
+            yield from _sectioned(text, layout)
             yield from _prose(text, layout)
 
 
@@ -188,7 +190,7 @@ def _object_at(lines: Sequence[str], at: int, first: int, before: str, notes: No
     text = "\n".join(lines[first:])
     text = text[len(text) - len(text.lstrip()) :]
     if found := json_object(text, own):
-        own.add("read the data as JSON")
+        own.add(AS_JSON)
         rest = text[found[1] :].split("\n")
         while rest and (not rest[0].strip() or _MARK.fullmatch(rest[0]) or _RULE.fullmatch(rest[0])):
             rest = rest[1:]
@@ -275,6 +277,32 @@ def _relabelled(lines: Sequence[str], notes: Notes) -> list[str]:
             notes.add("took the one YAML block that has the keys of the format")
             changed[fence.start] = f"{lines[fence.start][: lines[fence.start].index(fence.mark)]}{fence.mark}text"
     return changed
+
+
+def _sectioned(text: str, layout: ReplyLayout) -> Iterator[Candidate]:
+    """Yield the document of a reply that is one JSON object, with texts under `sections` if it has titles."""
+    notes = Notes([AS_JSON])
+    found = json_object(text, notes) if text.startswith("{") else None
+    if not found or text[found[1] :].strip():
+        return
+    data = dict(found[0])
+    sections = data.pop(SECTIONS, None) if layout.titles else {}
+    if not isinstance(sections, dict):
+        return
+    said = {heading_key(str(key)): str(value) for key, value in sections.items()}
+    lines: list[str] = []
+    for title in layout.titles:
+        if (told := said.get(heading_key(title))) is not None:
+            lines += [f"## {title}", "", *_below(told.strip(), title), ""]
+    if layout.place == "block":
+        lines += [*(f"## {title}\n" for title in layout.titles[-1:]), *_block(data, layout, notes)]
+    yield Candidate(0, "\n".join(lines), notes)
+
+
+def _below(text: str, title: str) -> list[str]:
+    """Return the lines of a section's text, without its title if the text begins with that."""
+    lines = text.split("\n")
+    return lines[1:] if _HEADING.match(lines[0]) and heading_key(lines[0]) == heading_key(title) else lines
 
 
 # -- JSON ------------------------------------------------------------------------------------------

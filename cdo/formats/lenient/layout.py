@@ -11,6 +11,9 @@ from pydantic import BaseModel
 from cdo.formats.strict_yaml import shown
 
 MOST_NOTES = 12
+AS_JSON = "read the data as JSON"
+# Keys of a reply that is one JSON object: the text below its data, and the texts under its titles.
+BODY, SECTIONS = "body", "sections"
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,8 @@ class ReplyLayout:
     `front matter`: YAML above the text. `block`: one fenced `yaml` block in the text. `json`: one object. `prose`: no
     data. With `documents`, delimited blocks may stand beside the object (`cdo.formats.document_blocks`). `titles` are
     the required headings; the data of a `block` stands under the last one. `numbered` are the keys of lists whose
-    items have ids that mean nothing outside the reply, so that code may number them.
+    items have ids that mean nothing outside the reply, so that code may number them. `computed` are
+    the fields of the model that code sets. `one_object` is false if a reply cannot be given as one JSON object.
     """
 
     place: Literal["front matter", "block", "json", "prose"]
@@ -29,6 +33,8 @@ class ReplyLayout:
     numbered: tuple[str, ...] = ()
     documents: bool = False
     max_bytes: int = 65_536
+    computed: tuple[str, ...] = ()
+    one_object: bool = True
 
     @property
     def names(self) -> frozenset[str]:

@@ -67,7 +67,7 @@ class CaseFormat:
     @property
     def layout(self) -> ReplyLayout:
         """The arrangement of the reply, for reading it leniently."""
-        return ReplyLayout("front matter", (CaseData,), numbered=NUMBERED)
+        return ReplyLayout("front matter", (CaseData,), numbered=NUMBERED, computed=("fix",))
 
     def parse(self, text: str) -> CaseData:
         """Return the front matter, with the diff of the body as `fix`; raise `InvalidReply`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
@@ -11,6 +12,11 @@ from typing import Any, ClassVar
 from cdo.core.exchange import BackendError, Fault, OnText, Request, Response
 from cdo.providers.http.reply import IncomingReply
 from cdo.providers.http.transport import HttpTransport
+
+SCHEMA_REFUSED = re.compile(
+    r"response_format|output_config\.format|json_schema|structured output|\bschema\b", re.IGNORECASE
+)
+SCHEMA_NAME = "reply"
 
 
 @dataclass
@@ -22,6 +28,7 @@ class HttpBackend(ABC):
     """
 
     path: ClassVar[str]
+    structured: ClassVar[str]  # the part of a body that holds the answer to a schema
     url: str
     key: str = field(default="", repr=False)
     connect_timeout: float = 10.0
@@ -42,12 +49,19 @@ class HttpBackend(ABC):
         try:
             return await self._transport.exchange(self.path, data, headers, self._reply(), on_text)
         except BackendError as error:
-            if error.fault is Fault.REJECTED and (names := self._named(error.message, body)):
+            if error.fault is Fault.REJECTED:
+                names = self._named(error.message, body)
+                if not names and request.schema:  # the model has answered without one before
+                    names = {self.structured}
                 self._refused.setdefault(request.model, set()).update(names)
             raise
 
     async def close(self) -> None:
         await self._transport.close()
+
+    def _schema(self, request: Request) -> Mapping[str, Any] | None:
+        """Return the schema to which the answer is held; None if there is none or the model refuses it."""
+        return None if self.structured in self.left_out(request.model) else request.schema
 
     def left_out(self, model: str) -> tuple[str, ...]:
         """Return the parts of a request that `model` refused and that are not sent to it any more.

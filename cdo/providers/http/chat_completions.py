@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cdo.core.exchange import Effort, Fault, Finish, Message, Request, Response, ToolCall, Usage
-from cdo.providers.http.backend import HttpBackend
+from cdo.providers.http.backend import SCHEMA_NAME, SCHEMA_REFUSED, HttpBackend
 from cdo.providers.http.reply import IncomingReply, joined
 from cdo.providers.http.transport import END
 from cdo.providers.reported_usage import reported
@@ -48,6 +48,7 @@ class ChatBackend(HttpBackend):
     """
 
     path = "/chat/completions"
+    structured = "response_format"
     cap: str = "max_tokens"
     usage: bool = True
 
@@ -55,7 +56,9 @@ class ChatBackend(HttpBackend):
         return _ChatReply()
 
     def _named(self, message: str, body: Mapping[str, Any]) -> Set[str]:
-        return {_EFFORT} if _EFFORT in body and _REFUSED.search(message) else set()
+        if _EFFORT in body and _REFUSED.search(message):
+            return {_EFFORT}
+        return {self.structured} if self.structured in body and SCHEMA_REFUSED.search(message) else set()
 
     def _body(self, request: Request) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -72,6 +75,9 @@ class ChatBackend(HttpBackend):
             body["tools"] = [{"type": "function", "function": dict(tool)} for tool in request.tools]
         if request.effort and _EFFORT not in self.left_out(request.model):
             body[_EFFORT] = _EFFORTS[request.effort]
+        if schema := self._schema(request):
+            told = {"name": SCHEMA_NAME, "strict": True, "schema": schema}
+            body[self.structured] = {"type": "json_schema", "json_schema": told}
         if request.grammar:
             body["grammar"] = request.grammar
         return body

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cdo.core.exchange import Fault, Finish, Request, Response, ToolCall, Usage
-from cdo.providers.http.backend import HttpBackend
+from cdo.providers.http.backend import SCHEMA_REFUSED, HttpBackend
 from cdo.providers.http.messages_prompt import THINKING, Block, conversation
 from cdo.providers.http.reply import IncomingReply, joined
 from cdo.providers.http.transport import END
@@ -52,6 +52,7 @@ class MessagesBackend(HttpBackend):
     """Calls one provider, at its base address with or without `/v1`."""
 
     path = "/v1/messages"
+    structured = "output_config.format"
 
     def __post_init__(self) -> None:
         self.url = self.url.rstrip("/").removesuffix("/v1")
@@ -68,6 +69,8 @@ class MessagesBackend(HttpBackend):
             return set()
         if _UNACCEPTED.search(message):
             return {"carried"}
+        if "format" in body.get("output_config", {}) and SCHEMA_REFUSED.search(message):
+            return {self.structured}
         sent = {*body, "cache_control"}
         named = {name for name, words in _OPTIONAL.items() if name in sent and words.search(message)}
         # Thinking is asked for only together with effort.
@@ -94,6 +97,8 @@ class MessagesBackend(HttpBackend):
                 "thinking": {"type": "adaptive", "display": "summarized"},
             }
             body |= {name: value for name, value in optional.items() if name not in left_out}
+        if schema := self._schema(request):
+            body.setdefault("output_config", {})["format"] = {"type": "json_schema", "schema": schema}
         if self.temperature is not None and "thinking" not in body and "temperature" not in left_out:
             body["temperature"] = self.temperature
         return body

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cdo.core.exchange import Effort, Message, Request
-from cdo.providers.http.backend import HttpBackend
+from cdo.providers.http.backend import SCHEMA_NAME, SCHEMA_REFUSED, HttpBackend
 from cdo.providers.http.reply import IncomingReply
 from cdo.providers.http.responses_reply import ResponsesReply
 
@@ -44,11 +44,14 @@ class ResponsesBackend(HttpBackend):
     """Calls one provider, at its base address (…/v1)."""
 
     path = "/responses"
+    structured = "text"
 
     def _reply(self) -> IncomingReply:
         return ResponsesReply()
 
     def _named(self, message: str, body: Mapping[str, Any]) -> Set[str]:
+        if self.structured in body and SCHEMA_REFUSED.search(message):
+            return {self.structured}
         return _named(message)
 
     def _body(self, request: Request) -> dict[str, Any]:
@@ -78,6 +81,9 @@ class ResponsesBackend(HttpBackend):
             # conversation with tools reads that.
             "prompt_cache_options": {"mode": "explicit"} if marked and not request.tools else None,
         }
+        if schema := self._schema(request):
+            told = {"type": "json_schema", "name": SCHEMA_NAME, "strict": True, "schema": schema}
+            body[self.structured] = {"format": told}
         body |= {name: value for name, value in optional.items() if value is not None and name not in refused}
         return body
 

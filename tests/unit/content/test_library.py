@@ -301,7 +301,7 @@ PROMPTS: dict[str, dict[str, Any]] = {
         "unverified": [{"citation": "CITATION", "why": "it is gone"}],
     },
     "engine/repair": {"problems": ["PROBLEM"]},
-    "engine/repair-draft": {"problems": ["PROBLEM"], "form": "FORM", "draft": "DRAFT"},
+    "engine/repair-draft": {"problems": ["PROBLEM"], "form": "FORM", "draft": "DRAFT", "schema": True},
     "engine/left-out": {},
     "engine/looking": {"tools": {"requests": "FIVE", "rounds": "THREE"}},
     "engine/answer-now": {"used": "FOUR", "requests": "FIVE", "rounds": "THREE"},

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain, pairwise
 from typing import Any
 
@@ -31,7 +32,7 @@ from cdo.core.exchange import (
 from cdo.providers.http.faults import classify
 from cdo.providers.http.messages import MessagesBackend
 from cdo.providers.http.messages_prompt import conversation
-from tests.support import client
+from tests.support import backends, client
 from tests.support.backends import EVENTS, Outcome, answered, attempt, failed, request, using
 from tests.support.faults import error_data
 from tests.support.prompt_cache import PromptCache
@@ -59,13 +60,7 @@ def p(server: Provider) -> Provider:
     return server
 
 
-def ask(
-    p: Provider, asked: Request | None = None, *, stream: bool = True, heard: list[str] | None = None, **more: Any
-) -> Outcome:
-    """What one request to the provider comes to, through a backend of its own."""
-    extra = {} if stream else {"stream": False}
-    backend = MessagesBackend(p.url, **{"extra": extra, **more})
-    return using(backend, lambda backend: attempt(backend, asked, heard))  # type: ignore[no-any-return]
+ask = partial(backends.ask, protocol="messages")
 
 
 def text(value: str, **more: Any) -> dict[str, Any]:

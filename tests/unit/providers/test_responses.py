@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 from cdo.core.exchange import Effort, Fault, Finish, Message, Request, Response, ToolCall, Usage
 from cdo.providers.http.chat_completions import ChatBackend
 from cdo.providers.http.responses import ResponsesBackend
+from tests.support import backends
 from tests.support.backends import EVENTS, Outcome, answered, attempt, failed, request, using
 from tests.support.faults import tools_refused
 from tests.support.provider import Answer, Provider
@@ -44,11 +45,7 @@ def p(server: Provider) -> Provider:
     return server
 
 
-def ask(
-    p: Provider, asked: Request | None = None, *, stream: bool = True, heard: list[str] | None = None, **more: Any
-) -> Outcome:
-    backend = ResponsesBackend(p.url + "/v1", extra={} if stream else {"stream": False}, **more)
-    return using(backend, lambda backend: attempt(backend, asked, heard))  # type: ignore[no-any-return]
+ask = partial(backends.ask, protocol="responses")
 
 
 @cache

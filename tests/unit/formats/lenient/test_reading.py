@@ -538,7 +538,7 @@ FINDINGS = 'findings:\n  - id: F1\n    rank: 1\n    text: "a"\n'
             FindingsFormat(),
             json.dumps({"Findings": [{"rank": 1, "text": "a"}]}),
             {"findings": [{"id": "F1", "rank": 1, "text": "a"}]},
-            ("read the data as JSON", BLOCK, "read the key `Findings` as `findings`", "numbered `findings`"),
+            ("read the data as JSON", "read the key `Findings` as `findings`", "numbered `findings`"),
         ),
         (
             ReviewFormat(("F1",)),

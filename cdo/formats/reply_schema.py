@@ -1,0 +1,76 @@
+"""Makes the strict JSON Schema of a reply, for providers that hold a model's answer to one. Pure.
+
+The schema describes the reply as one JSON object: its data, and its texts as Markdown. `lenient` turns such an object
+into the form of the reply. Only keywords that every provider takes are used; the format judges the rest as ever.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from cdo.core.steps import ReplyFormat
+from cdo.formats.lenient.layout import BODY, SECTIONS, LenientFormat, ReplyLayout
+
+_TEXT = {"type": "string"}
+
+
+def reply_schema(form: ReplyFormat) -> dict[str, Any] | None:
+    """Return the schema of a whole reply; None if the reply cannot be one JSON object, or can hold any keys."""
+    if not isinstance(form, LenientFormat) or not form.layout.one_object or form.layout.place == "json":
+        return None
+    try:
+        return _object(_properties(form.layout))
+    except _NotStrict:
+        return None
+
+
+class _NotStrict(Exception):
+    """A type that strict schemas cannot express."""
+
+
+def _properties(layout: ReplyLayout) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if layout.models:
+        model = layout.models[0].model_json_schema()
+        found = _strict(model, model.get("$defs", {}))["properties"]
+    for name in layout.computed:
+        del found[name]
+    if layout.place == "front matter":
+        found[BODY] = {**_TEXT, "description": "the Markdown below the front matter"}
+    elif titles := layout.titles[: -1 if layout.place == "block" else None]:  # the block stands under the last title
+        found[SECTIONS] = _object({_key(title): {**_TEXT, "description": f"## {title}"} for title in titles})
+    return found
+
+
+def _key(title: str) -> str:
+    return re.sub(r"[^a-z]+", "_", title.lower()).strip("_")
+
+
+def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object with exactly these keys: strict schemas know no optional ones."""
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _strict(node: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema that pydantic made, with its definitions in place, as a strict one; raise `_NotStrict`."""
+    if "$ref" in node:
+        return _strict(known[node["$ref"].rpartition("/")[2]], known)
+    if "anyOf" in node:
+        return {"anyOf": [_strict(part, known) for part in node["anyOf"]]}
+    if "const" in node or "enum" in node:
+        return {"type": "string", "enum": [str(word) for word in node.get("enum", [node.get("const")])]}
+    match node.get("type"):
+        case "object" if "properties" in node:
+            return _object({name: _strict(part, known) for name, part in node["properties"].items()})
+        case "array" if "items" in node:
+            return {"type": "array", "items": _strict(node["items"], known)}
+        case "string" | "number" | "integer" | "boolean" | "null" as kind:
+            return {"type": kind}
+    raise _NotStrict
