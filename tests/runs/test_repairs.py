@@ -106,7 +106,15 @@ def test_a_mission_shows_the_products_again_where_a_quote_is_not_found(cdo: Desk
 
 # -- answers that are held to a schema -------------------------------------------------------------
 
-PATHS = {"/v1/chat/completions": (lambda cdo, _: cdo, ()), **WAYS}
+
+def as_it_is(cdo: Desk, provider: Provider) -> Desk:
+    return cdo
+
+
+PATHS: dict[str, tuple[Callable[[Desk, Provider], Desk], tuple[str, ...]]] = {
+    "/v1/chat/completions": (as_it_is, ()),
+    **WAYS,
+}
 SPOILT = "I would stage it, and this is why. " * 9
 
 
