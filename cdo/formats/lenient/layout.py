@@ -23,8 +23,8 @@ class ReplyLayout:
     `front matter`: YAML above the text. `block`: one fenced `yaml` block in the text. `json`: one object. `prose`: no
     data. With `documents`, delimited blocks may stand beside the object (`cdo.formats.document_blocks`). `titles` are
     the required headings; the data of a `block` stands under the last one. `numbered` are the keys of lists whose
-    items have ids that mean nothing outside the reply, so that code may number them. `computed` are
-    the fields of the model that code sets. `one_object` is false if a reply cannot be given as one JSON object.
+    items have ids that mean nothing outside the reply, so that code may number them. `computed` are the
+    fields of the model that code sets. `one_object` is false if a reply cannot be given as one JSON object.
     """
 
     place: Literal["front matter", "block", "json", "prose"]
