@@ -30,6 +30,7 @@ TALK = 12  # most open collabs of a product besides blocking ones and those that
 NEWS = 3  # most events of one product that are shown as new
 LOG = 2400  # most bytes shown of the chair's own products, such as the Change Log
 
+_NO_NEWS = ("reflection", "created", "assigned")  # kinds of events that the tree and the orders tell already
 _BLIND = (MissionStep.REVIEW, MissionStep.INSPECT)  # steps that do not show the author's summary of a change
 
 
@@ -95,7 +96,7 @@ class Visibility:
                 break
             known = seen.get(item.product)
             fresh = number > known if known is not None else item.round >= recent
-            if item.product and fresh and item.actor != self.agent and item.kind != "reflection":
+            if item.product and fresh and item.actor != self.agent and item.kind not in _NO_NEWS:
                 found.setdefault(item.product, []).append(item)
         return found
 
@@ -270,7 +271,8 @@ class Visibility:
             item = self.state.collabs[event.ref]
             how = f"{item.kind} of importance {item.importance}" if event.kind == "collab" else f"closed ({item.how})"
             return f"{how} by {event.actor}: {one_line(item.summary, 120)}"
-        return f"{one_line(event.text, 160)} ({event.actor})"
+        name = self.state.products[event.product].name if event.product in self.state.products else ""
+        return f"{one_line(event.text.removeprefix(f'{name}: '), 160)} ({event.actor})"  # the product is named beside
 
 
 def _told(item: Version) -> Item:
