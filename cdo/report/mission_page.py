@@ -6,9 +6,8 @@ linked; the page embeds one version of each product, cut if it is long.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -31,13 +30,13 @@ from cdo.cabal.model.entities import (
 )
 from cdo.cabal.model.references import REFERENCE
 from cdo.cabal.model.state import MissionState
-from cdo.cabal.rules import acceptance
+from cdo.cabal.rules import acceptance, citations, objectives
 from cdo.core.formatting import one_line
-from cdo.core.mission_names import CHAIR, ENVOY, WATCHDOG
 from cdo.core.steps import Ask
 from cdo.core.usage import NOTHING, TotalUsage
 from cdo.formats.final_answer import final_section
 from cdo.report import charts, safe_html
+from cdo.report.mission_costs import Costs, made, summed
 from cdo.report.page import NAME, Papers, Standing, rendered, words
 from cdo.session.session_file import read_frozen
 
@@ -51,11 +50,8 @@ LIMIT = 4_000  # most characters of a version in the page
 LONG, SHORT = 500, 140  # most characters of a quoted text, in pages of few and of many products
 _TOLD = frozenset((
     "mission", "created", "updated", "moved", "archived", "reopened", "lapsed", "unreviewed", "rejected", "waived",
-    "stale", "override", "halt", "stall", "missed", "user", "decided", "edited",
+    "stale", "override", "halt", "stall", "missed", "user", "decided", "unfounded", "edited", "redefined",
 ))  # fmt: skip
-_CALL = re.compile(rf"r([0-9]{{1,4}})-({'|'.join(MissionStep)})(?:-(operative-[1-9][0-9]?))?(?:-[1-9][0-9]?)?")
-TEAM, BESIDE = "team", "beside"
-Key = tuple[int, MissionStep, str]  # round, step, agent
 ITEM = TypeVar("ITEM")
 KEY = TypeVar("KEY", bound=Hashable)
 
@@ -184,6 +180,7 @@ def page(
         "blocking": [item for row in rows if row.product.live for item in row.blockers],
         "figures": _figures(held),
         "decisions": [row for row in rows if row.product.kind is Kind.DECISION and row.versions],
+        "objectives": list(objectives.proofs(state)),
         "costs": costs,
         "folded": len(rows) > MANY,
         "room": SHORT if len(rows) > MANY else LONG,
@@ -223,6 +220,8 @@ def _words(state: MissionState, files: Papers) -> dict[str, Any]:
         "start": lambda version: version.content[:LIMIT],
         "longer": lambda version: len(version.content) > LIMIT,
         "minorities": _minorities,
+        "unfounded": lambda id: [citations.words(item) for item in state.unfounded.get(id, ())],
+        "as_code": lambda row: bool(row.product.path) and not row.product.path.lower().endswith((".md", ".markdown")),
         "overruled": lambda row: [item for item in row.collabs if item.how == "waived"],
     }
 
@@ -349,77 +348,6 @@ def _figures(held: Sequence[RoundSection]) -> dict[str, str]:
     versions = [(item.number, len(item.versions)) for item in held]
     blockers = [(item.number, item.blocking) for item in held]
     return {"progress": charts.progress(numbers, accepted, live), "work": charts.work(numbers, versions, blockers)}
-
-
-# -- costs -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Costs:
-    """The usage of a mission, over all attempts: by seat and round, by seat and model, by round, and by product.
-
-    A call is shared in equal parts among the products that it touched; a call that touched none is under "team".
-    Calls of no step are under the seat "beside" and round -1.
-    """
-
-    total: TotalUsage
-    seats: Mapping[str, Mapping[int, TotalUsage]]
-    models: Mapping[str, Mapping[str, TotalUsage]]
-    rounds: Mapping[int, TotalUsage]
-    products: Mapping[str, TotalUsage]
-
-    def of(self, seat: str) -> TotalUsage:
-        """Return the total usage of a seat."""
-        return sum(self.seats[seat].values(), NOTHING)
-
-
-def summed(records: Iterable[Mapping[str, Any]], state: MissionState) -> Costs:
-    """Return the recorded costs.
-
-    A call touched the products of the events that name the call, or that its agent caused in the same step and round.
-    """
-    touched: dict[Key, dict[str, None]] = {}
-    for event in state.events:
-        if event.product in state.products:
-            key = made(event.call) or (event.round, event.step, event.actor)
-            touched.setdefault(key, {})[event.product] = None
-    seats: dict[str, dict[int, TotalUsage]] = {agent: {} for agent in state.agents}
-    models: dict[str, dict[str, TotalUsage]] = {}
-    rounds: dict[int, TotalUsage] = {}
-    products: dict[str, TotalUsage] = {}
-    for record in records:
-        if record["kind"] != "exchange":
-            continue
-        spent, of = TotalUsage.of(record), made(str(record["call"]))
-        number, seat = (of[0], of[2]) if of else (-1, BESIDE)
-        _add(seats.setdefault(seat, {}), number, spent)
-        _add(models.setdefault(seat, {}), str(record["model"]), spent)
-        _add(rounds, number, spent)
-        about = tuple(touched.get(of, ())) if of else ()
-        for product, part in zip(about or (TEAM,), parts(spent, max(1, len(about))), strict=True):
-            _add(products, product, part)
-    return Costs(sum(rounds.values(), NOTHING), seats, models, rounds, products)
-
-
-def made(call: str) -> Key | None:
-    """Return the round, step and agent of a call, or of the stem of its file; None if it belongs to no step."""
-    match = _CALL.fullmatch(call)
-    if not match:
-        return None
-    step = MissionStep(match[2])
-    agent = match[3] or {MissionStep.INSPECT: WATCHDOG, MissionStep.PRESENT: ENVOY}.get(step, CHAIR)
-    return int(match[1]), step, agent
-
-
-def parts(spent: TotalUsage, count: int) -> list[TotalUsage]:
-    """Split `spent` into equal parts, each counted as one call; their tokens and dollars add up to `spent`."""
-    tokens, more = divmod(spent.tokens, count)
-    one = replace(spent, output_tokens=0, cost=spent.cost / count, seconds=spent.seconds / count)
-    return [replace(one, input_tokens=tokens + (place < more)) for place in range(count)]
-
-
-def _add(sums: dict[Any, TotalUsage], key: object, spent: TotalUsage) -> None:
-    sums[key] = sums.get(key, NOTHING) + spent
 
 
 def _by(items: Iterable[ITEM], key: Callable[[ITEM], KEY]) -> dict[KEY, tuple[ITEM, ...]]:

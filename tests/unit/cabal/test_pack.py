@@ -544,8 +544,8 @@ def test_what_one_has_seen_is_not_new_again() -> None:
     state = _event(state, MissionStep.INSPECT, "inspection", WATCHDOG, "Technical Architecture: blocked", "p4")
     state = _event(state, MissionStep.INSPECT, "inspection", WATCHDOG, "MVP Features Selection: approved", "p3")
     text = prompt(state, MissionStep.REFLECT, JORDAN)
-    assert "- p4 Technical Architecture: Technical Architecture: blocked (watchdog-1)\n" in text
-    assert "NEW to you: MVP Features Selection: approved (watchdog-1)\n" in text
+    assert "- p4 Technical Architecture: blocked (watchdog-1)\n" in text
+    assert "NEW to you: approved (watchdog-1)\n" in text
     assert text.count("NEW to you") == 1
 
 

@@ -41,13 +41,13 @@ from cdo.content.schemas import Criteria
 from cdo.core.errors import ContentError
 from cdo.core.formatting import money, visible
 from cdo.core.mission_names import CHAIR, ROOT, USER, WATCHDOG, operatives
-from cdo.core.steps import Ask
+from cdo.core.steps import Ask, CitationCheck
 from cdo.core.usage import TotalUsage
 from cdo.formats import strict_yaml
 from cdo.planning.mission_crew import Crew
 from cdo.planning.plan import Plan
 from cdo.planning.settings import Settings
-from cdo.report import charts, mission_page, safe_html
+from cdo.report import charts, mission_costs, mission_page, safe_html
 from cdo.report.page import Standing
 from cdo.session.reader import InMemorySession
 from cdo.session.session_file import new_session_file
@@ -283,6 +283,38 @@ def test_each_product_has_its_place() -> None:
     assert "no longer holds" in again and "its last inspection is stale: the mission changed" in again
 
 
+def test_what_is_doubtful_stands_beside_what_is_delivered() -> None:
+    """Citations that do not hold, and replies that the person edited."""
+    state = todo(3)
+    doubt = CitationCheck('src/a.py:4 "with <LOCK>"', False, "the words are not in the file")
+    changed = replace(state.versions["v4"], edited=True)
+    told = replace(state, unfounded={"v4": (doubt,), "c1": (doubt,)}, versions={**state.versions, "v4": changed})
+    html = page_of(replace(course(3), state=told))
+    first = r"Technical Architecture accepted version 2 \(v4\), \S+ edited by hand 1 citation without ground"
+    assert re.search(first, text(html, "status"))
+    product = text(html, "p4")
+    assert product.count('citation does not hold src/a.py:4 "with <LOCK>": the words are not in the file') == 2
+    assert product.count("edited by hand") == 1 and "<LOCK>" not in html
+
+
+def test_the_objectives_stand_with_their_evidence() -> None:
+    top = text(page_of(course(3)), "status")
+    for item in MISSION.objectives:
+        assert item in top
+    assert "Functional CRUD of tasks ✓ met" in top
+    assert "Functional CRUD of tasks not inspected" in text(page_of(course(0)), "status")
+
+
+def test_a_file_that_is_no_markdown_is_shown_as_it_is() -> None:
+    state = todo(3)
+    page = replace(state.versions["v4"], content="# no heading\n<b>bold</b> & more")
+    made = replace(state.products["p4"], path="src/app.py")
+    told = replace(state, versions={**state.versions, "v4": page}, products={**state.products, "p4": made})
+    html = page_of(replace(course(3), state=told))
+    assert "<code># no heading\n&lt;b&gt;bold&lt;/b&gt; &amp; more</code></pre>" in html
+    assert "src/app.py" in text(html, "tree")
+
+
 def test_long_versions_are_cut_and_linked() -> None:
     state = todo(2)
     long = replace(state.versions["v4"], content=f"# Long\n\n{'word ' * 2000}THE END")
@@ -334,7 +366,7 @@ def test_the_chat_names_what_it_rests_on() -> None:
 
 def test_what_each_seat_and_product_cost() -> None:
     told = course(2)
-    html, costs = page_of(told), mission_page.summed(told.records, told.state)
+    html, costs = page_of(told), mission_costs.summed(told.records, told.state)
     shown = text(html, "cost")
     assert costs.total.calls == 13 and f"{money(costs.total.cost)} for 13 calls" in shown
     assert f"chair-1 {BIG} 5 3,000 10.0 s $0.12" in shown and f"watchdog-1 {BIG} 2" in shown
@@ -349,14 +381,14 @@ def test_what_each_seat_and_product_cost() -> None:
 
 def test_a_call_is_shared_among_what_it_touched() -> None:
     state = todo(1)
-    costs = mission_page.summed([exchange("r1-inspect", 0.05, (2001, 300))], state)
+    costs = mission_costs.summed([exchange("r1-inspect", 0.05, (2001, 300))], state)
     assert set(costs.products) == {"p3", "p4"}
     assert [costs.products[id].tokens for id in ("p3", "p4")] == [1151, 1150]
     assert costs.products["p3"].cost == costs.products["p4"].cost == 0.025
     named = tuple(replace(item, call="r1-plan-2") for item in state.events if item.ref == "v1")
-    shares = mission_page.summed([exchange("r1-plan", 0.03, (9, 1))], replace(state, events=named)).products
+    shares = mission_costs.summed([exchange("r1-plan", 0.03, (9, 1))], replace(state, events=named)).products
     assert shares == {"p3": TotalUsage(1, 10, 0, 0.03, 0, 2.0)}, "what an event says of its call wins"
-    told = mission_page.summed(
+    told = mission_costs.summed(
         [exchange("r1-write-operative-1", None, (5, 5)), exchange("group", 1.0, (1, 1))], state
     )
     assert told.products["p4"].unpriced == 1 and told.seats["beside"][-1].cost == 1.0
@@ -365,7 +397,7 @@ def test_a_call_is_shared_among_what_it_touched() -> None:
 
 @given(st.integers(0, 10**6), st.integers(1, 60))
 def test_parts_add_up(tokens: int, count: int) -> None:
-    parts = mission_page.parts(TotalUsage(1, tokens, 0, 0.7, 0, 3.0), count)
+    parts = mission_costs.parts(TotalUsage(1, tokens, 0, 0.7, 0, 3.0), count)
     assert sum(part.tokens for part in parts) == tokens and len(parts) == count
     assert sum(part.cost for part in parts) == pytest.approx(0.7)
     assert max(part.tokens for part in parts) - min(part.tokens for part in parts) <= 1
@@ -386,7 +418,7 @@ def test_parts_add_up(tokens: int, count: int) -> None:
     ],
 )
 def test_the_name_of_a_call_tells_whose_it_is(call: str, key: object) -> None:
-    assert mission_page.made(call) == key
+    assert mission_costs.made(call) == key
 
 
 # -- where it leads --------------------------------------------------------------------------------
