@@ -16,6 +16,7 @@ from cdo.cabal.files.final_report import Delivery
 from cdo.cabal.files.layout import delivered, places
 from cdo.cabal.model.product_files import files_digest
 from cdo.content.library import Library
+from cdo.core.errors import ContentError
 from cdo.core.file_paths import DELIVERED
 from cdo.core.formatting import one_line, pluralise
 from cdo.planning.mission_crew import Crew
@@ -43,7 +44,8 @@ class _HandedOver:
 def hand_over(session: Session, crew: Crew, delivery: Delivery, library: Library) -> str:
     """Hand the accepted files with a path over, once, and record it; return the sentence that tells it.
 
-    Where git refuses, the sentence says why: a mission that has ended never fails for that.
+    Where git refuses, or the wording of the commit is broken, the sentence says why: a mission that has ended never
+    fails for that.
     """
     files = accepted(delivery)
     digest = files_digest(files)
@@ -52,8 +54,8 @@ def hand_over(session: Session, crew: Crew, delivery: Delivery, library: Library
         return str(before["told"])
     try:
         found = _handed_over(session, crew, delivery, files, library)
-    except Refused as refused:
-        found = _HandedOver("", "", f"The accepted files were not delivered: {one_line(str(refused))}.")
+    except (Refused, ContentError) as error:
+        found = _HandedOver("", "", f"The accepted files were not delivered: {one_line(str(error)).rstrip('.')}.")
     record = {
         "kind": HANDED_OVER,
         "files": digest,
