@@ -48,6 +48,10 @@ def take_in(state: MissionState, given: HumanInput) -> MissionState:
         else:
             state = reducer.user_said(state, f"{file}: {version.content[:LETTER]}")
     for letter in given.letters:
+        for id in letter.withdraw:
+            state = reducer.user_withdrew(state, id, letter.text)
+        if letter.withdraw:
+            continue
         product = state.named(letter.product)
         text = f"About {letter.product}: {letter.text}" if letter.product and not product else letter.text
         state = reducer.user_said(state, text, product, letter.kind, letter.importance)

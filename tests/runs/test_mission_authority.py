@@ -127,3 +127,42 @@ def test_what_the_team_no_longer_asks_of_itself_is_told_everywhere(desk: Desk, p
         text = (session / file).read_text()
         assert "“Greets the visitor”; new instead: “Says hello”" in text and AUDIT in text
     assert section(session, "Objectives").count("**") == 2
+
+
+# -- the user's own notes --------------------------------------------------------------------------------
+
+
+def test_a_blocking_note_by_the_user_is_closed_by_the_user_alone(desk: Desk, provider: Provider) -> None:
+    proved = {"d1": "greets its visitor", "d2": "greets its visitor", "d3": "greets its visitor"}
+    approved = inspect(inspection("p2", "v1", {"d1": "hello, world"}), inspection("p1", "", proved))
+    waived = done("p2", "p1", waivers=[{"collab_id": "c1", "reason": "It is good enough."}])
+    later = {f"r{number}-present": tells(("chair-1", "The user has a note.")) for number in range(3, 7)}
+    later |= {f"r{number}-reflect-{ALEX}": said() for number in range(3, 7)}
+    later |= {f"r{number}-plan": waived for number in (3, 4)} | {"r5-plan": done("p2", "p1")}
+    later["r3-inspect"] = later["r4-inspect"] = later["r5-inspect"] = approved
+    provider.script = told(hello(r1_inspect=approved) | later)
+    desk(*TEAM, "-q", "--rounds", "4", "Make an app").ok()
+    desk.write("tmp/cdo-a/inbox/note.md", "---\nproduct: Hello\nimportance: 9\n---\n\nIt must greet in German.")
+    desk("resume", "a", "-q").failed(3)
+    asked = [info.prompt for info in provider.calls if info.call == "r3-plan"]
+    assert "only the user can withdraw it" in asked[1]
+    assert "It must greet in German" in section(desk.session(), "What is missing")
+    note = next(desk.session().glob("products/p2-*/c1.md"))
+    assert "open: true" in note.read_text()
+    desk.write("tmp/cdo-a/inbox/back.md", "---\nwithdraw: c1\n---\n\nEnglish will do.")
+    desk("resume", "a", "-q", "--rounds", "6").ok()
+    text = note.read_text()
+    assert "how: withdrawn" in text and "closed_by: u:user-1" in text and "English will do." in text
+
+
+# -- what the user is told -------------------------------------------------------------------------------
+
+BOAST = "Everything is finished, accepted and shipped to production."
+
+
+def test_a_presentation_that_contradicts_the_facts_is_refused(desk: Desk, provider: Provider) -> None:
+    provider.script = told(hello(r1_present=tells(("chair-1", BOAST))))
+    desk(*TEAM, "-q", "--rounds", "1", "Make an app").failed(3)
+    sent = [info.prompt for info in provider.calls if info.call == "r1-present"]
+    assert len(sent) == 3 and "the team ships, deploys or releases nothing" in sent[1]
+    assert BOAST not in (desk.session() / "CHAT.md").read_text()

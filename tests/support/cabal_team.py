@@ -163,7 +163,9 @@ def present(*messages: tuple[str, str], events: Sequence[str] = ("e1",), **chang
 
 
 def newest_events(prompt: str) -> list[str]:
-    """The newest event that an envoy's prompt shows."""
+    """The newest event that an envoy's prompt shows; the end of the mission if it shows that."""
+    if end := re.findall(r"(?m)^- (e\d+): The chair declared the mission done", prompt):
+        return end[-1:]
     return [f"e{max(map(int, _EVENT.findall(prompt)), default=1)}"]
 
 

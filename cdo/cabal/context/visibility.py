@@ -214,7 +214,7 @@ class Visibility:
             "text": item.comment,
             "address": bool(order and item.id in order.address),
             "confirm": item.blocking and self.agent in (item.author, WATCHDOG) and renewed(self.state, item),
-            "flag": item.flag,
+            "waivable": item.waivable,
             "unfounded": self._unfounded(item.id),
         }
 

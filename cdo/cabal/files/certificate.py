@@ -432,7 +432,11 @@ class _ProductProof:
         about = self.state.about(self.product.id, closed=True)
         return [
             *(f"{item.id} is open and blocks it: {item.summary}" for item in about if item.blocking),
-            *(f"{item.id} is the watchdog's, and was waived" for item in about if item.flag and item.how == "waived"),
+            *(
+                f"{item.id} could not be waived by the chair"
+                for item in about
+                if not item.waivable and item.how == "waived"
+            ),
         ]
 
     def _parts(self) -> tuple[tuple[str, str], ...]:

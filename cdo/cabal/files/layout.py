@@ -14,7 +14,7 @@ from cdo.cabal.model.entities import MissionEvent, Product, Status, Version
 from cdo.cabal.model.product_files import as_file, files_in
 from cdo.cabal.model.references import REFERENCE
 from cdo.cabal.model.state import MissionState
-from cdo.cabal.replies.fields import CONTENT, CollabKind, Degree
+from cdo.cabal.replies.fields import CONTENT, CollabIds, CollabKind, Degree
 from cdo.cabal.rules import acceptance
 from cdo.core import file_paths
 from cdo.core.file_paths import DELIVERED
@@ -394,12 +394,16 @@ class VersionFormat:
 
 @dataclass(frozen=True)
 class Letter:
-    """A file that a person put into inbox/: `product` is an id or a name as written, "" for the whole team."""
+    """A file that a person put into inbox/: `product` is an id or a name as written, "" for the whole team.
+
+    `withdraw` are collabs by the person that no longer hold; `text`, which may then be empty, is the reason.
+    """
 
     product: str
     kind: str
     importance: int
     text: str
+    withdraw: tuple[str, ...] = ()
 
 
 def _product(value: Any) -> Any:
@@ -414,21 +418,25 @@ class _LetterHead(Block):
     product: Annotated[str, BeforeValidator(_product), Field(max_length=120)] = ""
     type: CollabKind = "feedback"
     importance: Degree = 7
+    withdraw: CollabIds = ()
 
 
 class LetterFormat:
-    """A file in inbox/: a Document (`cdo.core.steps`). Front matter (product, type, importance) is optional."""
+    """A file in inbox/: a Document (`cdo.core.steps`).
+
+    The front matter is optional: product, type and importance of a note, or `withdraw` with the ids of own notes.
+    """
 
     def parse(self, text: str) -> Letter:
         """Return the letter; raise `InvalidReply` with what is wrong."""
         keys, body = _head(text, LETTER + MAX_FRONT_MATTER)
         head = validate(_LetterHead, keys, "The front matter")
         said = visible(body).strip()
-        if not said:
+        if not said and not head.withdraw:
             raise InvalidReply(["The letter is empty: write what you have to say under the front matter."])
         if len(said) > LETTER:
             raise InvalidReply([f"The letter has {len(said)} characters; at most {LETTER} are read."])
-        return Letter(one_line(head.product), head.type, head.importance, said)
+        return Letter(one_line(head.product), head.type, head.importance, said, head.withdraw)
 
 
 def _clean(text: str) -> str:

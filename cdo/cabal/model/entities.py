@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 
-from cdo.core.mission_names import WATCHDOG
+from cdo.core.mission_names import USER, WATCHDOG
 from cdo.core.steps import Json
 
 BLOCKING = 8  # collabs and findings of at least this importance or severity block acceptance
@@ -228,6 +228,11 @@ class Collab:
     def flag(self) -> bool:
         """True if the watchdog raised it with blocking importance, so that it cannot be waived."""
         return self.author == WATCHDOG and self.importance >= BLOCKING
+
+    @property
+    def waivable(self) -> bool:
+        """True if the chair may waive it: neither a flag of the watchdog nor a blocking note by the user."""
+        return self.author not in (WATCHDOG, USER) or self.importance < BLOCKING
 
 
 @dataclass(frozen=True)

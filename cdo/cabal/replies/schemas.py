@@ -36,7 +36,7 @@ from cdo.cabal.replies.fields import (
     bracketed,
 )
 from cdo.core.formatting import pluralise
-from cdo.formats.fields import Block, texts
+from cdo.formats.fields import Block, number, texts
 
 
 def _told(*amounts: tuple[int, str], else_: str) -> str:
@@ -198,9 +198,14 @@ class InspectReply(TalkReply):
 
 
 class PresentReply(MissionReply):
-    """The envoy's messages: three to five if enough happened, at least one."""
+    """The envoy's messages: three to five if enough happened, at least one.
+
+    `accepted` and `of` state how many products are accepted, of how many.
+    """
 
     response_type: Literal["final_output"]
+    accepted: Annotated[int | None, BeforeValidator(number), Field(ge=0)] = None
+    of: Annotated[int | None, BeforeValidator(number), Field(ge=0)] = None
     messages: Annotated[tuple[MessageItem, ...], BeforeValidator(bracketed), Field(min_length=1, max_length=5)]
 
     @property

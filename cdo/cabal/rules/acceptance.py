@@ -14,6 +14,7 @@ from hashlib import sha256
 from cdo.cabal.model.entities import (
     BLOCKING,
     REVISION,
+    Collab,
     Inspection,
     InspectionFinding,
     InspectionVerdict,
@@ -22,6 +23,7 @@ from cdo.cabal.model.entities import (
     Version,
 )
 from cdo.cabal.model.state import MissionState
+from cdo.core.mission_names import USER
 
 Parts = tuple[tuple[str, str], ...]
 
@@ -121,7 +123,7 @@ def missing_for_acceptance(
     """Return why a product cannot be accepted now, as clauses ("it has no version"); () if it can.
 
     `waiver` is the chair's reason to let needs_revision pass. Collabs in `waived` count as closed, except the
-    watchdog's flags. Products in `accepting` count as accepted.
+    watchdog's flags and notes by the user. Products in `accepting` count as accepted.
     """
     item = state.products.get(product)
     if item is None:
@@ -153,10 +155,17 @@ def _unmade(state: MissionState, product: Product, accepting: Collection[str]) -
 def _opposed(state: MissionState, product: Product, waived: Container[str]) -> list[str]:
     """Return the open collabs that prevent the acceptance of a product, as clauses."""
     return [
-        f"{'a flag of the watchdog' if item.flag else 'a blocking ' + item.kind} is open: {item.summary}"
+        f"{_called(item)} is open: {item.summary}"
         for item in state.blockers(product.id)
-        if item.flag or item.id not in waived
+        if not (item.waivable and item.id in waived)
     ]
+
+
+def _called(item: Collab) -> str:
+    """Return what a blocking collab is, in words."""
+    if item.flag:
+        return "a flag of the watchdog"
+    return f"a blocking {item.kind}{' by the user' if item.author == USER else ''}"
 
 
 def _failed(product: Product, found: Inspection) -> list[str]:

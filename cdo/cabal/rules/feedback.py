@@ -14,7 +14,6 @@ from cdo.cabal.model import references
 from cdo.cabal.model.entities import (
     BLOCKING,
     Collab,
-    EnvoyMessage,
     FeedbackResponse,
     MissionEvent,
     MissionStep,
@@ -23,12 +22,12 @@ from cdo.cabal.model.entities import (
     Remark,
     Version,
 )
-from cdo.cabal.model.events import called, identifiers, recorded, told
+from cdo.cabal.model.events import called, recorded, told
 from cdo.cabal.model.references import absent, listed
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.fields import CollabItem, ReflectionItem, RemarkItem, ResponseFields
-from cdo.cabal.replies.schemas import PresentReply, ReflectReply, ReviewReply, TalkReply
-from cdo.core.mission_names import CHAIR, ENVOY, WATCHDOG
+from cdo.cabal.replies.schemas import ReflectReply, ReviewReply, TalkReply
+from cdo.core.mission_names import WATCHDOG
 from cdo.formats.fields import twice
 
 Judged = tuple[MissionState, tuple[str, ...]]
@@ -299,22 +298,3 @@ def reviewed(state: MissionState, agent: str, reply: ReviewReply, products: Coll
     """Apply the review by `agent` of the `products` assigned to it; it may also comment on its own products."""
     mine = [product.id for product in state.owned(agent)]
     return talked(state, MissionStep.REVIEW, agent, reply, {*products, *mine})
-
-
-def presented(state: MissionState, reply: PresentReply, round_events: Collection[str]) -> Judged:
-    """Apply the envoy's messages, each in the voice of the chair or an operative and citing events of this round."""
-    speakers = (CHAIR, *state.team)
-    problems: list[str] = []
-    after = state
-    for place, item in enumerate(reply.messages, 1):
-        if item.as_agent not in speakers:
-            problems.append(f"Message {place} speaks as {item.as_agent}; who may speak: {', '.join(speakers)}.")
-        if named := identifiers(state, item.content):
-            problems.append(f"Message {place} names {', '.join(named)}: say what it is in plain words instead.")
-        if strange := [id for id in item.events if id not in round_events]:
-            there = listed(sorted(round_events, key=_order))
-            problems.append(f"Message {place} rests on {', '.join(strange)}; the events of this round are {there}.")
-        made = EnvoyMessage(state.round, item.as_agent, item.content, tuple(dict.fromkeys(item.events)))
-        after = replace(after, messages=(*after.messages, made))
-        after = recorded(after, MissionStep.PRESENT, "message", ENVOY, item.content)
-    return (state, tuple(problems)) if problems else (after, ())

@@ -169,14 +169,19 @@ class _PlanDraft:
             self._tell("override", f"The charter changes from the next round on: {listed(changed)}")
 
     def waive(self, item: WaiverItem) -> None:
-        """Close a blocking collab that is not a flag of the watchdog."""
+        """Close a blocking collab that is neither a flag of the watchdog nor a note by the user."""
         what, reason = f"waivers: {item.collab_id}", self._said(f"waivers: {item.collab_id}", item.reason)
         collab = self.state.collabs.get(item.collab_id)
         if collab is None or not collab.blocking:
-            there = [id for id, other in self.state.collabs.items() if other.blocking and not other.flag]
+            there = [id for id, other in self.state.collabs.items() if other.blocking and other.waivable]
             self.problems.append(f"{what} is not an open blocking collab; those that can be waived: {listed(there)}.")
         elif collab.flag:
             self.problems.append(f"{what} is a flag of the watchdog, which nobody can waive; have it settled.")
+        elif not collab.waivable:
+            self.problems.append(
+                f"{what} was raised by the user, and only the user can withdraw it; have it settled by a new "
+                "version, or ask the user."
+            )
         else:
             self.state = feedback.closed(self.state, MissionStep.PLAN, collab.id, CHAIR, "waived", reason)
 

@@ -26,10 +26,11 @@ from cdo.cabal.replies.schemas import (
     StepReply,
     WriteReply,
 )
-from cdo.cabal.rules.feedback import Judged, presented, raised, reflected, reviewed
+from cdo.cabal.rules.feedback import Judged, closed, raised, reflected, reviewed
 from cdo.cabal.rules.inspection import inspected
 from cdo.cabal.rules.objectives import set_objectives
 from cdo.cabal.rules.plan_transaction import bootstrapped, planned
+from cdo.cabal.rules.presentation import presented
 from cdo.cabal.rules.product_tree import PRESETS, reopened
 from cdo.cabal.rules.versions import staled, versioned, wrote
 from cdo.core import file_paths
@@ -349,6 +350,15 @@ def user_said(
     if collab.blocking:
         state = reopened(state, product, _FIRST, USER, f"the user raised a blocking {kind}")
     return state
+
+
+def user_withdrew(state: MissionState, id: str, why: str) -> MissionState:
+    """Close a collab by the person that no longer holds; if there is none of this id, record that."""
+    collab = state.collabs.get(id)
+    if collab is None or collab.author != USER or not collab.open:
+        text = "The user withdrew a note that is not open, or not by the user: nothing changed"
+        return recorded(state, _FIRST, "user", USER, text, collab.product if collab else "")
+    return closed(state, _FIRST, id, USER, "withdrawn", why)
 
 
 def asked(state: MissionState, name: str, question: str, options: Sequence[str]) -> MissionState:

@@ -539,7 +539,7 @@ FORGED = [
     (f"{P3}/i3.md", "product: p3", "product: p4", "it is another's, by what it says of itself"),
     (f"{P3}/i1.md", "severity: 9", "severity: 8", "its files say something else of: inspections"),
     (f"{P3}/c2.md", "open: false", "open: true", "c2 is open and blocks it"),
-    (f"{P3}/c2.md", "how: confirmed", "how: waived", "c2 is the watchdog's, and was waived"),
+    (f"{P3}/c2.md", "how: confirmed", "how: waived", "c2 could not be waived"),
     (f"{P3}/product.yaml", "text: Lists task CRUD", "text: Lists tasks", "not the one it was accepted for"),
     (f"{P3}/product.yaml", "value: create", "value: destroy", "d1 is not met when code tests it"),
     (f"{P3}/product.yaml", "inspection: i3", "inspection: i1", "i1 is of another version"),

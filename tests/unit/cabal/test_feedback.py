@@ -15,7 +15,8 @@ from cdo.cabal.model.events import identifiers, told
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.schemas import REPLIES, StepReply
 from cdo.cabal.rules import reducer
-from cdo.cabal.rules.feedback import presented, reflected, reviewed, talked
+from cdo.cabal.rules.feedback import reflected, reviewed, talked
+from cdo.cabal.rules.presentation import presented
 from cdo.cabal.rules.versions import alike, versioned, wrote
 from cdo.core.mission_names import CHAIR, ENVOY, ROOT, USER, WATCHDOG
 from tests.support.missions import ALEX, JORDAN, V2, V4, todo

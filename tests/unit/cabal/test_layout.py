@@ -579,6 +579,7 @@ def test_what_is_wrong_with_a_persons_version_is_said(text: str, words: str) -> 
     [
         ("Please hurry.\n", Letter("", "feedback", 7, "Please hurry.")),
         ("---\nproduct: p4\n---\n\nNo.", Letter("p4", "feedback", 7, "No.")),
+        ("---\nwithdraw: c6\n---\n", Letter("", "feedback", 7, "", ("c6",))),
         (
             "---\nproduct: '[[p:p4]]'\ntype: Concern\nimportance: 9\n---\nNo.",
             Letter("p4", "concern", 9, "No."),

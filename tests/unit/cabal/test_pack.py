@@ -337,7 +337,7 @@ def test_plan_shows_what_can_be_accepted_and_what_lacks() -> None:
     blocked = pack(todo(1), MissionStep.PLAN, CHAIR, StepScope(), PLENTY).own
     assert {item["id"] for item in blocked["lacking"]} == {"p3", "p1"}
     assert [item["id"] for item in blocked["collabs"]] == ["c2"]
-    assert blocked["collabs"][0]["flag"]
+    assert not blocked["collabs"][0]["waivable"]
     assert pack(todo(0), MissionStep.PLAN, CHAIR, StepScope(), PLENTY).own["unwritten"] == "p3–p4"
     text = prompt(todo(1), MissionStep.PLAN, CHAIR)
     assert "Do we need accounts at all?" in text
