@@ -133,8 +133,9 @@ def _direct(spec: ModelSpec, settings: Settings) -> Backend:
     from cdo.providers.http.chat_completions import ChatBackend
 
     return ChatBackend(
-        spec.url, key, settings.connect_timeout, settings.temperature, extra, cap=spec.cap, usage=spec.usage
-    )
+        spec.url, key, settings.connect_timeout, settings.temperature, extra, cap=spec.cap, usage=spec.usage,
+        marks=spec.cache_marks,
+    )  # fmt: skip
 
 
 def _command(spec: ModelSpec, library: Library) -> Backend:

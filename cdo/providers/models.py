@@ -13,6 +13,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -55,7 +56,7 @@ class ModelSpec:
     of the model, `family` its model family ("" if unknown). `idempotency` is the header in which the provider takes
     an idempotency key ("" if it takes none). `protocol` is the one that a direct provider speaks. `reasoning` is true
     if the model can be told how long to think. `flex_price` is its price in the flex tier, None if there is none;
-    with `flex`, it is asked in that tier.
+    with `flex`, it is asked in that tier. `cache_marks` is true if it caches a prompt only up to marks in it.
     """
 
     name: str
@@ -80,6 +81,7 @@ class ModelSpec:
     reasoning: bool = False
     flex_price: Price | None = None
     flex: bool = False
+    cache_marks: bool = False
 
     @property
     def caches(self) -> bool:
@@ -218,6 +220,7 @@ def _provided(name: str, library: Library, prices: Mapping[str, Price], env: Map
         protocol="chat" if override and provider.protocol == "responses" else provider.protocol,
         reasoning=bool(known.get("supports_reasoning")),
         flex_price=price_of(known, "_flex") if provider.flex and not override else None,
+        cache_marks=any(fnmatchcase(model, pattern) for pattern in provider.cache_marks),
     )  # fmt: skip
 
 

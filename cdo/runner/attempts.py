@@ -119,7 +119,7 @@ class Attempts:
         toolbox = self.toolbox if work.call.tools and seat.spec.tools else None
         talk = RequestBuilder(
             self.library, self.session.name, work, seat.spec, self.reply_tokens, toolbox,
-            effort=self.effort, cache_key=f"cdo-{self.session.name}",
+            effort=self.effort,
         )  # fmt: skip
         for record in [record for record in work.records[work.failed :] if record["model"] == seat.spec.name]:
             if "response" in record:

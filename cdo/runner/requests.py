@@ -18,7 +18,7 @@ from cdo.providers.models import ModelSpec
 from cdo.repository.context import estimate_tokens
 from cdo.runner import prompts
 from cdo.runner.prompt_fitting import TextLimits, without_oldest
-from cdo.session.artifact import Artifact
+from cdo.session.artifact import Artifact, digest
 
 MOST_WORDS = 8192  # characters kept of a provider's error message, and of an overlong reply that is sent back
 SHORTEST_DRAFT = 200  # characters; a shorter reply is no draft that could be corrected
@@ -89,7 +89,6 @@ class RequestBuilder:
         toolbox: Toolbox | None = None,
         *,
         effort: Effort | None = None,
-        cache_key: str = "",
     ) -> None:
         self.problems: tuple[str, ...] = ()
         self._toolbox, self._rounds, self._requests = toolbox, 0, 0
@@ -98,7 +97,6 @@ class RequestBuilder:
         self._library, self._session, self._work, self._spec = library, session, work, spec
         self._reply_tokens = min(reply_tokens or spec.reply_tokens, spec.window // 2)
         self._effort = work.call.effort or effort
-        self._cache_key = cache_key
         self._rejected = ""
         self._rejections, self._needs_prompt = 0, False
         self._limits = TextLimits(work.texts)
@@ -182,9 +180,17 @@ class RequestBuilder:
             tools=(tools := self._tools()),
             closed_tools=() if tools or corrects or self._toolbox is None else self._toolbox.schemas(),
             effort=(self._effort or prompts.effort(call, self._library)) if spec.reasoning else None,
-            cache_key=self._cache_key,
+            cache_key=self._key(messages),
             schema=reply_schema(call.format) if corrects and not spec.grammar else None,
         )
+
+    def _key(self, messages: Sequence[Message]) -> str:
+        """Return the key of what these messages share with others, so that providers send those to one cache.
+
+        A provider serves few requests a minute from one cache, so turns and steps have keys of their own.
+        """
+        shared = [message.text[: message.shared] for message in messages]
+        return f"cdo-{digest([self._session, *filter(None, shared)])[:32]}"
 
     def _tools(self) -> tuple[Mapping[str, Any], ...]:
         """Return the tools to offer now: none after the last round or request, so that the model answers."""

@@ -18,7 +18,7 @@ from cdo.providers.http.reply import IncomingReply, joined
 from cdo.providers.http.transport import END
 from cdo.providers.reported_usage import reported
 
-_EFFORT = "reasoning_effort"
+_EFFORT, _MARK = "reasoning_effort", "cache_control"
 _EFFORTS = {Effort.LOW: "low", Effort.MEDIUM: "medium", Effort.HIGH: "high", Effort.MAX: "high"}  # none goes higher
 # Words that refuse the effort itself, and not tools beside it, as OpenAI's current models do here.
 _REFUSED = re.compile(r"^(?!.*\btools?\b).*(reasoning[_. ]?effort|\beffort\b)", re.IGNORECASE | re.DOTALL)
@@ -45,12 +45,14 @@ class ChatBackend(HttpBackend):
     """Calls one provider, at its base address (…/v1).
 
     `cap` names the request field that limits the reply. `usage` is true if the provider knows `stream_options`.
+    With `marks`, the prompt is marked at the end of what requests share, so that the provider caches it up to there.
     """
 
     path = "/chat/completions"
     structured = "response_format"
     cap: str = "max_tokens"
     usage: bool = True
+    marks: bool = False
 
     def _reply(self) -> IncomingReply:
         return _ChatReply()
@@ -58,12 +60,15 @@ class ChatBackend(HttpBackend):
     def _named(self, message: str, body: Mapping[str, Any]) -> Set[str]:
         if _EFFORT in body and _REFUSED.search(message):
             return {_EFFORT}
+        if self.marks and _MARK in message:
+            return {_MARK}
         return {self.structured} if self.structured in body and SCHEMA_REFUSED.search(message) else set()
 
     def _body(self, request: Request) -> dict[str, Any]:
+        marked = self.marks and _MARK not in self.left_out(request.model)
         body: dict[str, Any] = {
             "model": request.model,
-            "messages": [message_json(message) for message in request.messages],
+            "messages": [message_json(message, marked=marked) for message in request.messages],
             "stream": True,
             self.cap: request.max_tokens,
         }
@@ -83,9 +88,14 @@ class ChatBackend(HttpBackend):
         return body
 
 
-def message_json(message: Message) -> dict[str, Any]:
-    """Return a message as JSON data of the protocol."""
+def message_json(message: Message, *, marked: bool = False) -> dict[str, Any]:
+    """Return a message as JSON data of the protocol; `marked` puts a mark at the end of what is shared."""
     shown: dict[str, Any] = {"role": message.role, "content": message.text}
+    if marked and message.shared:
+        texts = filter(None, (message.text[: message.shared], message.text[message.shared :]))
+        parts: list[dict[str, Any]] = [{"type": "text", "text": text} for text in texts]
+        parts[0][_MARK] = {"type": "ephemeral"}
+        shown["content"] = parts
     if message.tool_calls:
         shown["tool_calls"] = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

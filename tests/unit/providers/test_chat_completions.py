@@ -919,3 +919,40 @@ def test_a_model_that_refuses_an_effort_is_not_told_one_again(
 
     assert using(ChatBackend(f"{p.url}/v1"), client) == left_out
     assert ("reasoning_effort" in p.requests[-1].body) == (not left_out)
+
+
+# -- marks for the provider's cache ----------------------------------------------------------------
+
+
+def test_the_end_of_what_is_shared_is_marked_where_the_provider_wants_that(p: Provider) -> None:
+    from openai.types.chat import ChatCompletionContentPartTextParam
+    from pydantic import TypeAdapter
+
+    told = (Message("system", "Rules.", shared=6), Message("user", "Shared. Own.", shared=8), Message("user", "Own."))
+    asked = Request("anthropic/claude-x", told, 9)
+    for marks in (True, False):
+        answered(ask(p, asked, marks=marks))
+    mark = {"cache_control": {"type": "ephemeral"}}
+    first, second = (seen.body["messages"] for seen in p.requests)
+    assert [message["content"] for message in first] == [
+        [{"type": "text", "text": "Rules.", **mark}],
+        [{"type": "text", "text": "Shared. ", **mark}, {"type": "text", "text": "Own."}],
+        "Own.",
+    ]
+    assert [message["content"] for message in second] == ["Rules.", "Shared. Own.", "Own."]
+    for part in [part for message in first[:2] for part in message["content"]]:
+        plain = {key: value for key, value in part.items() if key not in mark}
+        TypeAdapter(ChatCompletionContentPartTextParam).validate_python(plain)
+
+
+def test_marks_that_a_model_refuses_are_left_out(p: Provider) -> None:
+    body = {"error": {"message": "messages.0.content.0.cache_control: unknown field"}}
+    p.script = lambda info: Trouble(status=400, body=body) if "cache_control" in str(info.body) else None
+    asked = Request("m", (Message("user", "Shared. Own.", shared=8),), 9)
+
+    async def twice(backend: ChatBackend) -> list[Outcome]:
+        return [await attempt(backend, asked) for _ in range(2)]
+
+    refused, second = using(ChatBackend(p.url, marks=True), twice)
+    assert failed(refused).fault is Fault.REJECTED
+    assert answered(second) and p.requests[1].body["messages"] == [{"role": "user", "content": "Shared. Own."}]

@@ -688,3 +688,16 @@ def test_seats_of_one_provider_wait_at_one_door() -> None:
     made = seats([spec(name, KEYS) for name in names], Settings(), LIBRARY, print)
     doors = [id(made[name].gate) for name in names]
     assert doors[0] == doors[1] and doors[3] == doors[4] and len(set(doors)) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "marks"),
+    [
+        ("openrouter/anthropic/claude-sonnet-5.5", True),
+        ("openrouter/google/gemini-3.8-flash", True),
+        ("openrouter/openai/gpt-6.1-sol", False),
+        ("anthropic/claude-sonnet-5-5", False),
+    ],
+)
+def test_the_table_says_which_models_cache_only_up_to_marks(name: str, marks: bool) -> None:
+    assert spec(name, {"OPENROUTER_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}).cache_marks is marks

@@ -197,3 +197,21 @@ def test_the_whole_prompt_is_sent_again_where_the_draft_alone_is_not_enough() ->
     included = {"include": {"phase": "engine/repair"}, "problems": []}
     conversation._work.call = replace(voice(), data={**voice().data, **included})
     assert whole in repaired(conversation), "the document of the phase does not say what form a reply has"
+
+
+# -- the key of the cache --------------------------------------------------------------------------
+
+
+def test_requests_that_share_their_beginning_have_one_cache_key() -> None:
+    """A provider serves few requests a minute from one cache: another turn, or another session, has another key."""
+    one, other, turn = talk(), talk(), talk()
+    other._work.call = replace(other._work.call, data={**other._work.call.data, "role": "architect"})
+    turn._work.call = replace(turn._work.call, data={**turn._work.call.data, "focus": "the pool"})
+    key = one.request().cache_key
+    assert key == other.request().cache_key and len(key) <= 64
+    look(one, "SEEN")
+    assert one.request().cache_key == key, "rounds of one conversation"
+    assert turn.request().cache_key != key
+    elsewhere = talk()
+    elsewhere._session = "another"
+    assert elsewhere.request().cache_key != key
