@@ -950,7 +950,7 @@ def test_marks_that_a_model_refuses_are_left_out(p: Provider) -> None:
     p.script = lambda info: Trouble(status=400, body=body) if "cache_control" in str(info.body) else None
     asked = Request("m", (Message("user", "Shared. Own.", shared=8),), 9)
 
-    async def twice(backend: ChatBackend) -> list[Outcome]:
+    async def twice(backend: Backend) -> list[Outcome]:
         return [await attempt(backend, asked) for _ in range(2)]
 
     refused, second = using(ChatBackend(p.url, marks=True), twice)
