@@ -50,6 +50,9 @@ Exit codes: 0 done, 3 unresolved (a cap or a stall ended it; FINAL.md says what 
 @click.option(
     "--seat", multiple=True, metavar="ROLE=MODEL", help="Model of one role: chair, operatives, watchdog or envoy."
 )
+@click.option(
+    "--independent", is_flag=True, help="Seat the watchdog on a model of another maker, if you have access to one."
+)
 @click.option("--operatives", type=click.IntRange(1, 16), metavar="N", help="Number of operatives (default: 3).")
 @click.option("--rounds", type=click.IntRange(1, 100), metavar="N", help="Maximum number of rounds (default: 8).")
 @click.option(
@@ -146,7 +149,8 @@ def _crew(options: Mapping[str, Any], resolved: Resolved, library: Library, requ
     # An embedded model or an agent is not chosen as judge merely because its vendor differs.
     fit = [spec.name for spec in found if spec.route not in ("local", "command", "scripted")]
     same = {vendors[name] for name in names}
-    other = next((name for name, _ in offered if name in fit and vendors[name] not in same | {""}), "")
+    others = (name for name, _ in offered if name in fit and vendors[name] not in same | {""})
+    other = next(others, "") if options["independent"] else ""  # nobody pays a maker that was not named unasked
     seats = mission_plan.seats(count, names, chosen, vendors, other)
     notes = []
     if other and seats[WATCHDOG] == other and other not in (*names, *chosen.values()):

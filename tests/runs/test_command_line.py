@@ -1012,6 +1012,7 @@ EFFECTS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("--ask-above", "--yes"), AGREED),
         "--model": f"{MISSION}test_the_watchdog_sits_on_another_makers_model",
         "--seat": SEATED,
+        "--independent": f"{MISSION}test_the_watchdog_sits_on_another_makers_model",
         "--operatives": SEATED,
         "--rounds": f"{MISSION}test_a_cap_of_rounds_ends_unresolved_with_what_is_missing",
         "--deliberations": f"{MISSION}test_without_deliberations_a_decision_is_written",

@@ -548,7 +548,11 @@ def test_the_watchdog_sits_on_another_makers_model(todo: Desk, provider: Provide
     data = todo("cabal", "--dry-run", "--json", "-m", "openai/gpt-4.1", "--seat", "operatives=openai/x", REQUEST).ok()
     assert data.json["seats"]["operative-1"] == "openai/x" and data.json["seats"]["chair-1"] == "openai/gpt-4.1"
     env = {"ANTHROPIC_API_KEY": "x-key-123"}
-    seats = todo("cabal", "--dry-run", "--json", "-m", "openai/gpt-4.1", REQUEST, env=env).ok().json
+    words = ("cabal", "--dry-run", "--json", "-m", "openai/gpt-4.1")
+    assert set(todo(*words, REQUEST, env=env).ok().json["seats"].values()) == {"openai/gpt-4.1"}
+    several = todo(*words, "-m", "anthropic/claude-sonnet-5-5", "--operatives", "1", REQUEST, env=env).ok().json
+    assert several["seats"]["watchdog-1"].startswith("anthropic/")
+    seats = todo(*words, "--independent", REQUEST, env=env).ok().json
     assert seats["seats"]["watchdog-1"].startswith("anthropic/") and "another family" in seats["notes"][0]
 
 
