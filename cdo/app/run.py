@@ -21,7 +21,7 @@ from cdo.content import skill_files
 from cdo.content.library import Library
 from cdo.content.skill_ranking import SkillInjection, resolve
 from cdo.core.errors import CdoError, Interrupted, SessionError
-from cdo.core.events import ContentOpened, Event, NoteTold, Observe, RunEnded, RunStopped, TextReceived
+from cdo.core.events import ContentOpened, Event, NoteTold, Observe, RunEnded, RunStopped, TextReceived, TreeChanged
 from cdo.core.exchange import Backend
 from cdo.core.result import Result
 from cdo.core.signals import interruptible
@@ -81,6 +81,8 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
     def say(text: str) -> None:
         observe(NoteTold(text=text))
 
+    if plan.crew:
+        session.make_folder("inbox")
     for note in keep_or_restore(session):
         say(note)
     found = shell.seats or seating.seats(shell.specs, settings, library, say)
@@ -293,7 +295,7 @@ def _file_decision(
 
 def _journaled(session: Session, observers: Sequence[Observe]) -> Observe:
     def told(event: Event) -> None:
-        if not isinstance(event, TextReceived):  # several a second, and gone when the call is done
+        if not isinstance(event, TextReceived | TreeChanged):  # of the moment
             now = datetime.now(UTC).isoformat(timespec="milliseconds")
             session.journal(
                 {"at": now, "event": event.kind, **({"name": event.name} if event.name else {}), **event.json()}

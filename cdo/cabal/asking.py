@@ -18,6 +18,7 @@ from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.schemas import ContextRequest, InspectReply, ReflectReply, ReviewReply, WriteReply
 from cdo.cabal.reply_format import StepFormat
 from cdo.cabal.rules import citations, reducer
+from cdo.core.events import ProductData
 from cdo.core.steps import CAPPED, CONTEXT, INPUT, Ask, Batch, Call, Json, Program, Reply
 from cdo.planning.mission_crew import Crew
 from cdo.planning.plan import Plan
@@ -38,7 +39,8 @@ class MissionContext:
     """The program's whole state: the mission now, and its states at the ends of the rounds (first: the bootstrap).
 
     `asked` are the calls that it waits for, `question` is the open question to the person. `capped` describes the cap
-    that ended the work. `numbers` counts the calls of each name in this round.
+    that ended the work. `numbers` counts the calls of each name in this round. `said` counts the messages that
+    observers were told; `tree` is the tree as they were told last.
     """
 
     state: MissionState
@@ -47,6 +49,8 @@ class MissionContext:
     question: Ask | None = None
     capped: str = ""
     numbers: dict[str, int] = field(default_factory=dict)
+    said: int = 0
+    tree: Sequence[ProductData] = ()
 
 
 @dataclass

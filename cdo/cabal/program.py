@@ -7,7 +7,7 @@ It decides which agents are asked; `asking` asks them and `reducer` applies thei
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -16,16 +16,17 @@ from cdo.cabal.asking import Briefs, MissionContext, StepCalls
 from cdo.cabal.context import token_budget
 from cdo.cabal.context.pack import StepScope
 from cdo.cabal.files.final_report import Delivery
-from cdo.cabal.files.layout import deliverables, files
+from cdo.cabal.files.layout import deliverables, files, speaker, spoken
 from cdo.cabal.files.serialization import written_by_cdo
 from cdo.cabal.human_input import HumanInput
 from cdo.cabal.model.entities import MissionStep
 from cdo.cabal.model.product_files import files_digest, staged
-from cdo.cabal.model.round_summary import bulletin
+from cdo.cabal.model.round_summary import bulletin, tree
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.nested_decisions import decide, decided
 from cdo.cabal.replies.schemas import BootstrapReply, PlanReply
 from cdo.cabal.rules import acceptance, command_checks, peer_review, reducer
+from cdo.core.events import MessageTold, TreeChanged
 from cdo.core.mission_names import CHAIR, ENVOY, WATCHDOG
 from cdo.core.steps import Ask, Call, CheckRun, Program, Project, Publish, RunCheck
 from cdo.planning.mission_crew import Crew
@@ -233,11 +234,21 @@ class _MissionLoop:
     def _publish(self, *, told: bool = True) -> Program[None]:
         """Write the mission's files for the person; at the end of a round (`told`), also report its results."""
         state = self.desk.state
-        if not told:
-            yield Project(state, files, untouched=written_by_cdo)
-            return
-        self.desk.rounds.append(state)
-        yield Project(state, files, bulletin(self.desk.rounds), written_by_cdo)
+        if told:
+            self.desk.rounds.append(state)
+        ended = bulletin(self.desk.rounds) if told else None
+        yield Project(state, files, ended, written_by_cdo, tuple(self._news()))
+
+    def _news(self) -> Iterator[MessageTold | TreeChanged]:
+        """Yield what observers have not been told yet: messages to the person, and the tree if it has changed."""
+        state, desk = self.desk.state, self.desk
+        for message in state.messages[desk.said :]:
+            by = speaker(state, message.agent)
+            yield MessageTold(name=f"r{message.round}", by=by, text=spoken(state, message.content))
+        desk.said = len(state.messages)
+        if (rows := tree(state)) != desk.tree:
+            desk.tree = rows
+            yield TreeChanged(products=rows)
 
 
 def shown(plan: Plan, crew: Crew, state: MissionState, step: MissionStep, agent: str, product: str) -> Call:

@@ -294,8 +294,22 @@ class RoundEnded(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MessageTold(Event):
+    """The team of a mission says something to the person; `by` is the speaker's name.
+
+    `how` is "recorded" where that was said in an earlier process.
+    """
+
+    kind = "message"
+
+    by: str
+    text: str
+    how: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class TreeChanged(Event):
-    """The products of a mission, as its files tell. Only views are told; the journal has it with each round."""
+    """The products of a mission as they are now. Only views are told; the journal has it with each round."""
 
     kind = "tree"
 

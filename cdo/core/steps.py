@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from cdo.core.events import RoundEnded
+from cdo.core.events import MessageTold, RoundEnded, TreeChanged
 from cdo.core.exchange import Effort
 
 Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
@@ -268,16 +268,18 @@ class Project:
     """The state of a program as files for people. They are written when the run goes on live, so a replay writes few.
 
     `render` takes `state` and the state that was written last (None if none was). It returns two mappings of files:
-    those that are written again, and those that are written only if they are missing. `ended` is the round
-    that ends with this state, which observers are told of. `untouched` tells from a file's name and text whether
-    cdo wrote it that way: a file that a person edited is moved away before it is written again. With None, no file is
-    moved away. A file that is written only once is written again if it is cdo's own of another course.
+    those that are written again, and those that are written only if they are missing. `ended` is the round that
+    ends with this state, which observers are told of, as of the events `told`. `untouched` tells from a file's name
+    and text whether cdo wrote it that way: a file that a person edited is moved away before it is written again.
+    With None, no file is moved away. A file that is written only once is written again if it is cdo's own of
+    another course.
     """
 
     state: Any
     render: Callable[[Any, Any], tuple[Mapping[str, str], Mapping[str, str]]]
     ended: RoundEnded | None = None
     untouched: Callable[[str, str], bool] | None = None
+    told: tuple[MessageTold | TreeChanged, ...] = ()
 
 
 @dataclass(frozen=True)

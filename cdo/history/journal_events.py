@@ -21,7 +21,7 @@ _READ: Mapping[str, type[Event]] = {
     for each in (
         events.RunBegan, events.PlanShown, events.BatchBegan, events.CallSent, events.ToolUsed,
         events.ExchangeRecorded, events.RetryPlanned, events.ReplyRefused, events.ReplyAccepted, events.ReplyMissing,
-        events.ReplyCorrected,
+        events.ReplyCorrected, events.MessageTold,
         events.QuestionAsked, events.ReviewBegan, events.RoundEnded, events.FilesStale, events.NoteTold,
         events.RunStopped, events.RunEnded,
     )

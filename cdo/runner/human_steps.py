@@ -14,7 +14,7 @@ from typing import Any
 
 from cdo.content.library import Library
 from cdo.core.errors import NeedsHuman, SessionError
-from cdo.core.events import NoteTold, Observe, QuestionAsked, ReviewBegan
+from cdo.core.events import MessageTold, NoteTold, Observe, QuestionAsked, ReviewBegan
 from cdo.core.formatting import one_line
 from cdo.core.steps import Ask, Collect, Gather, InvalidReply, Pause, Project, Publish, Review
 from cdo.session.artifact import digest
@@ -303,6 +303,9 @@ class HumanSteps:
     def project(self, project: Project) -> None:
         """Keep a state to be shown when the run makes new calls, and notify observers of a finished round."""
         self._projected = project
+        for event in project.told:
+            old = isinstance(event, MessageTold) and not self.moved
+            self.observe(replace(event, how="recorded") if old and isinstance(event, MessageTold) else event)
         if project.ended:
             self.observe(project.ended if self.moved else replace(project.ended, how="recorded"))
 

@@ -379,6 +379,14 @@ class Session:
         except OSError as error:
             raise explain(error, self.path / name) from None
 
+    def make_folder(self, folder: str) -> None:
+        """Make a folder of the session, unless it is there; raise `SessionError`."""
+        try:
+            with self._place(folder, make=True):
+                pass
+        except OSError as error:
+            raise explain(error, self.path / folder) from None
+
     def _place(self, folder: str, *, make: bool = False) -> contextlib.AbstractContextManager[int]:
         return open_below(self._fd, folder, make=make)
 

@@ -30,7 +30,7 @@ from cdo.core.events import (
     TreeChanged,
 )
 from cdo.core.formatting import columns, duration, one_line, pluralise, rounded
-from cdo.core.mission_names import came
+from cdo.core.mission_names import OWN, came
 from cdo.core.usage import NOTHING, TotalUsage
 
 _TURN = re.compile(r"^([tr])([0-9]+)-")
@@ -235,7 +235,9 @@ class LiveRun:
                 return self._round(event)
             case TreeChanged():
                 listed = [ProductProgress.of(item) for item in event.products]
-                return replace(self, products={item.name: item for item in listed})
+                live = [item for item in listed if item.status != OWN]
+                counts = (sum(item.status == "accepted" for item in live), len(live))
+                return replace(self, products={item.name: item for item in listed}, accepted=counts)
         if not (voice := self.voices.get(event.name)):
             return self
         after = voice.after(event, now)

@@ -21,6 +21,7 @@ from cdo.core.events import (
     CallSent,
     Event,
     FilesStale,
+    MessageTold,
     NoteTold,
     PlanShown,
     QuestionAsked,
@@ -99,6 +100,8 @@ def line(event: Event, board: LiveRun) -> str:
             return f"question: {asking(event)}"
         case NoteTold():
             return one_line(event.text)
+        case MessageTold():
+            return one_line(f"{event.by} to you: {event.text}", 2000)
     return ""
 
 
@@ -202,11 +205,26 @@ def _wrapped(line: str, width: int, indent: int = 0) -> str:
 # -- views ----------------------------------------------------------------------------------------
 
 _PROBLEMS = (ReplyMissing, FilesStale, NoteTold)
-_LINES = (*_PROBLEMS, RunBegan, PlanShown, BatchBegan, ReplyAccepted, RetryPlanned, RoundEnded, QuestionAsked)
+_LINES = (
+    *_PROBLEMS,
+    RunBegan,
+    PlanShown,
+    BatchBegan,
+    ReplyAccepted,
+    RetryPlanned,
+    RoundEnded,
+    QuestionAsked,
+    MessageTold,
+)
 _ASKED = (QuestionAsked, ReviewBegan)
 _ENDLESS = 100_000  # rows of a frame that is printed once and may scroll
 # A broken stream must not end a run that is being paid for.
 _BROKEN = (OSError, ValueError)
+
+
+def _said_before(event: Event) -> bool:
+    """True for a message that an earlier process has shown."""
+    return isinstance(event, MessageTold) and event.how is not None
 
 
 class RunView(Protocol):
@@ -250,7 +268,7 @@ class PlainView:
         """
         for now, event in events:
             self.board = self.board.apply(event, now)
-            if isinstance(event, self._told):
+            if isinstance(event, self._told) and not _said_before(event):
                 with suppress(*self._harmless):
                     self._write(line(event, self.board))
 
@@ -301,7 +319,7 @@ class LiveView:
 
         self.board = LiveRun()
         self._stream, self._clock, self._watching = stream, clock, watching
-        self._told: tuple[type[Event], ...] = (*_PROBLEMS, RunBegan)
+        self._told: tuple[type[Event], ...] = (*_PROBLEMS, RunBegan, MessageTold)
         self._told += (RetryPlanned, ReplyRefused, ReplyCorrected, ToolUsed) if verbose else ()
         self._told += _ASKED if watching else ()
         plain = bool(os.environ.get("NO_COLOR"))
@@ -322,7 +340,7 @@ class LiveView:
                 said.append(self._text(self.board.finished[-1], wrap=False))
             if isinstance(event, PlanShown):
                 said.append(self._text(line(event, self.board), "dim"))
-            if isinstance(event, self._told):
+            if isinstance(event, self._told) and not _said_before(event):
                 said.append(
                     self._text(one_line(line(event, self.board)), "yellow" if isinstance(event, _PROBLEMS) else "")
                 )

@@ -28,7 +28,8 @@ _COURSE = (
     ("rejected", "Not accepted"), ("reopened", "Reopened"), ("archived", "Archived"), ("waived", "Waived"),
     ("decided", "Decided"), ("version", "Versions"), ("unreviewed", "Unreviewed"), ("unfounded", "Citations"),
     ("inspection", "Verdicts"), ("command", "Commands"),
-    ("missed", "Missed"), ("edited", "Edited"), ("stall", "Stall"), ("halt", "End"),
+    ("message", "Told to you"), ("missed", "Missed"), ("edited", "Edited"),
+    ("stall", "Stall"), ("halt", "End"),
 )  # fmt: skip
 
 

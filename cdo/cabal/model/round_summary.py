@@ -45,6 +45,11 @@ def bulletin(rounds: Sequence[MissionState]) -> RoundEnded:
     )
 
 
+def tree(state: MissionState) -> tuple[ProductData, ...]:
+    """Return the tree of products as live views show it; () before there is one."""
+    return tuple(_rows(state)) if ROOT in state.products else ()
+
+
 def row(product: Product, depth: int, inspection: Inspection | None, collabs: Iterable[Collab]) -> ProductData:
     """Return a product as live views and lists show it, with its newest inspection and its blocking collabs."""
     return {

@@ -14,6 +14,7 @@ from cdo.cabal.model import references
 from cdo.cabal.model.entities import (
     BLOCKING,
     Collab,
+    EnvoyMessage,
     FeedbackResponse,
     MissionEvent,
     MissionStep,
@@ -27,7 +28,7 @@ from cdo.cabal.model.references import absent, listed
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.fields import CollabItem, ReflectionItem, RemarkItem, ResponseFields
 from cdo.cabal.replies.schemas import ReflectReply, ReviewReply, TalkReply
-from cdo.core.mission_names import WATCHDOG
+from cdo.core.mission_names import USER, WATCHDOG
 from cdo.formats.fields import twice
 
 Judged = tuple[MissionState, tuple[str, ...]]
@@ -56,7 +57,10 @@ def talked(
 
 
 def remarked(state: MissionState, step: MissionStep, agent: str, items: Sequence[RemarkItem]) -> Judged:
-    """Add the remarks of `agent` with canonical recipients. Bootstrap and Presentation allow no remarks."""
+    """Add the remarks of `agent` with canonical recipients; one to the user is a message too.
+
+    Bootstrap and Presentation allow no remarks.
+    """
     if items and step in _SILENT:
         return state, ("No remarks are made in this step; leave `remarks` out.",)
     problems = references.problems([item.content for item in items], state, "A remark")
@@ -71,7 +75,9 @@ def remarked(state: MissionState, step: MissionStep, agent: str, items: Sequence
     for remark in made:
         to = listed("itself" if name == agent else called(name) for name in remark.recipients)
         text = f"From {called(agent)} to {to}: {told(state, remark.content)}"
-        after = recorded(after, step, "remark", agent, text)
+        after = recorded(after, step, "message" if USER in remark.recipients else "remark", agent, text)
+        if USER in remark.recipients:
+            after = replace(after, messages=(*after.messages, EnvoyMessage(state.round, agent, remark.content, ())))
     return after, ()
 
 

@@ -1,0 +1,54 @@
+"""What a person sees and hears of a mission while it runs. Real processes against a scripted team."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pexpect
+
+from tests.conftest import Desk
+from tests.runs.test_mission import TEAM, todo, told
+from tests.support.cabal_team import JORDAN, REQUEST, todo_script
+from tests.support.faults import Fault
+from tests.support.provider import Provider
+
+__all__ = ["todo"]  # the fixture
+
+
+# -- what the team says to the person ------------------------------------------------------------------
+
+
+def test_what_the_team_says_to_the_person_is_printed_when_it_is_said_and_kept(todo: Desk, provider: Provider) -> None:
+    remark = {"recipients": ["u:all"], "type": "question", "content": "Do you need accounts at all?"}
+    provider.script = told(
+        {f"r1-review-{JORDAN}": lambda info: json.dumps({**json.loads(todo_script(info)), "remarks": [remark]})}
+    )
+    provider.faults = [Fault(status=401, call="r3-present")]
+    ended = todo(*TEAM, REQUEST).failed(4)
+    before, _, after = ended.err.partition("round 1 ends:")
+    assert any(text.endswith(" to you: Do you need accounts at all?") for text in before.splitlines())
+    assert " to you: " in after, "the envoy's messages too"
+    assert (todo.session() / "inbox").is_dir()
+    provider.faults = []
+    again = todo("resume", "a").ok().err
+    assert "Do you need accounts" not in again and " to you: " in again.partition("r3-present")[2]
+    assert "Do you need accounts at all?" in (todo.session() / "CHAT.md").read_text()
+    assert "Do you need accounts at all?" in (todo.session() / "FINAL.md").read_text()
+    todo("verify", "a").ok()
+
+
+def test_the_tree_moves_within_a_round(todo: Desk, provider: Provider) -> None:
+    """A terminal shows the first versions while the round in which they were written goes on."""
+    provider.hold("r1-inspect")
+    words = [sys.executable, "-m", "cdo", *TEAM, REQUEST]
+    env = {**todo.environment(), "TERM": "xterm-256color"}
+    terminal = pexpect.spawn(words[0], words[1:], cwd=str(todo.path), env=env, encoding="utf-8", timeout=60,
+                             dimensions=(40, 120))  # fmt: skip
+    try:
+        terminal.expect(r"Technical Architecture\s+in progress\s+v1")
+    finally:
+        provider.release()
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+    assert terminal.exitstatus == 0
