@@ -25,6 +25,8 @@ from cdo.session.records import PREFIX, group_number, group_records, read_sessio
 
 _FOLDER = re.compile(r"[a-z0-9][a-z0-9-]*")
 _DEPTH = 10  # levels of nested folders in a session
+# Folders that tools leave beside delivered files when a person runs them there.
+_CACHES = frozenset(("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", "node_modules"))
 
 
 class SessionReader(ABC):
@@ -81,14 +83,14 @@ class SessionFolder(SessionReader):
         self.path = path
 
     def files(self) -> tuple[str, ...]:
-        """Return the current files, without symlinks and hidden files other than deliverables."""
+        """Return the current files, without symlinks, hidden files other than deliverables, and caches of tools."""
         found: list[str] = []
 
         def walk(folder: Path, below: str, depth: int) -> None:
             for entry in os.scandir(folder):
                 name = below + entry.name
                 given = delivered(name) and not TEMPORARY.fullmatch(entry.name)
-                if entry.is_symlink() or not (given or not entry.name.startswith(".")):
+                if entry.is_symlink() or entry.name in _CACHES or not (given or not entry.name.startswith(".")):
                     continue
                 if entry.is_file(follow_symlinks=False):
                     found.append(name)
