@@ -28,6 +28,7 @@ from cdo.session import artifact as artifacts
 from cdo.session.artifact import Artifact
 from cdo.session.given_files import recorded_files
 from cdo.session.reader import SessionReader
+from cdo.session.records import group_number
 from cdo.session.session_file import read_frozen
 
 _CALL = re.compile(r"r[0-9]+-[a-z0-9-]+\.md")
@@ -39,6 +40,7 @@ _ALWAYS = (
     "inbox/, taken/, superseded/, journal.jsonl, and white space around the text of FINAL.md",
 )
 _WITH_RECORD = (*_ALWAYS, "whether somebody made session.yaml, the record in calls/ and all files anew")
+_GAP = "replies that part of calls/ held: a file of it is gone, so their files were taken as they are"
 _WITHOUT_RECORD = (
     "anything that only the record proves: there is no record here (calls/), so the files were compared with one "
     "another; somebody who made all of them anew, or edited a reply, is not found out",
@@ -56,7 +58,14 @@ def verified(archive: SessionReader) -> Proof:
         return replace(proof, uncovered=_WITHOUT_RECORD)
     told = {claim.about for claim in proof.claims if not claim.holds}
     claims = [claim for claim in _record_claims(archive) if claim.about not in told]
-    return replace(proof, claims=(*proof.claims, *claims), uncovered=_WITH_RECORD)
+    gone = (_GAP,) if _gap(archive) else ()
+    return replace(proof, claims=(*proof.claims, *claims), uncovered=(*gone, *_WITH_RECORD))
+
+
+def _gap(archive: SessionReader) -> bool:
+    """True if a group of records before the last one is gone; a run goes on without it, and says so."""
+    numbers = {number for file in archive.files() if (number := group_number(file))}
+    return bool(numbers) and len(numbers) < max(numbers)
 
 
 def _record_claims(archive: SessionReader) -> Iterator[CertificateClaim]:
@@ -173,20 +182,21 @@ def _calls(
     """Return what is wrong with the files of single calls, by name.
 
     A file that was edited is no problem: the certificate has to name it. A file that claims to be as it was written
-    has to hold what a model answered to this call.
+    has to hold what a model answered to this call; if part of the record is gone, that may be unknown.
     """
     answers: dict[str, list[Mapping[str, Any]]] = {}
     for record in records:
         if record["kind"] == "exchange" and "response" in record:
             answers.setdefault(str(record["call"]), []).append(record)
     known = {f"{call.artifact}.md" for call, _ in mission.replies}
-    wrong = {}
+    wrong, gap = {}, _gap(archive)
     named = {item["file"] for item in _named_as_edited(archive)}
     for call, artifact in mission.replies:
         given = answers.get(call.name, [])
         if artifact.edited and f"{call.artifact}.md" not in named:
             wrong[f"{call.artifact}.md"] = "it was edited, and the certificate does not say so"
-        if not artifact.edited and not any(_answered(call, artifact, record) for record in given):
+        unknown = not given and gap
+        if not (artifact.edited or unknown or any(_answered(call, artifact, record) for record in given)):
             wrong[f"{call.artifact}.md"] = "it is not what a model answered, by the record in calls/"
     wrong |= mission.lost
     strange = {name for name in archive.files() if _CALL.fullmatch(name)} - known - set(wrong)

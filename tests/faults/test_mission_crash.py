@@ -252,7 +252,7 @@ def leave(session: Path) -> None:
     assert OLD in text
     version.write_text(text.replace(OLD, NEW))
     (session / "products/p2-change-log/mine.md").write_text(MINE)
-    (session / "inbox").mkdir()
+    (session / "inbox").mkdir(exist_ok=True)
     (session / "inbox/hello.md").write_text(HELLO)
     (session / "inbox/note.md").write_text(f"---\nproduct: p4\nimportance: 5\n---\n\n{NOTE}\n")
 
@@ -354,7 +354,7 @@ def test_the_same_letter_in_a_later_round_is_a_letter_again(whole: Mission, tmp_
     with whole.provider() as p:
         place = stopped(tmp_path, p, "r1-present")
         inbox = place.session() / "inbox"
-        inbox.mkdir()
+        inbox.mkdir(exist_ok=True)
         (inbox / "note.md").write_text(HELLO)
         p.faults = [Fault(status=401, call="r2-present")]
         assert place.resume("-q").code == 4
@@ -370,7 +370,7 @@ def test_what_holds_a_secret_is_taken_once_too(tmp_path: Path) -> None:
     """What is recorded says less than what the person wrote, and is yet the same."""
     with Provider(script=told({"r2-inspect": renumbered})) as p:
         place = stopped(tmp_path, p, "r1-present")
-        (place.session() / "inbox").mkdir()
+        (place.session() / "inbox").mkdir(exist_ok=True)
         (place.session() / "inbox/note.md").write_text(f"The key is {KEY}, keep it.")
         (place.session() / "products/p2-change-log/mine.md").write_text(f"{MINE}\n\nThe key is {KEY}.")
         place.resume("-q").ok()
