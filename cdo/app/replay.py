@@ -164,14 +164,14 @@ class _NoBackend:
 class _RecordOfThen(Substitutes):
     """Substitutes that give a call its recorded reply even if its inputs differ today.
 
-    `calls` are all calls made; `elsewise` are today's inputs of the calls whose inputs differ, by call. `held`
+    `calls` are all calls made, by name; `elsewise` are today's inputs of the calls whose inputs differ. `held`
     returns the recorded result of a deliberation whose inputs differ, `ran` that of a check.
     """
 
     session: Session
     held: Callable[[Nest], Nested | None]
     ran: Callable[[str], CheckRun | None]
-    calls: list[Call] = field(default_factory=list)
+    calls: dict[str, Call] = field(default_factory=dict)
     elsewise: dict[str, Mapping[str, str]] = field(default_factory=dict)
     closed = True
     lifts_caps = False  # a replay has no caps: a call ended by a cap stays ended
@@ -183,7 +183,7 @@ class _RecordOfThen(Substitutes):
         # A resume may have asked other models than the plan names.
         asked = [str(record["model"]) for record in work.records[work.failed :]]
         work.call = replace(work.call, models=tuple(dict.fromkeys(asked)) or work.call.models)
-        self.calls.append(work.call)
+        self.calls[work.call.name] = work.call  # a call is prepared again if a file changes meanwhile
 
     def nested(self, nest: Nest) -> Nested | None:
         """Return the recorded result of a deliberation of this name."""
@@ -234,7 +234,7 @@ class _Replay:
             then=self._then,
             made=snapshot(SessionFolder(self._session.path)),
             plan=self._plan,
-            calls=tuple(self._record.calls),
+            calls=tuple(self._record.calls.values()),
             kept=dict(runner.kept),
             texts={name: marked(kept.reply, runner.findings(name)) for name, kept in runner.kept.items()},
             elsewise={name: self._differing(name, inputs) for name, inputs in self._record.elsewise.items()},
@@ -265,7 +265,7 @@ class _Replay:
 
     def _differing(self, name: str, inputs: Mapping[str, str]) -> tuple[str, ...]:
         """Return the inputs of a call that differ: the names of the files it reads, else its template or data."""
-        file = next(call.artifact for call in self._record.calls if call.name == name)
+        file = self._record.calls[name].artifact
         with contextlib.suppress(SessionError):
             then = self._then.artifact(file)
             before = (then.own.get("inputs") or {}) if then else {}

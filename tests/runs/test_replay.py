@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from cdo.app.replay_diff import ReplayReport, compare
 from cdo.content.library import Library
 from cdo.core.errors import SessionError
 from cdo.core.exchange import ToolCall
+from cdo.session.human_edits import HumanEdits, Signature
 from cdo.session.reader import SessionFolder
 from cdo.session.records import group_file, group_records
 from tests.conftest import A, Desk
@@ -217,6 +218,17 @@ def test_a_replay_needs_no_key_and_no_network_and_says_that_all_is_the_same(run:
     assert run("replay", "a", "--out", str(run.path / "tmp"), cwd="..").ok().out == done.out
     told = run("replay", "--json").ok().json
     assert told["differs"] is False and told["then"] == told["now"] and "FINAL.md" in told["same"]
+
+
+def test_a_call_that_is_prepared_twice_is_counted_once(run: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that changes while its calls are prepared makes them be prepared again."""
+    read, told = HumanEdits.signatures, iter([True])
+
+    def changed_once(self: HumanEdits, names: Iterable[str]) -> list[Signature]:
+        return [*read(self, names), *([(1,)] if next(told, False) else [])]
+
+    monkeypatch.setattr(HumanEdits, "signatures", changed_once)
+    assert replayed(run).calls == 9 and next(told, None) is None
 
 
 def test_a_session_that_runs_is_replayed_as_far_as_it_is_recorded(cdo: Desk, provider: Provider) -> None:
