@@ -52,6 +52,11 @@ class MissionContext:
     said: int = 0
     tree: Sequence[ProductData] = ()
 
+    @classmethod
+    def begin(cls, plan: Plan, crew: Crew) -> MissionContext:
+        """Return the beginning of a planned mission."""
+        return cls(reducer.begin(plan.topic, crew.operatives, exec=crew.exec, sign_off=crew.sign_off))
+
 
 @dataclass
 class StepCalls:

@@ -25,7 +25,7 @@ from cdo.cabal.model.round_summary import bulletin, tree
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.nested_decisions import decide, decided
 from cdo.cabal.replies.schemas import BootstrapReply, PlanReply
-from cdo.cabal.rules import acceptance, command_checks, peer_review, reducer
+from cdo.cabal.rules import acceptance, command_checks, peer_review, reducer, sign_off
 from cdo.core.events import MessageTold, TreeChanged
 from cdo.core.mission_names import CHAIR, ENVOY, WATCHDOG
 from cdo.core.steps import Ask, Call, CheckRun, Program, Project, Publish, RunCheck
@@ -94,6 +94,7 @@ class _MissionLoop:
         yield from self._run_commands()
         yield from self._inspect()
         yield from self._present()
+        yield from self._sign_off()
         self._close(before)
         yield from self._publish()
 
@@ -225,11 +226,27 @@ class _MissionLoop:
         """Ask the person a question, and apply the answer."""
         name = self.calls.numbered(f"r{self.desk.state.round}-{step}-question")
         self.desk.state = reducer.asked(self.desk.state, name, question, tuple(options))
-        self.desk.question = Ask(name, question, tuple(options))
-        yield from self._publish(told=False)
-        answer = cast(str, (yield self.desk.question))
-        self.desk.question = None
+        answer = yield from self._answered(Ask(name, question, tuple(options)))
         self.desk.state = reducer.answered(self.desk.state, name, answer)
+
+    def _sign_off(self) -> Program[None]:
+        """Ask the person to sign off the deliverables of a mission that would be done."""
+        if not sign_off.due(self.desk.state):
+            return
+        self.desk.state, item = sign_off.asked(self.desk.state)
+        yield Publish(deliverables(self.desk.state), folder=DELIVERABLES)
+        answer = yield from self._answered(Ask(item.name, item.question, item.options))
+        self.desk.state = sign_off.answered(self.desk.state, item.name, answer)
+        if not self.desk.state.signed_off:
+            yield Publish({}, folder=DELIVERABLES)
+
+    def _answered(self, question: Ask) -> Program[str]:
+        """Return the person's answer to a question."""
+        self.desk.question = question
+        yield from self._publish(told=False)
+        answer = cast(str, (yield question))
+        self.desk.question = None
+        return answer
 
     def _publish(self, *, told: bool = True) -> Program[None]:
         """Write the mission's files for the person; at the end of a round (`told`), also report its results."""

@@ -12,7 +12,6 @@ from cdo.cabal.asking import MissionContext
 from cdo.cabal.files.final_report import Delivery
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.program import cabal
-from cdo.cabal.rules import reducer
 from cdo.core.errors import CdoError, SessionError
 from cdo.core.steps import (
     Ask,
@@ -67,7 +66,7 @@ def retrace(archive: SessionReader, *, without_files: bool = False) -> Reconstru
     plan = read_frozen(archive.text("session.yaml"), Path(archive.place)).plan
     if plan.crew is None:
         raise SessionError(f"{archive.place} is no mission of a cabal.", "`cdo show` shows what it is.")
-    desk = MissionContext(reducer.begin(plan.topic, plan.crew.operatives, exec=plan.crew.exec))
+    desk = MissionContext.begin(plan, plan.crew)
     program, past, outcome = cabal(plan, plan.crew, desk), _RecordedReplies(archive, without_files), None
     answer: Any = None
     try:

@@ -45,7 +45,8 @@ _WITHOUT_RECORD = (
     "anything that only the record proves: there is no record here (calls/), so the files were compared with one "
     "another; somebody who made all of them anew, or edited a reply, is not found out",
     "mission.md, TREE.md, CHAT.md, 00-input.md, the files of single calls, and FINAL.yaml except the status in it",
-    "which models were asked, how many rounds there were and why the mission ended: the certificate only says so",
+    "which models were asked, how many rounds there were, why the mission ended and whether the user signed it off: "
+    "the certificate only says so",
     *_ALWAYS,
 )
 

@@ -69,6 +69,11 @@ Exit codes: 0 done, 3 unresolved (a cap or a stall ended it; FINAL.md says what 
     help="Run commands that the team names in definitions of done, on its files in a sandbox without network.",
 )
 @click.option(
+    "--sign-off",
+    is_flag=True,
+    help="Ask you for a sign-off before the mission ends as done; say what is wrong, and it goes on.",
+)
+@click.option(
     "--deliver",
     type=click.Choice(["branch", "patch"]),
     help="Hand accepted files over to this git repository: as a new branch, or as a patch in the session.",
@@ -156,6 +161,8 @@ def _crew(options: Mapping[str, Any], resolved: Resolved, library: Library, requ
     if other and seats[WATCHDOG] == other and other not in (*names, *chosen.values()):
         notes.append(f"The watchdog is {other}, of another family; `--seat watchdog=…` names another one.")
     root = _repository(resolved) if options["deliver"] else ""
+    if options["sign_off"]:
+        notes.append("You are asked for a sign-off before the mission ends as done.")
     if options["exec"]:
         from cdo.runner import check_command
 
@@ -173,6 +180,7 @@ def _crew(options: Mapping[str, Any], resolved: Resolved, library: Library, requ
             tokens=min(kernel.tokens, room // 3),
             seats=seats,
             exec=options["exec"],
+            sign_off=options["sign_off"],
             deliver=options["deliver"] or "",
             root=root,
             request=estimate_tokens(request),

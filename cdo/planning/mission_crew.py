@@ -48,13 +48,15 @@ class Crew(MissionLimits):
 
     `material`: there is material beside the request (files given, or a repository), which all agents are shown.
     `request` is the size of the request in estimated tokens.
-    With `exec`, commands in definitions of done are run. `deliver` says how accepted files are handed over to the git
-    repository at `root`, as seen from the session's folder.
+    With `exec`, commands in definitions of done are run. With `sign_off`, the person has to sign off the result
+    before the mission is done. `deliver` says how accepted files are handed over to the git repository at `root`, as
+    seen from the session's folder.
     """
 
     seats: dict[str, str]
     material: bool = False
     exec: bool = False
+    sign_off: bool = False
     deliver: Literal["", "branch", "patch"] = ""
     root: str = ""
     request: Annotated[int, Field(ge=0)] = 0

@@ -28,10 +28,8 @@ def program(plan: Plan, library: Library) -> Program[Outcome | Delivery]:
     if plan.crew:
         from cdo.cabal.asking import MissionContext
         from cdo.cabal.program import cabal
-        from cdo.cabal.rules import reducer
 
-        begun = reducer.begin(plan.topic, plan.crew.operatives, exec=plan.crew.exec)
-        return cabal(plan, plan.crew, MissionContext(begun))
+        return cabal(plan, plan.crew, MissionContext.begin(plan, plan.crew))
     if plan.mode is None:
         return deliberate(plan)
     if plan.mode == AUDIT:

@@ -795,6 +795,7 @@ DIFFS = "tests/runs/test_diff_command.py::"
 WATCHED = "tests/runs/test_watch.py::"
 LOOKS = "tests/runs/test_mission_repository.py::"
 REAL = "tests/runs/test_mission_files.py::"
+SIGNED = "tests/runs/test_mission_sign_off.py::"
 MISSION = "tests/runs/test_mission.py::"
 AGREED = "tests/runs/test_consent.py::test_without_a_terminal_a_dear_run_ends_before_anything_is_sent_or_written"
 BEGUN = "tests/runs/test_consent.py::test_resume_asks_only_if_nothing_was_paid_for_yet"
@@ -1023,6 +1024,7 @@ EFFECTS: dict[str, dict[str, str]] = {
         "--max-tokens": f"{MISSION}test_every_cap_ends_a_mission_unresolved",
         "--timeout": f"{MISSION}test_every_cap_ends_a_mission_unresolved",
         "--exec": f"{REAL}test_the_todo_list_ends_with_files_that_run_on_a_branch",
+        "--sign-off": f"{SIGNED}test_a_mission_waits_for_the_sign_off_and_says_who_gave_it",
         "--deliver": f"{REAL}test_a_mission_delivers_as_a_patch_what_is_accepted",
         "--concurrency": SHARED,
         "--out": SHARED,

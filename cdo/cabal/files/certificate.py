@@ -29,6 +29,7 @@ from cdo.cabal.model.state import MissionState
 from cdo.cabal.rules import acceptance, criteria
 from cdo.core.errors import SessionError
 from cdo.core.formatting import one_line, pluralise
+from cdo.core.mission_names import USER
 from cdo.formats import strict_yaml
 from cdo.session import artifact
 from cdo.session.reader import SessionReader
@@ -54,6 +55,7 @@ def certificate(
         "status": delivery.status,
         "why": delivery.why,
         "rounds": delivery.rounds,
+        **({"signed_off": _signed_off(state)} if state.sign_off else {}),
         "edited": [item.entry() for item in edited_calls(state)],
         "accepted": _entries(state),
         "unaccepted": _unaccepted(state),
@@ -75,6 +77,11 @@ def _seal(data: Mapping[str, Any]) -> str:
 
 def _certified(name: str) -> bool:
     return bool(PLACE.fullmatch(name)) or name.startswith("deliverables/")
+
+
+def _signed_off(state: MissionState) -> dict[str, Any] | None:
+    """Return who signed the mission off and when, None if nobody did."""
+    return {"by": USER, "round": state.round} if state.signed_off else None
 
 
 def _unaccepted(state: MissionState) -> list[dict[str, str]]:
@@ -288,7 +295,19 @@ def _status(
     elif _unaccepted(state) != certified["unaccepted"]:
         why = "the products that are not accepted are others than it says"
     yield CertificateClaim("mission", f"is {status}: {pluralise(len(open_), 'live product')} not accepted", why)
+    if "signed_off" in certified:
+        yield _sign_off_claim(certified)
     yield CertificateClaim("FINAL.md", f"says {status}, and is as it was written", _final(certified, texts))
+
+
+def _sign_off_claim(certified: Mapping[str, Any]) -> CertificateClaim:
+    """Return the claim on who signed the mission off; the record proves it."""
+    match certified["signed_off"]:
+        case {"by": str(by), "round": int(round)} if by == USER and certified["status"] == "done":
+            return CertificateClaim("sign-off", f"the user signed the mission off in round {round}")
+        case None if certified["status"] != "done":
+            return CertificateClaim("sign-off", "the user has not signed the mission off")
+    return CertificateClaim("sign-off", "", "what it says of the sign-off does not fit its status")
 
 
 def _final(certified: Mapping[str, Any], texts: Mapping[str, str]) -> str:

@@ -51,11 +51,12 @@ class Delivery:
     def of(cls, state: MissionState) -> Delivery:
         """Return the result of a mission in this state.
 
-        It is "done" only if it was halted as "done", and the acceptance of every live product holds (and there is
-        one).
+        It is "done" only if it was halted as "done", the acceptance of every live product holds (and there is one),
+        and the person has signed it off if that is asked for.
         """
         open_ = acceptance.unaccepted(state)
-        done = state.halt == "done" and bool(state.live()) and not open_
+        signed = state.signed_off or not state.sign_off
+        done = state.halt == "done" and bool(state.live()) and not open_ and signed
         missing = tuple(_sentence([f"{item.name} is not accepted: {_list(_lacks(state, item))}"]) for item in open_)
         flags = [f"round {event.round}: {event.text}" for event in state.events if event.kind in _FLAGGED]
         flags += [

@@ -382,13 +382,17 @@ class Mission:
 
 @dataclass(frozen=True)
 class Question:
-    """A question to the person, and the answer. `name` is the name of its `Ask`."""
+    """A question to the person, and the answer. `name` is the name of its `Ask`.
+
+    With `sign_off`, it asks the person to sign off what is delivered.
+    """
 
     name: str
     question: str
     options: tuple[str, ...]
     answer: str
     round: int
+    sign_off: bool = False
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ class MissionState:
     ("done", "stall", "budget", "rounds", "stopped") ends the mission; `why` is the reason in words. With `exec`,
     commands in definitions of done are run; `runs` are the newest ones, by command.
     `unfounded` are the citations of the repository that do not hold, by the id of a version, collab or inspection.
+    With `sign_off`, the mission is done only when the person has signed it off.
     """
 
     request: str
@@ -66,6 +67,7 @@ class MissionState:
     why: str = ""
     unfounded: Mapping[str, tuple[CitationCheck, ...]] = field(default_factory=dict)
     exec: bool = False
+    sign_off: bool = False
 
     # -- queries ------------------------------------------------------------------------------
 
@@ -139,6 +141,17 @@ class MissionState:
         alike = [item for item in self.products.values() if item.name.lower() == wanted]
         alike.sort(key=lambda item: item.status is Status.ARCHIVED)
         return alike[0].id if alike else ""
+
+    @property
+    def sign_off_asked(self) -> Question | None:
+        """The question of this round that asks the person for the sign-off, or None."""
+        return next((item for item in self.questions if item.sign_off and item.round == self.round), None)
+
+    @property
+    def signed_off(self) -> bool:
+        """True if the person signed the mission off in this round."""
+        asked = self.sign_off_asked
+        return asked is not None and asked.answer in asked.options
 
     @property
     def agents(self) -> tuple[str, ...]:

@@ -72,9 +72,12 @@ _WHY = {  # by the kind of reason
 # -- a round ---------------------------------------------------------------------------------------
 
 
-def begin(request: str, team: int, *, exec: bool = False) -> MissionState:
-    """Return the initial state of a mission; `team` is the number of operatives. With `exec`, commands may run."""
-    return MissionState(request, operatives(team), exec=exec)
+def begin(request: str, team: int, *, exec: bool = False, sign_off: bool = False) -> MissionState:
+    """Return the initial state of a mission; `team` is the number of operatives.
+
+    With `exec`, commands may run. With `sign_off`, the person has to sign the mission off.
+    """
+    return MissionState(request, operatives(team), exec=exec, sign_off=sign_off)
 
 
 def open_round(state: MissionState) -> MissionState:
@@ -130,8 +133,8 @@ def stepped(state: MissionState) -> MissionState:
 def close_round(before: MissionState, after: MissionState) -> MissionState:
     """Return `after` with the round counted as idle if there was no progress since `before`.
 
-    A version by an operative or the person, a criterion newly met and a blocker confirmed or waived are progress. A
-    changed definition of done is no progress, and neither is a withdrawn collab.
+    A version by an operative or the person, a criterion newly met and a blocker confirmed or waived are progress, and
+    so is a refused sign-off. A changed definition of done is no progress, and neither is a withdrawn collab.
     """
     if _moved(before, after):
         return replace(after, idle=0)
@@ -140,6 +143,8 @@ def close_round(before: MissionState, after: MissionState) -> MissionState:
 
 
 def _moved(before: MissionState, after: MissionState) -> bool:
+    if after.sign_off_asked:
+        return True
     if any(item.author != CHAIR for item in islice(after.versions.values(), len(before.versions), None)):
         return True
     if any(item.blocking and after.collabs[id].how in _SETTLED for id, item in before.collabs.items()):
@@ -156,6 +161,7 @@ def _moved(before: MissionState, after: MissionState) -> bool:
 
 def halted(state: MissionState, kind: str, why: str) -> MissionState:
     """End the mission for the reason `why`, in words; `kind` is a value of `MissionState.halt`."""
+    why = f"{why.rstrip(' .')}. The user has not signed it off." if state.sign_off else why
     return recorded(
         replace(state, halt=kind, why=why), MissionStep.PRESENT, "halt", "code", f"The mission ended: {why}"
     )
