@@ -94,8 +94,8 @@ class _MissionLoop:
         yield from self._run_commands()
         yield from self._inspect()
         yield from self._present()
-        yield from self._sign_off()
         self._close(before)
+        yield from self._sign_off(before)
         yield from self._publish()
 
     def _reflect(self) -> Program[None]:
@@ -229,8 +229,8 @@ class _MissionLoop:
         answer = yield from self._answered(Ask(name, question, tuple(options)))
         self.desk.state = reducer.answered(self.desk.state, name, answer)
 
-    def _sign_off(self) -> Program[None]:
-        """Ask the person to sign off the deliverables of a mission that would be done."""
+    def _sign_off(self, before: MissionState) -> Program[None]:
+        """Ask the person to sign off the deliverables of a mission that would be done. A refusal opens it again."""
         if not sign_off.due(self.desk.state):
             return
         self.desk.state, item = sign_off.asked(self.desk.state)
@@ -239,6 +239,7 @@ class _MissionLoop:
         self.desk.state = sign_off.answered(self.desk.state, item.name, answer)
         if not self.desk.state.signed_off:
             yield Publish({}, folder=DELIVERABLES)
+            self._close(before)
 
     def _answered(self, question: Ask) -> Program[str]:
         """Return the person's answer to a question."""

@@ -161,7 +161,7 @@ def _moved(before: MissionState, after: MissionState) -> bool:
 
 def halted(state: MissionState, kind: str, why: str) -> MissionState:
     """End the mission for the reason `why`, in words; `kind` is a value of `MissionState.halt`."""
-    why = f"{why.rstrip(' .')}. The user has not signed it off." if state.sign_off else why
+    why = f"{why.rstrip(' .')}. The user has not signed it off." if state.sign_off and kind != "done" else why
     return recorded(
         replace(state, halt=kind, why=why), MissionStep.PRESENT, "halt", "code", f"The mission ended: {why}"
     )
