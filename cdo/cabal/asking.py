@@ -136,6 +136,7 @@ class StepCalls:
             tuple(dict.fromkeys((seat, *self.plan.models))),
             data,
             (INPUT, CONTEXT) if self.crew.material and step not in UNSHOWN else (INPUT,),
+            caps={"rounds": self.crew.rounds},
             tools=tools is not None,
             closes=closes,
         )

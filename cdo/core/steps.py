@@ -71,7 +71,8 @@ class Call:
     `deferred`, the shell writes that file when the outcome is known. With `tools`, the model may look into the
     repository first. Calls of one `thread` are one conversation for backends that keep conversations. A call that
     `closes` may use the reserve of the caps that is kept for ending a run. `effort` is how long the model should
-    think, if a person chose it for this call.
+    think, if a person chose it for this call. `caps` are further variables that are no part of the call's key: limits
+    that the person may raise later, after which a recorded answer still holds.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Call:
     thread: str = ""
     closes: bool = False
     effort: Effort | None = None
+    caps: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def artifact(self) -> str:

@@ -88,6 +88,7 @@ def _values(
     limits = {**call.data.get("limits", {}), **limits}
     values: dict[str, Any] = {
         **call.data,
+        **call.caps,
         "read": {name: fit(text, limits.get(name, 0)) for name, text in texts.items()},
     }
     if no_context(values["read"].get(CONTEXT, "")):

@@ -75,6 +75,7 @@ def worded(state: MissionState, step: MissionStep, agent: str, made: Pack, block
             "common": "templates/cabal/common",
             "tools": None,
         },
+        caps={"rounds": 8},
     )
     texts = {"00-input": state.request, **({"00-context": context} if context else {})}
     rules, user = prompts.messages(call, texts, LIBRARY)
