@@ -36,6 +36,10 @@ def specs(names: Sequence[str], library: Library, settings: Settings, env: Mappi
         from cdo.providers import litellm_backend
 
         litellm_backend.preload()
+    if any(spec.route == "direct" for spec in found):
+        from cdo.providers.http import transport
+
+        transport.preload()
     return found
 
 

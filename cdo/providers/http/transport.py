@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import io
 import json
+import threading
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -26,6 +27,16 @@ LINGER = 5.0  # seconds to wait for usage and the end mark after the finish reas
 DRAIN = 0.25  # seconds to wait for the connection to end after the end mark, so that it can be reused
 ERROR_BODY = 5.0  # seconds to wait for the text of an error response
 END = "[DONE]"  # the event by which some protocols mark the end of a stream
+
+
+def preload() -> None:
+    """Start importing aiohttp in a thread and return at once: it reads the certificates of the system meanwhile."""
+    threading.Thread(target=_import, name="cdo-aiohttp", daemon=True).start()
+
+
+def _import() -> None:
+    with contextlib.suppress(Exception):  # the first request meets the error again, and reports it
+        import aiohttp  # noqa: F401
 
 
 @dataclass
