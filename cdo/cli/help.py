@@ -37,6 +37,18 @@ MODIFIERS: Mapping[str, str] = {
     "lev-exec": "Seats the models and command-line agents that this machine offers.",
     "exec": "`exec TAG` seats a team for a field of work, such as `exec arch` or `exec security`.",
 }
+EPILOG = """\b
+Examples:
+  cdo think "Should we reduce node types?"
+  cdo adaptive,full -c docs/ -m openai/gpt-4.1 "Evaluate architecture"
+  git diff | cdo deep -          # the problem from a pipe; @FILE reads a file
+  cdo debug --check "pytest -q" "test_total fails since Tuesday"
+  cdo resume                     # go on with the newest unfinished session
+
+\b
+Exit codes: 0 FINAL.md written, 1 internal error, 2 usage, 3 --strict and not converged or
+degraded, 4 no usable model or bad configuration, 5 budget reached, 6 paused for you, 7 the models
+failed, 8 session damaged or locked, 130 interrupted."""
 QUESTION = "Should we replace the queue?"
 
 

@@ -376,6 +376,3 @@ def _say(text: str) -> None:
     from cdo.core.formatting import visible
 
     click.echo(visible(text), err=True)
-
-
-COMMANDS = (list_, search, cost)

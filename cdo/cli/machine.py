@@ -305,6 +305,3 @@ def completion(ctx: click.Context, shell: str) -> None:
         raise UsageError(f"There is no completion for {shell}.", "Use bash, zsh or fish.")
     root = ctx.find_root().command
     click.echo(kind(root, {}, "cdo", "_CDO_COMPLETE").source())
-
-
-COMMANDS = (doctor, content, config, completion)

@@ -18,12 +18,9 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from cdo import __version__
+from cdo.cli.commands import Commands
 from cdo.cli.common import exit_now
-from cdo.cli.fork import fork
-from cdo.cli.help import COMMANDS, asks_for_help, write_groups
-from cdo.cli.mission import answer, cabal, context
-from cdo.cli.replay_audit import audit, replay
-from cdo.cli.run import EPILOG, resume_command, run_command
+from cdo.cli.help import COMMANDS, EPILOG, asks_for_help, write_groups
 from cdo.core.errors import CdoError, Interrupted, UsageError
 
 if TYPE_CHECKING:
@@ -82,6 +79,7 @@ def _piped() -> bool:
 
 @click.group(
     cls=Cli,
+    commands=Commands(),
     epilog=EPILOG,
     options_metavar="",
     subcommand_metavar="[ARGS] PROBLEM… | COMMAND …",
@@ -97,16 +95,6 @@ def cli() -> None:
 
     `cdo help think` explains a preset, modifier or mode, `cdo help resume` a command, `cdo run --help` the options.
     """
-
-
-cli.add_command(run_command)
-cli.add_command(resume_command)
-cli.add_command(fork)
-cli.add_command(replay)
-cli.add_command(audit)
-cli.add_command(cabal)
-cli.add_command(answer)
-cli.add_command(context)
 
 
 def _mend_streams() -> None:
@@ -131,10 +119,7 @@ def run(args: Sequence[str] | None = None) -> NoReturn:
     words = list(sys.argv[1:] if args is None else args)
     code = 1
     try:
-        from cdo.cli import session_commands
-
         _mend_streams()
-        session_commands.register(cli)
         if instruction := os.environ.get("_CDO_COMPLETE"):
             from click.shell_completion import shell_complete
 

@@ -29,7 +29,7 @@ from cdo.cli.common import (
     require_trusted_session,
     session_place,
 )  # fmt: skip
-from cdo.cli.help import Words
+from cdo.cli.help import EPILOG, Words
 from cdo.cli.options import (
     BRANCH,
     CONSENT,
@@ -55,19 +55,6 @@ if TYPE_CHECKING:
     from cdo.terminal.plan_preview import Preview
 
 MAX_PROBLEM = 2**20  # bytes
-
-EPILOG = """\b
-Examples:
-  cdo think "Should we reduce node types?"
-  cdo adaptive,full -c docs/ -m openai/gpt-4.1 "Evaluate architecture"
-  git diff | cdo deep -          # the problem from a pipe; @FILE reads a file
-  cdo debug --check "pytest -q" "test_total fails since Tuesday"
-  cdo resume                     # go on with the newest unfinished session
-
-\b
-Exit codes: 0 FINAL.md written, 1 internal error, 2 usage, 3 --strict and not converged or
-degraded, 4 no usable model or bad configuration, 5 budget reached, 6 paused for you, 7 the models
-failed, 8 session damaged or locked, 130 interrupted."""
 
 
 # -- the commands ------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from docutils.statemachine import StringList
 from pydantic import BaseModel
 from sphinx.application import Sphinx
 
-from cdo.cli import session_commands
 from cdo.cli.main import cli
 from cdo.content import schemas
 from cdo.content.library import PACKAGED, Library
@@ -174,8 +173,7 @@ class SettingsDirective(_Generated):
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Add the directives, and the commands that are registered when cdo starts."""
-    session_commands.register(cli)
+    """Add the directives."""
     app.add_directive("content", ContentDirective)
     app.add_directive("schema", SchemaDirective)
     app.add_directive("settings", SettingsDirective)

@@ -750,6 +750,7 @@ def test_no_color_is_honoured_at_a_terminal(cdo: Desk) -> None:
 def commands(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.Command]]:
     """All commands with their full names."""
     for name, command in group.commands.items():
+        assert command.name == name
         yield f"{prefix}{name}", command
         if isinstance(command, click.Group):
             yield from commands(command, f"{prefix}{name} ")
@@ -757,9 +758,7 @@ def commands(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.
 
 def cli_commands() -> dict[str, click.Command]:
     from cdo.cli import main
-    from cdo.cli import session_commands as others
 
-    others.register(main.cli)
     return dict(commands(main.cli))
 
 

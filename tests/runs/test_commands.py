@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cdo.cli.session_commands import dumps
+from cdo.cli.common import dumps
 from cdo.content.library import Library
 from cdo.content.project import FOLDERS, SUFFIXES
 from cdo.core.demo_model import DEMO_NOTICE

@@ -358,9 +358,7 @@ def test_the_skill_for_all_projects_is_none_of_this_project_s(shell: Shell) -> N
 
 def test_every_command_and_option_that_the_skill_names_is_one(shell: Shell) -> None:
     from cdo.cli.main import cli
-    from cdo.cli.session_commands import register
 
-    register(cli)
     shell("install-cdo")
     text = installed(shell.path)[0].read_text()
     known = {option for command in cli.commands.values() for each in command.params for option in each.opts}

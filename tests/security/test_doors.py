@@ -74,10 +74,8 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def knock(*words: str) -> str:
     """What a command says to a name; nothing but a sentence is an answer."""
-    from cdo.cli import session_commands
     from cdo.cli.main import cli
 
-    session_commands.register(cli)
     out, err = io.StringIO(), io.StringIO()
     try:
         with redirect_stdout(out), redirect_stderr(err), cli.make_context("cdo", list(words)) as context:

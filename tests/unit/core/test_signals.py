@@ -89,14 +89,14 @@ except Interrupted as error:
 )
 def test_what_a_library_makes_of_a_stop_counts_as_one(made: str) -> None:
     done = python(f"""
-import cdo.cli.main, cdo.cli.session_commands, cdo.core.errors
-def register(_):
+import cdo.cli.main, cdo.core.errors
+def interrupted():
     try:
         tell()
         time.sleep(60)
     except KeyboardInterrupt:
         raise {made}
-cdo.cli.session_commands.register = register
+cdo.cli.main._mend_streams = interrupted
 signals.listen()
 cdo.cli.main.run(["list"])
 """)

@@ -1,4 +1,4 @@
-"""Implements the commands `show` and `final`, and registers all commands that send nothing."""
+"""Implements the commands `show` and `final`. Sends nothing."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdo.cli import demo, diff, library, machine, models, report, restore, skills, verify, watch
-from cdo.cli.common import JSON, OUT, SESSION, VERBOSE, print_table, print_text, session_archive, text_width
-from cdo.cli.common import dumps as dumps  # also for the command line
+from cdo.cli.common import JSON, OUT, SESSION, VERBOSE, dumps, print_table, print_text, session_archive, text_width
 from cdo.core.errors import SessionError, UsageError
 from cdo.core.mission_names import MODE
 
@@ -22,25 +20,6 @@ OVERVIEW = (
     "session", "path", "created", "forked", "preset", "mode", "modifiers", "domain", "models", "rounds", "calls",
     "tokens", "cost", "deliberations", "status", "question", "confidence", "problem",
 )  # fmt: skip
-
-
-def register(cli: click.Group) -> None:
-    """Add these commands to the command line."""
-    for command in (
-        demo.demo,
-        *library.COMMANDS,
-        show,
-        final,
-        watch.watch,
-        report.report,
-        diff.diff,
-        restore.restore,
-        verify.verify_command,
-        skills.skills,
-        models.models_,
-        *machine.COMMANDS,
-    ):
-        cli.add_command(command)
 
 
 @click.command()
