@@ -45,7 +45,7 @@ from processes import ROOT
 
 sys.path.insert(0, str(ROOT))
 
-from cdo.repository.context import estimate_tokens
+from cdo.core.usage import estimate_tokens
 
 ALIVE = 10.0  # seconds from one comment of a waiting stream to the next
 LOOK = 0.5  # seconds from one look at the folder to the next

@@ -39,7 +39,7 @@ from duel_cases import Case
 from duel_texts import Shown, judgement, of_final, of_reply
 
 from cdo.core.errors import CdoError, ModelsFailed, UsageError
-from cdo.repository import survey
+from cdo.repository.work_tree import root_of
 from cdo.session import records
 
 LOOK = 0.5  # seconds from one look at a session that another process runs to the next
@@ -216,7 +216,7 @@ def run(options: argparse.Namespace) -> None:
     """Hold a duel, or go on with one, and write its tables."""
     chosen = options.case or duel_cases.names(options.cases)
     cases = [duel_cases.load(options.cases, name) for name in dict.fromkeys(chosen)]
-    if around := survey.root_of(options.out):
+    if around := root_of(options.out):
         raise UsageError(
             f"{options.out} lies in the git repository {around}, which cdo would read as evidence.",
             "Name a folder outside of any repository with --out.",

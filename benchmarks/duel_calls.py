@@ -22,10 +22,10 @@ from cdo.content.library import Library
 from cdo.core.errors import ModelsFailed
 from cdo.core.exchange import BackendError, Fault, Message, Request, Response
 from cdo.core.steps import InvalidReply
+from cdo.core.usage import estimate_tokens
 from cdo.files.atomic_files import closing, open_path, write_file
 from cdo.planning import settings
 from cdo.planning.settings import Settings
-from cdo.repository.context import estimate_tokens
 from cdo.runner import retry
 from cdo.runner.attempts import ModelSeat
 from cdo.runner.exchange_records import fault_of, usage_of

@@ -13,6 +13,7 @@ from cdo.core.errors import SessionError, UsageError
 from cdo.core.exchange import Usage
 from cdo.core.formatting import one_line
 from cdo.core.steps import Call
+from cdo.core.usage import estimate_tokens
 from cdo.formats.final_answer import unmarked
 from cdo.formats.voice import Directive
 from cdo.planning.estimate import BRIEF_TOKENS, PACE, REPLY_TOKENS, Range
@@ -22,7 +23,7 @@ from cdo.programs.audit.program import BRIEF, DECISION, AuditBrief, freeze, froz
 from cdo.programs.deliberation.conclusion import Outcome, from_record
 from cdo.providers import models
 from cdo.providers.models import ModelSpec
-from cdo.repository.context import Context, estimate_tokens
+from cdo.repository.context import Context
 from cdo.security.secrets import redactor
 from cdo.session.reader import SessionReader
 from cdo.session.records import group_file

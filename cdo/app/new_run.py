@@ -58,7 +58,7 @@ def environment(
     from cdo.content import skill_files
     from cdo.planning import settings
     from cdo.planning.plan_builder import PlanEnvironment
-    from cdo.repository import survey
+    from cdo.repository.work_tree import root_of
     from cdo.security.trust import Trust
 
     folders = [Path(folder).expanduser() for folder in resolved.values.skills]
@@ -68,7 +68,7 @@ def environment(
     if trust_all:
         trust.pin(skill_files.KIND, [(card.path, card.sha256) for card in found.untrusted(trust)])
     usable = found.usable(trust)
-    root = survey.root_of(Path.cwd()) if look else None
+    root = root_of(Path.cwd()) if look else None
     vendors = {spec.name: spec.vendor for spec in specs}
     seen, looks = seen_repository(resolved, specs, library, look=look)
     place = root or Path.cwd()
@@ -94,12 +94,13 @@ def seen_repository(
 
     "" without a repository or without `look`; None if no model can use tools.
     """
-    from cdo.repository import survey
-    from cdo.repository.tools import ToolBox
+    from cdo.repository.work_tree import root_of
 
-    root = survey.root_of(Path.cwd()) if look else None
+    root = root_of(Path.cwd()) if look else None
     if root is None:
         return "", None
+    from cdo.repository.tools import ToolBox
+
     box = library.read("dispatch/tools", ToolBox)[0]
     able = any(spec.tools for spec in specs)
     seen = os.path.relpath(root, Path(resolved.values.out).absolute() / "session")
@@ -134,16 +135,18 @@ def context_of(
     It holds the files `given` with `-c`, and in a repository, with `look`, what a look around it found: at most the
     `context_tokens` of the plan, beside the files given.
     """
-    from cdo.repository import survey
+    from cdo.repository.work_tree import root_of
 
     if given and not look:
         raise UsageError("--context and --no-context exclude each other.", "Leave one out.")
     gathered = plan.context_tokens or 0
     room = _room(resolved, specs, gathered)
-    root = survey.root_of(Path.cwd()) if look else None
+    root = root_of(Path.cwd()) if look else None
     files = _gathered(given, root, room)
     if root is None:
         return files.markdown()
+    from cdo.repository import survey
+
     return survey.survey(root, problem, min(room, files.tokens + gathered), files if given else None)
 
 

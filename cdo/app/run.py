@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cdo.app import seats as seating
-from cdo.app.finish import finish
 from cdo.content import skill_files
 from cdo.content.library import Library
 from cdo.content.skill_ranking import SkillInjection, resolve
@@ -28,8 +27,6 @@ from cdo.core.signals import interruptible
 from cdo.core.steps import CheckRun, CitationCheck, Nest, Nested, RunCheck, Survey
 from cdo.core.usage import TotalUsage, totals
 from cdo.files.atomic_files import file_new, names_in
-from cdo.formats.documents.document import adr_file_name, stamped
-from cdo.formats.documents.worksheets import WorkBreakdown
 from cdo.observers.git_commits import GitCommitObserver
 from cdo.planning.plan import Plan
 from cdo.planning.settings import Settings
@@ -37,12 +34,11 @@ from cdo.programs import registry
 from cdo.programs.deliberation.conclusion import Outcome
 from cdo.providers.models import ModelSpec
 from cdo.repository import git
-from cdo.repository.citations import check_all, standing_in
-from cdo.repository.tools import Tools
 from cdo.runner.attempts import Deadlines, ModelSeat
 from cdo.runner.budget import Budget, Limits, held_back
 from cdo.runner.human_steps import Human
 from cdo.runner.prompts import fit
+from cdo.runner.requests import Toolbox
 from cdo.runner.runner import Runner
 from cdo.security.secrets import redactor
 from cdo.session.given_files import keep_or_restore
@@ -102,9 +98,9 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
         concurrency=concurrency,
         reply_tokens=settings.reply_tokens,
         effort=settings.effort or plan.effort,
-        toolbox=Tools(root, library, plan.tools) if root and plan.tools else None,
+        toolbox=_toolbox(root, plan, library),
         check=_checker(session, root),
-        search=(lambda words: standing_in(words, root)) if root and not plan.crew else None,
+        search=_search(root) if root and not plan.crew else None,
         skill=_bodies(plan, library),
         nest=shell.nest,
         run_check=_check_runner(session, plan, settings, say),
@@ -127,6 +123,8 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
                 from cdo.app.handover import hand_over
 
                 say(hand_over(session, plan.crew, outcome, library))
+            from cdo.app.finish import finish  # only here, so that the first request need not wait for it
+
             result = finish(session, plan, outcome, runner)
             if isinstance(outcome, Outcome):
                 await _file(session, plan, outcome, settings, tracker, say)
@@ -161,7 +159,27 @@ def _checker(session: Session, root: Path | None) -> Callable[[str], tuple[Citat
     """What checks citations: against the repository, or where there is none the folder that `-c` was relative to."""
     given = not (session.read("00-context.md") or "").startswith("# Context\n\nNo context was given.")
     place = root or (Path.cwd() if given else None)
-    return (lambda text: check_all([text], place)) if place else None
+    if place is None:
+        return None
+    from cdo.repository.citations import check_all
+
+    return lambda text: check_all([text], place)
+
+
+def _search(root: Path) -> Callable[[Sequence[str]], frozenset[str]]:
+    """What searches the repository for words."""
+    from cdo.repository.citations import standing_in
+
+    return lambda words: standing_in(words, root)
+
+
+def _toolbox(root: Path | None, plan: Plan, library: Library) -> Toolbox | None:
+    """What answers the requests of models that look into the repository; None without a repository or tools."""
+    if not root or not plan.tools:
+        return None
+    from cdo.repository.tools import Tools
+
+    return Tools(root, library, plan.tools)
 
 
 def _survey(session: Session, root: Path) -> Callable[[Survey], str]:
@@ -244,6 +262,7 @@ async def _file(
 
 async def _hand_over(tracker: Beads, outcome: Outcome, say: Callable[[str], None]) -> None:
     """Take a work breakdown into bd, as tasks under the run's epic."""
+    from cdo.formats.documents.worksheets import WorkBreakdown
     from cdo.observers.beads_tracker import BeadsTask
 
     for document in outcome.documents.values():
@@ -272,6 +291,8 @@ def _file_decision(
     prompt = next((prompt for prompt in plan.documents.values() if prompt.target), None)
     if not settings.adr_dir or prompt is None or prompt.file not in outcome.documents:
         return
+    from cdo.formats.documents.document import adr_file_name, stamped
+
     session.flush()
     text = session.read(f"{prompt.file}.md") or ""
     folder = Path(settings.adr_dir)

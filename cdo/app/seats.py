@@ -14,7 +14,6 @@ from cdo.core.errors import ConfigError, NeedsHuman
 from cdo.core.exchange import Backend, Message
 from cdo.planning.settings import Settings
 from cdo.providers import models
-from cdo.providers.command_agent import CommandAgent
 from cdo.providers.models import ModelSpec
 from cdo.runner.attempts import ModelSeat
 from cdo.runner.budget import price_unknown
@@ -148,8 +147,7 @@ def _command(spec: ModelSpec, library: Library) -> Backend:
     def word(messages: Sequence[Message]) -> str:
         return library.render("dispatch/command-prompt", {"messages": messages})
 
-    agent = library.read(f"{models.AGENTS}/{spec.agent}", CommandAgent)[0]
-    return CommandBackend(agent, spec.program, word, os.environ)
+    return CommandBackend(models.agent(spec.agent, library), spec.program, word, os.environ)
 
 
 def first_of_ollama(url: str) -> str | None:

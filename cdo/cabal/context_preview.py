@@ -15,7 +15,7 @@ from cdo.core.errors import UsageError
 from cdo.core.exchange import Message
 from cdo.core.mission_names import CHAIR, ENVOY, WATCHDOG
 from cdo.core.steps import Call
-from cdo.repository.context import estimate_tokens
+from cdo.core.usage import estimate_tokens
 from cdo.session.reader import SessionReader
 from cdo.session.session_file import read_frozen
 

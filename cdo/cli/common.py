@@ -58,7 +58,7 @@ def _tmp() -> Path:
 
     A root of another user is not used, as somebody else could read what is kept there; nor is a read-only one.
     """
-    from cdo.repository.survey import root_of
+    from cdo.repository.work_tree import root_of
 
     here = Path.cwd()
     root = root_of(here)
@@ -90,9 +90,9 @@ def require_trusted_session(session: Path, root: str, adr_dir: str | None) -> No
     One that somebody else made, in a clone or on a branch, could so send files of this machine to a model. Files in
     its own folder are its own. Whoever gives --trust or --yes is not asked.
     """
-    from cdo.repository import survey
+    from cdo.repository.work_tree import root_of
 
-    here, there = (survey.root_of(place) or place.resolve() for place in (Path.cwd(), session.absolute()))
+    here, there = (root_of(place) or place.resolve() for place in (Path.cwd(), session.absolute()))
     around = [place for place in (here, there) if place != Path("/")]
     for what, folder in (("reads files in", root and session / root), ("writes its decision to", adr_dir)):
         place = Path(os.path.realpath(folder)) if folder else here

@@ -225,10 +225,10 @@ def _check(archive: SessionReader, plan: Plan, resolved: Resolved) -> CheckComma
 
 def _there(archive: SessionReader, root: str) -> Path | None:
     """Resolve `root` relative to a session's folder; for a session on a branch, return the current repository."""
-    from cdo.repository import survey
+    from cdo.repository.work_tree import root_of
     from cdo.session.reader import SessionFolder
 
-    return (archive.path / root).resolve() if isinstance(archive, SessionFolder) else survey.root_of(Path.cwd())
+    return (archive.path / root).resolve() if isinstance(archive, SessionFolder) else root_of(Path.cwd())
 
 
 def _names(source: str) -> list[str]:

@@ -136,11 +136,11 @@ def _crew(options: Mapping[str, Any], resolved: Resolved, library: Library, requ
     """Return the team of a mission, and notes for the person on how it was chosen."""
     from cdo.app import seats as seating
     from cdo.core.mission_names import WATCHDOG
+    from cdo.core.usage import estimate_tokens
     from cdo.planning import mission_plan
     from cdo.planning.mission_crew import Crew
     from cdo.providers import models
     from cdo.providers.model_names import meant
-    from cdo.repository.context import estimate_tokens
 
     kernel = mission_plan.kernel(library)
     count = options["operatives"] or kernel.operatives
@@ -191,9 +191,10 @@ def _crew(options: Mapping[str, Any], resolved: Resolved, library: Library, requ
 
 def _repository(resolved: Resolved) -> str:
     """Return the work tree around this folder, as seen from a session; raise `UsageError` if there is none."""
-    from cdo.repository import git, survey
+    from cdo.repository import git
+    from cdo.repository.work_tree import root_of
 
-    root = survey.root_of(Path.cwd())
+    root = root_of(Path.cwd())
     if root is None or git.program("git", str(root)) is None:
         raise UsageError(
             f"--deliver needs a git repository, and {Path.cwd()} is in none.",

@@ -140,9 +140,10 @@ def fetch_demo_model() -> str:
 def require_demo_model(specs: Sequence[ModelSpec], *, quiet: bool) -> None:
     """Fetch the demo model before a run that uses it, unless it is here; say so unless `quiet`."""
     from cdo.core.demo_model import DEMO_MODEL
-    from cdo.providers import embedded
 
     if any(spec.name == DEMO_MODEL for spec in specs) and importlib.util.find_spec("xllamacpp"):
+        from cdo.providers import embedded
+
         if quiet:
             embedded.pull(lambda _: None)
         elif not embedded.present():

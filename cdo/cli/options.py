@@ -142,8 +142,8 @@ def preview(
 
     With `whole` it lists all files of the context.
     """
+    from cdo.core.usage import estimate_tokens
     from cdo.planning.estimate import estimate
-    from cdo.repository.context import estimate_tokens
     from cdo.repository.shown_files import shown_files
     from cdo.terminal.plan_preview import Preview
 

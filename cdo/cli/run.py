@@ -303,7 +303,7 @@ def _check(command: str | None) -> CheckCommand | None:
     """Return the check of a run from this folder, with an absolute root; None without --check."""
     if command is None:
         return None
-    from cdo.repository import survey
+    from cdo.repository.work_tree import root_of
     from cdo.runner import check_command
     from cdo.security import secrets
 
@@ -312,7 +312,7 @@ def _check(command: str | None) -> CheckCommand | None:
             "The command of --check holds the value of a secret variable, which is never written to a file.",
             "Put the command into a script that reads the variable from a file of its own.",
         )
-    return check_command.given(command, survey.root_of(Path.cwd()), Path.cwd())
+    return check_command.given(command, root_of(Path.cwd()), Path.cwd())
 
 
 def _allow(check: CheckCommand) -> None:

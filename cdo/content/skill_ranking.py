@@ -7,7 +7,6 @@ without it. The same cards and words always give the same order.
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
@@ -142,6 +141,8 @@ _Scores = Mapping[int, float]  # by the index of each skill that matches; higher
 
 def _scores(skills: Sequence[Card], queries: Sequence[str]) -> list[_Scores]:
     """Return how well each skill matches each query."""
+    import sqlite3
+
     wanted = [_words(query) for query in queries]
     try:
         return _by_search(skills, wanted)
@@ -157,6 +158,8 @@ def _words(text: str) -> list[str]:
 
 def _by_search(skills: Sequence[Card], queries: Sequence[Sequence[str]]) -> list[_Scores]:
     """Score by BM25 over word stems; raise `sqlite3.Error` if full-text search is missing."""
+    import sqlite3
+
     columns, weights = ", ".join(WEIGHTS), ", ".join(map(str, WEIGHTS.values()))
     with closing(sqlite3.connect(":memory:")) as base:
         base.execute(f"CREATE VIRTUAL TABLE skill USING fts5({columns}, tokenize = 'porter unicode61')")

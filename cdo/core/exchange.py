@@ -144,6 +144,9 @@ class Fault(enum.StrEnum):
     INVALID = "invalid"  # the reply does not follow its format
 
 
+LOST = "lost conversation"  # begins the message if a command-line agent does not have the thread of a request
+
+
 class BackendError(Exception):
     """An exchange failed. `retry_after` is the delay in seconds that the provider asks for, if it stated one.
 

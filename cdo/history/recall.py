@@ -14,11 +14,12 @@ from typing import Any
 from cdo.content.library import Library, line
 from cdo.core.errors import CdoError
 from cdo.core.formatting import pluralise
+from cdo.core.usage import estimate_tokens
 from cdo.formats.final_answer import final_section
 from cdo.history import search
 from cdo.history.run_index import decided
 from cdo.history.search_query import content_words, created, family, finished
-from cdo.repository.context import code_span, estimate_tokens, fenced
+from cdo.repository.context import code_span, fenced
 from cdo.session.reader import SessionFolder
 
 TEMPLATE = "templates/recall"

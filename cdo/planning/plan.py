@@ -18,7 +18,7 @@ from cdo.core.errors import UsageError
 from cdo.core.exchange import Effort
 from cdo.core.mission_names import MODE
 from cdo.core.schema import Schema
-from cdo.formats.documents.document import DocumentPrompt
+from cdo.formats.documents.prompt import DocumentPrompt
 from cdo.formats.fields import RoleName
 from cdo.planning.mission_crew import Crew
 from cdo.planning.turn_plan import Combo

@@ -15,7 +15,7 @@ from cdo.content.library import Library
 from cdo.content.schemas import Complexity, Preset, Role
 from cdo.content.skill_ranking import SkillCard, rank
 from cdo.core.errors import ContentError, UsageError
-from cdo.formats.documents.document import DocumentPrompt
+from cdo.formats.documents.prompt import DocumentPrompt
 from cdo.formats.fields import role_problem
 from cdo.planning.complexity import subject
 from cdo.planning.domains import Domain, team_from_skills

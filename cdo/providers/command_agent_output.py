@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from cdo.core.exchange import BackendError, Fault, Finish, Request, Response, Thread, Usage
+from cdo.core.exchange import LOST, BackendError, Fault, Finish, Request, Response, Thread, Usage
 from cdo.providers.command_agent import THREAD_ID, Cause, CommandAgent, Counts, Ends, Pick, Scalar, plain, resumes
 from cdo.providers.reported_usage import MOST_DOLLARS, amount, count, reported
 
-LOST = "lost conversation"  # start of the message if the agent does not have the conversation to continue
 NOT_STARTED = (126, 127)  # exit codes of shells and `env` for a program that cannot be run
 _ANSI = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
 

@@ -25,13 +25,13 @@ from cdo.core.errors import ConfigError, NoModel
 from cdo.core.exchange import Usage
 from cdo.providers import local_models
 from cdo.providers.addresses import is_here
-from cdo.providers.command_agent import CommandAgent
 from cdo.providers.price_table import REPLY_TOKENS, entry, litellm_knows, price_of, reply_tokens
 from cdo.providers.recorded import PREFIX as RECORDED
 from cdo.providers.vendors import Vendors, maker
 
 if TYPE_CHECKING:
     from cdo.content.library import Library
+    from cdo.providers.command_agent import CommandAgent
 
 Protocol = Literal["chat", "responses", "messages"]
 Route = Literal["direct", "litellm", "local", "scripted", "command"]
@@ -275,6 +275,8 @@ def _address(override: str, default: str) -> str:
 
 def agent(name: str, library: Library) -> CommandAgent:
     """Return a command-line agent by its name in `dispatch/agents`; raise `ContentError`."""
+    from cdo.providers.command_agent import CommandAgent
+
     return library.read(f"{AGENTS}/{name}", CommandAgent)[0]
 
 

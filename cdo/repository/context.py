@@ -16,6 +16,7 @@ from pathlib import Path
 
 from cdo.core.errors import UsageError
 from cdo.core.formatting import pluralise
+from cdo.core.usage import estimate_tokens
 from cdo.repository.excerpts import GAP, thinned
 from cdo.repository.gitignore import rules_above
 from cdo.repository.visible_files import (
@@ -122,15 +123,6 @@ def left_out(skipped: Sequence[Skipped], limit: int = LIST_LINES) -> list[str]:
     if rest := ranked[limit:]:
         lines.append(f"- {sum(len(paths) for _, paths in rest):,} for {pluralise(len(rest), 'other reason')}")
     return [f"Left out: {pluralise(len(skipped), 'path')}.\n", *lines]
-
-
-def estimate_tokens(text: str) -> int:
-    """Estimate the tokens of `text` as a quarter of its UTF-8 bytes, rounded up.
-
-    This needs no tokenizer. It is close for English and code, and too high for most other scripts.
-    """
-    size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-    return -(-size // 4)
 
 
 def gather(paths: Sequence[Path], root: Path, budget: int) -> Context:

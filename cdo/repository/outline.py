@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from cdo.core.formatting import pluralise
-from cdo.repository.context import estimate_tokens, language
+from cdo.core.usage import estimate_tokens
+from cdo.repository.context import language
 from cdo.repository.visible_files import printable
 
 HEAD = 8_000  # bytes at the start of a file that are searched for its description

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from cdo.repository.context import estimate_tokens
+from cdo.core.usage import estimate_tokens
 
 _HEADING = re.compile(r"## (\S.*)")
 _FENCE = re.compile(r"(`{3,})[a-z0-9]*")

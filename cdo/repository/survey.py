@@ -11,12 +11,11 @@ cut to its structure. Any other question gets fewer files, and more of each.
 from __future__ import annotations
 
 import errno
-import os
-import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cdo.core.formatting import pluralise
+from cdo.core.usage import estimate_tokens
 from cdo.repository import outline
 from cdo.repository.context import (
     HOW_TO_READ,
@@ -26,7 +25,6 @@ from cdo.repository.context import (
     Piece,
     code_span,
     cut,
-    estimate_tokens,
     fenced,
     least,
     left_out,
@@ -75,26 +73,6 @@ _MANIFESTS = (
     "pom.xml build.gradle build.gradle.kts Gemfile composer.json mix.exs Package.swift CMakeLists.txt Makefile "
     "Dockerfile docker-compose.yml compose.yaml flake.nix pubspec.yaml stack.yaml dune-project"
 )
-
-
-def root_of(start: Path) -> Path | None:
-    """Return the top of the git work tree that contains `start`, or None. Does not run git."""
-    start = Path(os.path.realpath(start))
-    return next((place for place in (start, *start.parents) if _is_work_tree(place)), None)
-
-
-def _is_work_tree(place: Path) -> bool:
-    """True if a folder has a valid `.git`: a folder with repository data, or a file that points to one."""
-    data = place / ".git"
-    try:
-        if data.is_dir():
-            return all((data / name).exists() for name in ("HEAD", "objects", "refs"))
-        with data.open("rb") as file:
-            line = file.read(4096) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
-        target = os.fsdecode(line.partition(b"\n")[0].removeprefix(b"gitdir:").strip())
-        return line.startswith(b"gitdir:") and (place / target / "HEAD").exists()
-    except (OSError, ValueError):
-        return False
 
 
 def survey(root: Path, problem: str, budget: int, given: Context | None = None) -> str:

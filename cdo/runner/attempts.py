@@ -25,6 +25,7 @@ from cdo.core.events import (
     ToolUsed,
 )
 from cdo.core.exchange import (
+    LOST,
     AdaptiveBackend,
     Backend,
     BackendError,
@@ -38,12 +39,11 @@ from cdo.core.exchange import (
 )
 from cdo.core.formatting import one_line
 from cdo.core.steps import InvalidReply, Missing, Reply
+from cdo.core.usage import estimate_tokens
 from cdo.formats.lenient.layout import AS_JSON
 from cdo.formats.lenient.reading import read
-from cdo.providers.command_agent_output import LOST
 from cdo.providers.models import ModelSpec
 from cdo.providers.price_table import LEAST_REPLY_TOKENS
-from cdo.repository.context import estimate_tokens
 from cdo.runner import retry
 from cdo.runner.budget import Budget
 from cdo.runner.cache_warming import CacheWarming

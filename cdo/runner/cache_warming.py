@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cdo.core.exchange import Request
+from cdo.core.usage import estimate_tokens
 from cdo.providers.models import ModelSpec
-from cdo.repository.context import estimate_tokens
 from cdo.session.artifact import digest
 
 WORTH_WAITING = 4_000  # estimated tokens in common; for fewer, waiting costs more than it saves

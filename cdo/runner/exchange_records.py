@@ -8,8 +8,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from cdo.core.exchange import BackendError, Fault, Finish, Message, Request, Response, Usage
+from cdo.core.usage import estimate_tokens
 from cdo.formats.fields import MAX_REPLY_CHARS
-from cdo.repository.context import estimate_tokens
 from cdo.runner.prompts import fit
 from cdo.runner.requests import MOST_WORDS, PendingCall
 

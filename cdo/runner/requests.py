@@ -12,10 +12,10 @@ from typing import Any, Protocol
 from cdo.content.library import Library
 from cdo.core.exchange import Effort, Fault, Message, Request, ToolCall
 from cdo.core.steps import Call, InvalidReply, Missing
+from cdo.core.usage import estimate_tokens
 from cdo.formats.fields import MAX_REPLY_CHARS
 from cdo.formats.reply_schema import reply_schema
 from cdo.providers.models import ModelSpec
-from cdo.repository.context import estimate_tokens
 from cdo.runner import prompts
 from cdo.runner.prompt_fitting import TextLimits, without_oldest
 from cdo.session.artifact import Artifact, digest

@@ -18,7 +18,6 @@ from cdo.core.errors import SessionError, UsageError
 from cdo.core.formatting import json_line
 from cdo.files import locks
 from cdo.files.atomic_files import closing, explain, open_directory, read_file
-from cdo.session.record_schemas import problem
 
 PREFIX = "cdo-"
 GROUP_BYTES = 64 * 2**20  # of one group of records: more is neither written nor read
@@ -148,6 +147,8 @@ def group_records(data: bytes, name: str) -> list[dict[str, Any]]:
     except (ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
         why = str(error) if "checksum" in str(error) else "it is not a group of records"
         raise _damaged(name, why) from None
+    from cdo.session.record_schemas import problem  # a new run has no records yet
+
     for number, record in enumerate(records, 1):
         if why := problem(record):
             raise _damaged(f"{name}, record {number},", why)

@@ -1115,6 +1115,30 @@ def test_help_loads_nothing_heavy(bare: Desk) -> None:
         assert done.stdout
 
 
+# Modules that a run without files needs only later, if at all.
+LATER = (
+    "litellm git rich watchfiles cdo.app.finish cdo.history.history cdo.session.record_schemas "
+    "cdo.providers.command_agent cdo.providers.embedded cdo.repository.survey cdo.repository.tools "
+    "cdo.repository.citations cdo.formats.documents.document cdo.runner.check_command cdo.cli.mission "
+    "cdo.cli.library cdo.cli.fork cdo.cabal.program"
+)
+
+
+def test_the_first_request_waits_for_no_module_that_is_needed_later(bare: Desk) -> None:
+    code = (
+        "import os, sys\nfrom cdo.providers.http.transport import HttpTransport\n"
+        "async def told(*_):\n"
+        f"    print(*sorted(set({LATER!r}.split()) & set(sys.modules)), 'sent', flush=True)\n    os._exit(0)\n"
+        "HttpTransport.exchange = told\nfrom cdo.__main__ import main\nmain()\n"
+    )
+    words = ["quick", "--no-context", "--no-git", "-m", "openai/m", "Should we split it?"]
+    env = bare.environment({"OPENAI_API_KEY": "x", "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"})
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], cwd=bare.path, env=env, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "sent\n", done.stderr
+
+
 # -- the annoying user ----------------------------------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ from cdo.content.schemas import Price
 from cdo.core.errors import BudgetReached, CdoError, ModelsFailed, SessionError
 from cdo.core.events import Event
 from cdo.core.exchange import OnText, Request, Response, ToolCall, Usage
-from cdo.core.usage import totals
+from cdo.core.usage import estimate_tokens, totals
 from cdo.planning.arguments import parse, vocabulary
 from cdo.planning.estimate import estimate
 from cdo.planning.mission_plan import estimate as mission
@@ -33,7 +33,6 @@ from cdo.planning.settings import resolve
 from cdo.programs import registry
 from cdo.providers.models import ModelSpec
 from cdo.providers.price_table import LEAST_REPLY_TOKENS
-from cdo.repository.context import estimate_tokens
 from cdo.repository.tools import Tools
 from cdo.runner.attempts import Deadlines, ModelSeat
 from cdo.runner.budget import Budget, Limits, held_back

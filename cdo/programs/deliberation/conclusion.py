@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from cdo.core.steps import CONTEXT, DRAFT, INPUT, Batch, Call, Collect, Missing, Program, Publish, Reply, ReplyFormat
-from cdo.formats.documents.document import DocumentFormat
 from cdo.formats.final_answer import FinalFormat
 from cdo.programs.deliberation.calls import ledger, objection, rotated, why_missing
 from cdo.programs.deliberation.convergence import Position, Record, StopReason, Tension
@@ -305,6 +304,8 @@ def _material(
 
 def _documents(course: RunState) -> Program[dict[str, Any]]:
     """Have the domain's documents written from the final answer; a failure is flagged, not fatal."""
+    from cdo.formats.documents.document import DocumentFormat
+
     plan, turn = course.plan, len(course.record.turns)
     data = {
         "answer": "FINAL",

@@ -41,8 +41,8 @@ from cdo.cabal.reply_format import StepFormat
 from cdo.content.library import PACKAGED, Library
 from cdo.core.mission_names import CHAIR, ENVOY, ROOT, WATCHDOG, operatives
 from cdo.core.steps import Call
+from cdo.core.usage import estimate_tokens
 from cdo.formats.document_blocks import mark
-from cdo.repository.context import estimate_tokens
 from cdo.runner import prompts
 from tests.support.missions import ALEX, JORDAN, REQUEST, TEAM, V1, V2, V3, todo
 

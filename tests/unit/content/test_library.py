@@ -38,7 +38,7 @@ from cdo.content.skill_files import body, discover
 from cdo.content.skill_ranking import SkillInjection
 from cdo.core.errors import ConfigError, ContentError
 from cdo.core.steps import Batch
-from cdo.formats.documents.document import DocumentPrompt
+from cdo.formats.documents.prompt import DocumentPrompt
 from cdo.formats.fields import role_problem
 from cdo.observers.beads_tracker import Wording
 from cdo.planning.arguments import Invocation

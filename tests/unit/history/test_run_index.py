@@ -19,11 +19,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cdo.content.library import Library
+from cdo.core.usage import estimate_tokens
 from cdo.history import baseline, run_index, search, search_query
 from cdo.history.recall import Precedents, recalled
 from cdo.history.search import MARKS, Hit
 from cdo.repository.citation_marks import cited_in_words
-from cdo.repository.context import estimate_tokens
 from cdo.session.records import group_file, group_records
 from tests.conftest import Desk
 from tests.support.harness import ROOT, needs_mounts

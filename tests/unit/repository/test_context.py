@@ -19,8 +19,9 @@ from markdown_it import MarkdownIt
 
 from cdo.core.errors import UsageError
 from cdo.core.formatting import pluralise
+from cdo.core.usage import estimate_tokens
 from cdo.repository import context, visible_files
-from cdo.repository.context import Context, estimate_tokens, gather
+from cdo.repository.context import Context, gather
 from cdo.repository.gitignore import rules_above
 from cdo.repository.visible_files import Skipped
 from cdo.security import safe_open

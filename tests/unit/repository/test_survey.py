@@ -16,9 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from cdo.repository.context import estimate_tokens, gather
+from cdo.core.usage import estimate_tokens
+from cdo.repository.context import gather
 from cdo.repository.ranking import Ranking, kind, stems
-from cdo.repository.survey import further, root_of, survey
+from cdo.repository.survey import further, survey
+from cdo.repository.work_tree import root_of
 from tests.support.effort import assert_linear
 from tests.unit.repository.test_context import KEY, git, write
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from cdo.content.library import Library
 from cdo.core.exchange import Fault, Message, Request, ToolCall
 from cdo.core.steps import InvalidReply
+from cdo.core.usage import estimate_tokens
 from cdo.formats.fields import MAX_REPLY_CHARS
 from cdo.providers.models import DEFAULT_WINDOW, ModelSpec
-from cdo.repository.context import estimate_tokens
 from cdo.runner.prompt_fitting import TextLimits, without_oldest
 from cdo.runner.requests import PendingCall, RequestBuilder
 from tests.unit.runner.test_runner import voice

@@ -18,7 +18,8 @@ from cdo.core.errors import ContentError
 from cdo.core.steps import InvalidReply, ReplyFormat
 from cdo.formats import strict_yaml
 from cdo.formats.documents.c4 import C4Model
-from cdo.formats.documents.document import LEFT_OUT, DocumentFormat, DocumentPrompt, adr_file_name, stamped
+from cdo.formats.documents.document import LEFT_OUT, DocumentFormat, adr_file_name, stamped
+from cdo.formats.documents.prompt import DocumentPrompt
 from cdo.formats.documents.worksheets import WorkBreakdown
 from cdo.providers.models import LOCAL_REPLY_TOKENS
 from cdo.session import artifact
@@ -417,7 +418,7 @@ x
         ("file: NOTE", "file: T1-X", "`file`: must be of 2 to 16 capital"),
         ("file: NOTE", "file: NOTE\ntarget: ../NNNN-slug.md", "`target`: must be a file name such as NNNN-slug.md"),
         ("file: NOTE", "file: NOTE\ntarget: adr.md", "`target`: must be a file name such as NNNN-slug.md"),
-        ("checker: wbs", "checker: sql", "`format.blocks.0.checker`: must be one of c4, atam-tree, wbs"),
+        ("checker: wbs", "checker: sql", "`format.blocks.0.checker`: must be 'c4', 'atam-tree' or 'wbs'"),
         ("section: A", "section: C", "`format`: `C` is not the name of one of its sections"),
         ("  blocks:", "  minority: C\n  blocks:", "`format`: `C` is not the name of one of its sections"),
         ("[A, ", "[{nam: A}, ", "`format.sections.0.nam` is not a key it can have"),
