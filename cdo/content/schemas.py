@@ -164,7 +164,7 @@ class CommandWords(Schema):
     ordinary: str
 
 
-class Price(Schema):
+class TokenPrices(Schema):
     """US dollars per million tokens.
 
     `cached` and `cache_write` are the prices of input tokens that are read from and written to the provider's cache;
@@ -175,6 +175,23 @@ class Price(Schema):
     output: Annotated[float, Field(ge=0)]
     cached: Annotated[float, Field(ge=0)] | None = None
     cache_write: Annotated[float, Field(ge=0)] | None = None
+
+
+class LongPromptPrices(TokenPrices):
+    """The prices of a request whose prompt has more than `above` tokens; they hold for all of its tokens."""
+
+    above: Annotated[int, Field(ge=1)]
+
+
+class Price(TokenPrices):
+    """What the tokens of a model cost. `long_prompts` are the prices from certain lengths of the prompt on."""
+
+    long_prompts: tuple[LongPromptPrices, ...] = ()
+
+    def of(self, input_tokens: int) -> TokenPrices:
+        """Return the prices of a request whose prompt has this many tokens."""
+        passed = [item for item in self.long_prompts if input_tokens > item.above]
+        return max(passed, key=lambda item: item.above, default=self)
 
 
 def _of_key(name: str) -> str:

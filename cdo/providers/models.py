@@ -104,7 +104,7 @@ class ModelSpec:
         """
         if self.price is None:
             return usage.cost
-        price = self.price
+        price = self.price.of(usage.input_tokens)
         cached = min(usage.cached_tokens, usage.input_tokens)
         written = min(usage.cache_write_tokens, usage.input_tokens - cached)
         listed = (

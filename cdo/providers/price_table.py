@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cdo.content.schemas import Price
+from cdo.content.schemas import LongPromptPrices, Price
 
 # Most tokens of a reply with its reasoning, of an ordinary and of a reasoning model, unless the own maximum is lower.
 REPLY_TOKENS, REASONING_REPLY_TOKENS = 16_384, 32_768
@@ -57,14 +57,37 @@ def entry(name: str, provider: str = "") -> dict[str, Any] | None:
     return None
 
 
+_KEYS = {
+    "input": "input_cost_per_token",
+    "output": "output_cost_per_token",
+    "cached": "cache_read_input_token_cost",
+    "cache_write": "cache_creation_input_token_cost",
+}
+_LONG = re.compile(r"input_cost_per_token_above_(\d+)k_tokens")
+
+
 def price_of(entry: Mapping[str, Any], tier: str = "") -> Price | None:
     """Return the price in an entry of the table, in the tier whose keys end in `tier`; None if it is not there."""
-    cost_in, cost_out = entry.get(f"input_cost_per_token{tier}"), entry.get(f"output_cost_per_token{tier}")
-    if cost_in is None or cost_out is None:
+    known = {name: cost * 1e6 for name, key in _KEYS.items() if (cost := entry.get(f"{key}{tier}")) is not None}
+    if not {"input", "output"} <= known.keys():
         return None
-    more = {"cached": "cache_read_input_token_cost", "cache_write": "cache_creation_input_token_cost"}
-    known = {name: entry[f"{key}{tier}"] * 1e6 for name, key in more.items() if entry.get(f"{key}{tier}") is not None}
-    return Price(input=cost_in * 1e6, output=cost_out * 1e6, **known)
+    lengths = sorted(int(found[1]) for key in entry if (found := _LONG.fullmatch(key)))
+    return Price(**known, long_prompts=tuple(_long(entry, tier, length, known) for length in lengths))
+
+
+def _long(entry: Mapping[str, Any], tier: str, length: int, usual: Mapping[str, float]) -> LongPromptPrices:
+    """Return the prices of prompts above `length` thousand tokens.
+
+    Where the tier has none of its own, those of the usual tier hold, which are higher. Tokens of the cache whose
+    price is not stated cost as much as others.
+    """
+    known = {"output": usual["output"]}
+    for name, key in _KEYS.items():
+        stated = f"{key}_above_{length}k_tokens"
+        cost = entry.get(f"{stated}{tier}", entry.get(stated))
+        if cost is not None and name in usual:
+            known[name] = cost * 1e6
+    return LongPromptPrices(above=length * 1000, **known)
 
 
 def reply_tokens(known: Mapping[str, Any], window: int) -> tuple[int, int]:

@@ -133,10 +133,11 @@ class Budget:
             left = limits.tokens - (back.tokens or 0) - totals.tokens - held
             reply_tokens = min(reply_tokens, left // FAIR_SHARE - input_tokens)
         sent = spec.most(input_tokens, 0)
-        if limits.cost is not None and spec.price and spec.price.output and sent is not None:
+        output = spec.price.of(input_tokens).output if spec.price else 0.0
+        if limits.cost is not None and output and sent is not None:
             spent = totals.cost + sum(item.cost for item in self._held)
             share = (limits.cost - (back.cost or 0.0) - spent) / FAIR_SHARE - sent
-            reply_tokens = min(reply_tokens, int(share / spec.price.output * 1e6))
+            reply_tokens = min(reply_tokens, int(share / output * 1e6))
         return reply_tokens
 
     async def release(self, held: Reservation) -> None:

@@ -157,6 +157,41 @@ def test_prices_and_windows_are_the_table_s(name: str, entry: str) -> None:
     assert found.longest_reply == min(row["max_output_tokens"], row["max_input_tokens"] // 2)
 
 
+def test_prices_above_a_length_of_the_prompt_are_the_table_s() -> None:
+    price = spec("openai/gpt-5.4", KEYS).price
+    row = TABLE["gpt-5.4"]
+    assert price and [item.above for item in price.long_prompts] == [272_000]
+    assert price.of(272_000) is price
+    assert price.of(272_001).input == pytest.approx(row["input_cost_per_token_above_272k_tokens"] * 1e6)
+    assert price.of(272_001).output == pytest.approx(row["output_cost_per_token_above_272k_tokens"] * 1e6)
+    cached = row["cache_read_input_token_cost_above_272k_tokens"]
+    assert price.of(272_001).cached == pytest.approx(cached * 1e6)
+    assert price.input < price.of(272_001).input and price.output < price.of(272_001).output
+
+
+def test_a_tier_without_prices_for_long_prompts_takes_the_usual_ones() -> None:
+    row = {
+        "input_cost_per_token": 2e-6, "output_cost_per_token": 8e-6,
+        "input_cost_per_token_flex": 1e-6, "output_cost_per_token_flex": 4e-6,
+        "cache_read_input_token_cost_flex": 1e-7,
+        "input_cost_per_token_above_200k_tokens": 4e-6,
+        "input_cost_per_token_above_500k_tokens": 6e-6,
+        "input_cost_per_token_above_500k_tokens_flex": 3e-6, "output_cost_per_token_above_500k_tokens_flex": 5e-6,
+        "cache_creation_input_token_cost_above_200k_tokens": 1e-9,  # of storage: there is no price of writing
+        "input_cost_per_token_above_200k_tokens_priority": 9e-6,
+    }  # fmt: skip
+    flex = price_table.price_of(row, "_flex")
+    assert flex and flex.of(200_000) is flex
+    assert flex.of(200_001).model_dump() == {
+        "above": 200_000, "input": pytest.approx(4), "output": pytest.approx(4), "cached": None, "cache_write": None,
+    }  # fmt: skip
+    assert flex.of(500_001).model_dump() == {
+        "above": 500_000, "input": pytest.approx(3), "output": pytest.approx(5), "cached": None, "cache_write": None,
+    }  # fmt: skip
+    usual = price_table.price_of(row)
+    assert usual and usual.of(500_001).input == pytest.approx(6) and usual.of(500_001).output == pytest.approx(8)
+
+
 @pytest.mark.wide
 def test_every_entry_of_the_table_is_found_however_it_is_laid_out() -> None:
     ours = [name for name, row in TABLE.items() if row.get("litellm_provider") in PROVIDERS]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdo.content.schemas import Price
+from cdo.content.schemas import LongPromptPrices, Price
 from cdo.core.errors import BudgetReached, ConfigError
 from cdo.core.exchange import Usage
 from cdo.core.usage import TotalUsage
@@ -23,6 +23,16 @@ DOLLAR = ModelSpec("m", "direct", "m", price=Price(input=1_000_000, output=1_000
 SPLIT = ModelSpec("m", "direct", "m", price=Price(input=2, output=8, cached=0.5, cache_write=2.5))
 FREE = ModelSpec("m", "local", "", price=Price(input=0, output=0))
 UNKNOWN = ModelSpec("m", "direct", "m")
+LONG = ModelSpec(
+    "m", "direct", "m",
+    price=Price(
+        input=2, output=10, cached=0.5,
+        long_prompts=(
+            LongPromptPrices(above=400_000, input=6, output=20),
+            LongPromptPrices(above=200_000, input=4, output=15, cached=1),
+        ),
+    ),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -36,6 +46,10 @@ UNKNOWN = ModelSpec("m", "direct", "m")
         (SPLIT, Usage(1000, 0, 5000), 0.0005),  # never more cached than there was
         (SPLIT, Usage(1000, 0, 400, cache_write_tokens=500), 0.0002 + 0.0002 + 0.00125),
         (SPLIT, Usage(1000, 0, 400, cache_write_tokens=5000), 0.0002 + 0.0015),  # nor written
+        (LONG, Usage(200_000, 1000), 0.4 + 0.01),
+        (LONG, Usage(200_001, 1000), 0.800004 + 0.015),  # all of its tokens cost more
+        (LONG, Usage(200_001, 1000, 100_000), 0.400004 + 0.1 + 0.015),
+        (LONG, Usage(400_001, 1000, 1), 2.400006 + 0.02),
         (DOLLAR, Usage(1000, 0, 400), 1000.0),  # no price for cached tokens: the full one
         (SPLIT, Usage(1000, 500, cost=0.25), 0.25),  # what the provider states wins where it is more
         (SPLIT, Usage(1000, 500, cost=0.0059), 0.006),
@@ -145,6 +159,14 @@ def test_a_reply_may_use_up_a_quarter_of_what_is_left(limits: Limits, held: int,
         return (await budget.reserve(SPLIT, 800, 30_000, least=4096)).reply_tokens
 
     assert asyncio.run(main()) == granted
+
+
+def test_a_long_prompt_is_reserved_at_its_own_price() -> None:
+    budget = spend(Limits(cost=8.0))
+    held = asyncio.run(budget.reserve(LONG, 200_001, 100_000, least=4096))
+    # A quarter of 8 dollars less 0.800004 for the prompt, at 15 dollars a million.
+    assert held == Reservation(200_001 + 79_999, pytest.approx(0.800004 + 1.199985), 79_999)
+    assert asyncio.run(budget.reserve(LONG, 200_000, 1000)).cost == pytest.approx(0.41)
 
 
 def test_a_request_waits_for_what_one_in_flight_may_give_back(monkeypatch: pytest.MonkeyPatch) -> None:
