@@ -35,10 +35,11 @@ from cdo.programs.deliberation.conclusion import Outcome
 from cdo.providers.models import ModelSpec
 from cdo.repository import git
 from cdo.runner.attempts import Deadlines, ModelSeat
-from cdo.runner.budget import Budget, Limits, held_back
+from cdo.runner.budget import Budget, BudgetShare, Limits, held_back
 from cdo.runner.human_steps import Human
 from cdo.runner.prompts import fit
 from cdo.runner.requests import Toolbox
+from cdo.runner.retry import RetryBudget
 from cdo.runner.runner import Runner
 from cdo.security.secrets import redactor
 from cdo.session.given_files import keep_or_restore
@@ -48,13 +49,28 @@ if TYPE_CHECKING:
     from cdo.observers.beads_tracker import Beads
 
 
+@dataclass(frozen=True)
+class SharedByRuns:
+    """What runs have in common that one process makes at the same time.
+
+    The seats with their connections and circuit breakers, the caps of all, their retries, and how many requests may
+    be in flight.
+    """
+
+    seats: Mapping[str, ModelSeat]
+    budget: Budget
+    allowance: RetryBudget
+    slots: asyncio.Semaphore
+
+
 @dataclass
 class RunHooks:
     """What surrounds a run: its models, how events are shown, and how the person is asked.
 
     `instead` names models that are asked from now on in place of the plan's: the plan itself, and so every question
     on record, stays as it was. `nest` holds a deliberation for a session, where one may be held; `reopened` tells
-    that this invocation lifts a cap for good. `seats` are used in place of those that the specs describe.
+    that this invocation lifts a cap for good. `seats` are used in place of those that the specs describe. `shared`
+    is what this run has in common with others at the same time: then its seats are neither built nor closed here.
     """
 
     specs: Sequence[ModelSpec]
@@ -64,6 +80,7 @@ class RunHooks:
     nest: Callable[[Nest, Limits], Awaitable[tuple[Nested | None, TotalUsage]]] | None = None
     reopened: bool = False
     seats: Mapping[str, ModelSeat] | None = None
+    shared: SharedByRuns | None = None
 
 
 # -- running ---------------------------------------------------------------------------------------
@@ -81,21 +98,23 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
         session.make_folder("inbox")
     for note in keep_or_restore(session):
         say(note)
-    found = shell.seats or seating.seats(shell.specs, settings, library, say)
+    shared = shell.shared
+    found = shared.seats if shared else shell.seats or seating.seats(shell.specs, settings, library, say)
     # The embedded model answers one at a time: more in flight would only let deadlines run.
     concurrency = 1 if any(seat.spec.route == "local" for seat in found.values()) else settings.concurrency
     root = (session.path / plan.root).resolve() if plan.root else None
     seats = {name: found[shell.instead.get(name, name)] for name in plan.named}
-    limits = Limits(settings.max_calls, settings.max_tokens, settings.budget, settings.timeout)
     runner = Runner(
         session=session,
         library=library,
         seats=seats,
-        budget=Budget(limits, totals(session.records), held_back(limits) if plan.crew else Limits()),
+        budget=_budget(session, plan, settings, shared),
         observe=observe,
         human=shell.human,
         deadlines=Deadlines(settings.first_byte_timeout, settings.idle_timeout, settings.call_timeout),
         concurrency=concurrency,
+        allowance=shared.allowance if shared else RetryBudget(),
+        slots=shared.slots if shared else None,
         reply_tokens=settings.reply_tokens,
         effort=settings.effort or plan.effort,
         toolbox=_toolbox(root, plan, library),
@@ -144,8 +163,28 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
         observe(ContentOpened(opened=library.opened))
         if trail:
             trail.close(until)
-        await _closed({id(seat.backend): seat.backend for seat in found.values()}.values(), until)
+        if not shared:
+            await close_all(found, until)
         session.close()
+
+
+def _budget(session: Session, plan: Plan, settings: Settings, shared: SharedByRuns | None) -> Budget:
+    """Return the budget of a run, which begins with what its session has used so far."""
+    used = totals(session.records)
+    if shared:
+        return BudgetShare(shared.budget, used)
+    limits = limits_of(settings)
+    return Budget(limits, used, held_back(limits) if plan.crew else Limits())
+
+
+def limits_of(settings: Settings) -> Limits:
+    """Return the caps that are set."""
+    return Limits(settings.max_calls, settings.max_tokens, settings.budget, settings.timeout)
+
+
+async def close_all(seats: Mapping[str, ModelSeat], until: float) -> None:
+    """Close the backends of all seats, each once; `until` as in `_closed`."""
+    await _closed({id(seat.backend): seat.backend for seat in seats.values()}.values(), until)
 
 
 async def _closed(backends: Iterable[Backend], until: float) -> None:

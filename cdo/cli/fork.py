@@ -152,7 +152,7 @@ def _settings(archive: SessionReader, kept: Frozen, resolved: Resolved) -> Setti
     own: dict[str, str | None] = {"out": resolved.values.out}
     if not isinstance(archive, SessionFolder):
         own["adr_dir"] = resolved.values.adr_dir
-    return session_file.with_overrides(kept, resolved).model_copy(update=own)
+    return session_file.with_overrides(kept.settings, resolved).model_copy(update=own)
 
 
 def _specs(plan: Plan, settings: Settings, library: Library, options: Mapping[str, Any]) -> list[ModelSpec]:

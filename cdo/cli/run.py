@@ -204,7 +204,7 @@ def resume_command(session: str | None, **options: Any) -> None:
         names = kept.plan.asked
         if options["model"]:  # the stored plan stays; only the models asked from now on change
             names = tuple(islice(cycle(resolved.values.model), len(names)))
-        adjusted = session_file.with_overrides(kept, resolved)
+        adjusted = session_file.with_overrides(kept.settings, resolved)
         if not (options["trust"] or options["yes"]):
             require_trusted_session(opened.path, kept.plan.root, adjusted.adr_dir)
         if options["check"] is not None:

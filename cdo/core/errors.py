@@ -76,6 +76,12 @@ class SessionError(CdoError):
     exit_code = 8
 
 
+class ItemsFailed(CdoError):
+    """A batch came to its end, and some of its items failed."""
+
+    exit_code = 9
+
+
 class Interrupted(CdoError):
     """The person pressed Ctrl-C, or the process received TERM or HUP."""
 

@@ -84,8 +84,10 @@ def deferred() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def interruptible(session: str) -> Iterator[None]:
+def interruptible(session: str, again: str = "") -> Iterator[None]:
     """Turn the first stop signal into `Interrupted` for the current task; a second one ends the process at once.
+
+    `again` is the command that goes on (default: the one that resumes `session`).
 
     Inside another `interruptible`, do nothing. A stop signal that came before and was swallowed counts too.
     """
@@ -97,9 +99,8 @@ def interruptible(session: str) -> Iterator[None]:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     hit: list[int] = []
-    told = Interrupted(
-        "Stopped. Everything that was answered is recorded.", f"`cdo resume {session}` goes on from there."
-    )
+    again = again or f"cdo resume {session}"
+    told = Interrupted("Stopped. Everything that was answered is recorded.", f"`{again}` goes on from there.")
     if stopped():
         signal.setitimer(signal.ITIMER_REAL, 0)
         raise told

@@ -81,7 +81,10 @@ class ModelSeat:
 
 @dataclass
 class Attempts:
-    """Sends requests to models for a runner, within the run's caps; `batch_deadline` is a monotonic time."""
+    """Sends requests to models for a runner, within the run's caps; `batch_deadline` is a monotonic time.
+
+    At most `concurrency` requests are in flight, or as many as there are `slots`, which several runs can share.
+    """
 
     session: Session
     library: Library
@@ -93,13 +96,14 @@ class Attempts:
     allowance: RetryBudget
     toolbox: Toolbox | None = None
     effort: Effort | None = None
+    slots: asyncio.Semaphore | None = None
     batch_deadline: float = float("inf")
     _sending: asyncio.Semaphore = field(init=False)
     _warming: CacheWarming = field(default_factory=CacheWarming)
     _refused: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._sending = asyncio.Semaphore(self.concurrency)
+        self._sending = self.slots or asyncio.Semaphore(self.concurrency)
 
     @property
     def _seconds_left(self) -> float:

@@ -173,3 +173,43 @@ class Budget:
         if self.remaining_seconds() <= (back.seconds or 0):
             return self.time_limit
         return ""
+
+
+class BudgetShare(Budget):
+    """The budget of one run among several that share their caps: `whole` reserves, and counts the usage of all.
+
+    `totals` are those of this run alone.
+    """
+
+    def __init__(self, whole: Budget, totals: TotalUsage) -> None:
+        super().__init__(whole.limits, totals)
+        self._whole = whole
+
+    def remaining_seconds(self) -> float:
+        """Return the seconds left of the common time cap."""
+        return self._whole.remaining_seconds()
+
+    def left(self) -> Limits:
+        """Return what is left of the common caps."""
+        return self._whole.left()
+
+    async def reserve(
+        self,
+        spec: ModelSpec,
+        input_tokens: int,
+        reply_tokens: int,
+        *,
+        least: int | None = None,
+        closes: bool = False,
+    ) -> Reservation:
+        """Reserve from the common caps, as `Budget.reserve` does."""
+        return await self._whole.reserve(spec, input_tokens, reply_tokens, least=least, closes=closes)
+
+    async def release(self, held: Reservation) -> None:
+        """Cancel a reservation: the request was never sent."""
+        await self._whole.release(held)
+
+    async def settle(self, held: Reservation, usage: Usage | None, cost: float | None) -> None:
+        """Replace a reservation by the actual usage, which counts for this run and for all."""
+        await self._whole.settle(held, usage, cost)
+        self.totals += TotalUsage.one(usage, cost)

@@ -68,6 +68,8 @@ EXCUSED = frozenset((CAPPED, Fault.INVALID, Fault.REFUSED, Fault.LENGTH, Fault.E
 class Runner:
     """Executor of a program on one session in this process. `seats` maps model names to their backends.
 
+    `allowance` limits retries, and `slots` requests in flight in place of `concurrency`; several runs can share both.
+
     These are None if not available: `toolbox` gives models read access to the repository; `check` checks the
     citations of a text; `search` returns the quotes that occur in the repository; `skill` reads the body of a skill
     by its name; `nest` runs a deliberation in its own session within given caps, and returns its result and usage;
@@ -87,6 +89,7 @@ class Runner:
     reply_tokens: int | None = None
     effort: Effort | None = None
     allowance: RetryBudget = field(default_factory=RetryBudget)
+    slots: asyncio.Semaphore | None = None
     toolbox: Toolbox | None = None
     check: Callable[[str], tuple[CitationCheck, ...]] | None = None
     search: Callable[[Sequence[str]], frozenset[str]] | None = None
@@ -121,6 +124,7 @@ class Runner:
             self.allowance,
             self.toolbox,
             self.effort,
+            self.slots,
         )
         self._steps = RecordedSteps(
             self.session, self.budget, self.observe, self.substitutes, self._people.go_on, self.nest,

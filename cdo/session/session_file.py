@@ -123,8 +123,8 @@ def with_more_rounds(session: Session, frozen: Frozen, rounds: int) -> Frozen:
     return longer
 
 
-def with_overrides(frozen: Frozen, now: Resolved) -> Settings:
-    """Return the settings under which a session continues.
+def with_overrides(mine: Settings, now: Resolved) -> Settings:
+    """Return the settings under which a session with the settings `mine` continues.
 
     They are the session's own, apart from the adjustable settings that this invocation gives explicitly, lower caps
     from any of its sources, prices and `ask_above`. These two are always those of this invocation: the session can
@@ -132,8 +132,7 @@ def with_overrides(frozen: Frozen, now: Resolved) -> Settings:
     """
     explicit = {key: getattr(now.values, key) for key in given(now)}
     own = {"prices": now.values.prices, "ask_above": now.values.ask_above}
-    update = {**stricter(frozen.settings, now), **explicit, **own}
-    return frozen.settings.model_copy(update=update)
+    return mine.model_copy(update={**stricter(mine, now), **explicit, **own})
 
 
 def lowered(frozen: Frozen, now: Resolved) -> list[str]:
