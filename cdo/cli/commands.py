@@ -9,6 +9,7 @@ import click
 
 PLACES: Mapping[str, str] = {
     "run": "run:run_command",
+    "batch": "batch:batch",
     "demo": "demo:demo",
     "resume": "run:resume_command",
     "audit": "replay_audit:audit",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cdo.content.library import Library
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "Ask": ("run", "demo", "resume", "audit"),
+    "Ask": ("run", "batch", "demo", "resume", "audit"),
     "Look": ("list", "show", "final", "report", "watch", "search", "diff", "cost"),
     "Change course": ("fork", "replay", "restore"),
     "Missions": ("cabal", "answer", "context", "verify"),
@@ -48,7 +48,7 @@ Examples:
 \b
 Exit codes: 0 FINAL.md written, 1 internal error, 2 usage, 3 --strict and not converged or
 degraded, 4 no usable model or bad configuration, 5 budget reached, 6 paused for you, 7 the models
-failed, 8 session damaged or locked, 130 interrupted."""
+failed, 8 session damaged or locked, 9 items of a batch failed, 130 interrupted."""
 QUESTION = "Should we replace the queue?"
 
 

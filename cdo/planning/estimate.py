@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +48,22 @@ def estimate(plan: Plan, specs: Sequence[ModelSpec], input_tokens: int) -> Range
         cost=None if low is None or top is None else (low, top),
         seconds=(_seconds(plan, fewest, narrow)[0], _seconds(plan, most, wide)[1]),
         known=(_known(fewest), _known(most)),
+    )
+
+
+def together(ranges: Iterable[tuple[Range, int]]) -> Range:
+    """Return the range of several runs: of each range so many as its number says. It has no seconds."""
+    many = list(ranges)
+
+    def total(pick: Callable[[Range], tuple[float, float]]) -> tuple[float, float]:
+        return sum(pick(one)[0] * count for one, count in many), sum(pick(one)[1] * count for one, count in many)
+
+    calls, tokens = total(lambda one: one.calls), total(lambda one: one.tokens)
+    return Range(
+        calls=(int(calls[0]), int(calls[1])),
+        tokens=(int(tokens[0]), int(tokens[1])),
+        cost=None if any(one.cost is None for one, _ in many) else total(lambda one: one.cost or (0.0, 0.0)),
+        known=total(lambda one: one.known),
     )
 
 

@@ -50,7 +50,7 @@ def create_session_dir(
     try:
         out = open_path(path.parent, make=True)
         _sweep(out)
-        _hide(path.parent, out)
+        hide(path.parent, out)
         if (there := kind_of(path.name, out)) is not None:
             raise OSError(errno.ELOOP if there == stat.S_IFLNK else errno.EEXIST, "it exists", path.name)
         birth = f".{path.name}.{os.urandom(4).hex()}.tmp"
@@ -83,7 +83,7 @@ def create_session_dir(
     return fd, written
 
 
-def _hide(folder: Path, out: int) -> None:
+def hide(folder: Path, out: int) -> None:
     """Hide the folder of the first session from git, where a repository is around it and nothing else is in it.
 
     A failure costs only that: sessions are then shown as untracked.

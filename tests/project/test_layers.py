@@ -42,10 +42,11 @@ ACTING = {
 }  # fmt: skip
 HEAVY = ("litellm", "rich", "git", "watchfiles", "aiohttp", "xllamacpp")
 # What writes files: sessions; and outside of them what is trusted, installed skills, the index of past runs, what
-# git leaves when it fails, a replay's own copy, embedded models, an agent's home, a check's copy of a work tree.
+# git leaves when it fails, a replay's own copy, the items and results of a batch, embedded models, an agent's home, a
+# check's copy of a work tree.
 SESSION = ("files.atomic_files", "files.locks", "session.creation", "session.writer", "session.store")
 WRITERS = (
-    *SESSION, "security.trust", "cli.skills", "history.run_index", "repository.git", "app.replay",
+    *SESSION, "security.trust", "cli.skills", "history.run_index", "repository.git", "app.replay", "app.batch.folder",
     "providers.embedded", "providers.hub", "providers.local_models", "providers.command_agent_process",
     "security.child_processes", "runner.check_command",
     "repository.work_tree_copy", "security.sandbox_child",

@@ -803,6 +803,23 @@ SHARED = f"{MISSION}test_the_options_of_a_run_are_those_of_a_mission"
 SHOWN = f"{MISSION}test_context_shows_what_an_agent_would_be_shown"
 VERIFIED = "tests/runs/test_verify_command.py::"
 THINKS = "tests/runs/test_protocols.py::test_effort_and_flex_reach_every_command_that_asks_models"
+BATCH = "tests/runs/test_batch.py::"
+BATCHED = {
+    "--live": f"{BATCH}test_every_question_of_a_file_gets_a_session_and_a_row",
+    "--fail-fast": f"{BATCH}test_fail_fast_begins_no_further_item",
+    "--retry-failed": f"{BATCH}test_an_item_that_fails_does_not_stop_the_rest",
+    "--table": f"{BATCH}test_columns_say_what_is_asked_by_whom_and_under_which_name",
+    **dict.fromkeys(("--effort", "--flex", "--concurrency", "--timeout"), f"{BATCH}test_limits_reach_every_item"),
+    **dict.fromkeys(("--budget", "--max-calls", "--max-tokens"), f"{BATCH}test_a_cap_holds_over_all_items"),
+    "--ask-above": f"{BATCH}test_a_dear_batch_is_agreed_to_as_a_whole",
+    "--yes": f"{BATCH}test_a_dear_batch_is_agreed_to_as_a_whole",
+    "--out": f"{BATCH}test_limits_reach_every_item",
+    "--trust": f"{BATCH}test_a_project_names_the_model_only_with_trust",
+    "--no-input": f"{BATCH}test_a_person_at_a_terminal_is_asked_once",
+    "--json": f"{BATCH}test_every_question_of_a_file_gets_a_session_and_a_row",
+    "--quiet": f"{BATCH}test_progress_is_told_in_lines_where_there_is_no_terminal",
+    "--verbose": f"{BATCH}test_progress_is_told_in_lines_where_there_is_no_terminal",
+}
 # Which test shows the effect of each option that --help offers.
 EFFECTS: dict[str, dict[str, str]] = {
     "run": {
@@ -859,6 +876,19 @@ EFFECTS: dict[str, dict[str, str]] = {
         "--quiet": RESULT,
         "--verbose": OWN,
     },
+    "batch": {},
+    "batch run": {
+        **BATCHED,
+        "--name": f"{BATCH}test_columns_say_what_is_asked_by_whom_and_under_which_name",
+        "--column": f"{BATCH}test_columns_say_what_is_asked_by_whom_and_under_which_name",
+        "--preset": f"{BATCH}test_columns_say_what_is_asked_by_whom_and_under_which_name",
+        "--model": f"{BATCH}test_options_shape_the_plan_of_every_item",
+        "--width": f"{BATCH}test_options_shape_the_plan_of_every_item",
+        "--turns": f"{BATCH}test_options_shape_the_plan_of_every_item",
+        "--review": f"{BATCH}test_options_shape_the_plan_of_every_item",
+        "--dry-run": f"{BATCH}test_a_dear_batch_is_agreed_to_as_a_whole",
+    },
+    "batch resume": BATCHED,
     "skills": {},
     "skills list": {
         "--skills": f"{LISTS}test_list_shows_name_place_state_and_description",

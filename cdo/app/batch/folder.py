@@ -1,0 +1,304 @@
+"""The folder of a batch, `batch-NAME`: created, locked, read, and added to. The sessions in it are not its concern.
+
+`batch.yaml` holds what was settled when the batch was begun. `items.jsonl` holds the items, of which the first `size`
+bytes count. `results.jsonl` gets a line for each item that has ended; of two lines for one item the later one counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cdo.app.batch.items import BatchItem
+from cdo.content.library import checked
+from cdo.core.errors import ContentError, SessionError, UsageError
+from cdo.core.formatting import json_line
+from cdo.files import locks
+from cdo.files.atomic_files import (
+    closing,
+    encodable,
+    explain,
+    kind_of,
+    open_directory,
+    open_or_make,
+    open_path,
+    read_file,
+    sync,
+    write_file,
+)
+from cdo.formats import strict_yaml
+from cdo.planning.settings import Settings
+from cdo.session.creation import hide
+from cdo.session.records import session_path
+
+PREFIX = "batch-"
+HEAD, ITEMS, RESULTS = "batch.yaml", "items.jsonl", "results.jsonl"
+FAILED = "failed"  # the status of an item that ended without an answer
+_PATIENCE = 0.3  # seconds to wait for a lock that somebody who only looks holds
+
+
+class BatchFile(BaseModel):
+    """The content of `batch.yaml`.
+
+    `file` is the path of the items' file as it was given, `sha256` its digest. `models` are those of items that name
+    none: by the name of a preset's kind, "one" or "mixed". `size` is how many bytes of items.jsonl count, `count` how
+    many items these are.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cdo: str
+    created: str
+    file: str
+    sha256: str
+    columns: dict[str, str] = {}
+    preset: str = ""
+    models: dict[str, tuple[str, ...]] = {}
+    settings: Settings
+    sources: dict[str, str]
+    count: int = Field(ge=0)
+    size: int = Field(ge=0)
+
+
+@dataclass(frozen=True)
+class ItemResult:
+    """How an item ended. `status` is that of its run, or `failed`; `error` says why, for people.
+
+    `path` is the session's folder as seen from the batch's. `cost` is in dollars, None where a price is unknown.
+    """
+
+    id: str
+    session: str
+    status: str
+    decision: str = ""
+    confidence: float | None = None
+    cost: float | None = None
+    calls: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    path: str = ""
+    error: str = ""
+    ended: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """True if the item ended without an answer."""
+        return self.status == FAILED
+
+
+def batch_path(out: Path, name: str) -> Path:
+    """Return the folder of the batch called `name`; raise `UsageError` if that cannot be a name."""
+    name = name.removeprefix(PREFIX)
+    try:
+        session_path(out, name)
+    except UsageError as error:
+        raise UsageError(error.message.replace("a session", "a batch"), error.hint) from None
+    return out / f"{PREFIX}{name}"
+
+
+# -- looking ---------------------------------------------------------------------------------------
+
+
+def read_head(path: Path) -> BatchFile:
+    """Return what was settled of a batch; raise `SessionError`."""
+    try:
+        with closing(open_path(path)) as fd:
+            text = read_file(fd, HEAD, 262_144)[0].decode()
+        data = strict_yaml.load(text, max_bytes=262_144, max_depth=6)
+        return checked(BatchFile, data if isinstance(data, dict) else {}, path / HEAD)
+    except FileNotFoundError:
+        raise SessionError(f"There is no batch {path}.", "Begin one: cdo batch FILE.") from None
+    except OSError as error:
+        raise explain(error, path) from None
+    except (UnicodeDecodeError, strict_yaml.YamlProblem) as problem:
+        raise SessionError(f"{path / HEAD} is damaged: {problem}.", "Fix the file, then run again.") from None
+    except ContentError as error:
+        raise SessionError(error.message, error.hint) from None
+
+
+def read_items(path: Path, head: BatchFile) -> Iterator[BatchItem]:
+    """Yield the items of a batch in their order; raise `SessionError`."""
+    read = 0
+    for line in _lines(path, ITEMS):
+        read += len(line)
+        if read > head.size:
+            return
+        try:
+            item = BatchItem.of(json.loads(line))
+        except (ValueError, TypeError, KeyError, RecursionError):
+            raise SessionError(f"{path / ITEMS} is damaged.", "Restore it from a copy.") from None
+        yield item
+    if read < head.size:
+        raise SessionError(f"{path / ITEMS} lacks items.", "Restore it from a copy.")
+
+
+def read_results(path: Path) -> dict[str, ItemResult]:
+    """Return how items ended so far, by id; raise `SessionError`. A torn last line is left out."""
+    found: dict[str, ItemResult] = {}
+    for line in _lines(path, RESULTS):
+        if not line.endswith(b"\n"):
+            break
+        try:
+            result = ItemResult(**json.loads(line))
+        except (ValueError, TypeError, RecursionError):
+            raise SessionError(
+                f"{path / RESULTS} is damaged.", "Remove the damaged line; its item is then taken from its session."
+            ) from None
+        found[result.id] = result
+    return found
+
+
+def in_use(path: Path) -> bool:
+    """True if a process runs the batch now."""
+    try:
+        with closing(open_directory(path)) as fd:
+            return not locks.take(fd, shared=True)
+    except OSError:
+        return False
+
+
+def _lines(path: Path, name: str) -> Iterator[bytes]:
+    try:
+        with closing(open_path(path)) as fd:
+            file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=fd)
+        with os.fdopen(file, "rb") as stream:
+            yield from stream
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise explain(error, path / name) from None
+
+
+# -- owning ----------------------------------------------------------------------------------------
+
+
+class BatchFolder:
+    """The folder of a batch, owned by this process until `close`."""
+
+    def __init__(self, path: Path, directory: int, redact: Callable[[str], str]) -> None:
+        self.path = path
+        self.name = path.name.removeprefix(PREFIX)
+        self._fd = directory
+        self._redact = redact
+        self._waiting: list[str] = []
+        self._turn = asyncio.Lock()
+
+    @classmethod
+    def take(cls, path: Path, redact: Callable[[str], str], *, make: bool) -> BatchFolder:
+        """Own the folder, which is made if it is missing and to be made; raise `SessionError`."""
+        try:
+            with closing(open_path(path.parent, make=make)) as out:
+                if make and kind_of(path.name, out) is None:
+                    hide(path.parent, out)
+                fd = open_or_make(path.name, out) if make else open_directory(path.name, out)
+        except FileNotFoundError:
+            raise SessionError(f"There is no batch {path}.", "Begin one: cdo batch FILE.") from None
+        except OSError as error:
+            raise explain(error, path) from None
+        try:
+            if not locks.take(fd, _PATIENCE):
+                raise SessionError(
+                    f"The batch {path} is in use by another cdo process.", "Wait for it to end, or stop it."
+                )
+            folder = cls(path, fd, redact)
+            folder._drop_torn_line()
+        except OSError as error:
+            os.close(fd)
+            raise explain(error, path) from None
+        except BaseException:
+            os.close(fd)
+            raise
+        return folder
+
+    @property
+    def begun(self) -> bool:
+        """True if the batch has been settled."""
+        return kind_of(HEAD, self._fd) is not None
+
+    def settle(self, head: BatchFile, new: Iterable[BatchItem]) -> BatchFile:
+        """Add `new` items behind those that the batch has, then write `head`; return it with what it holds now."""
+        size, count = head.size, head.count
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW
+            with os.fdopen(os.open(ITEMS, flags, 0o644, dir_fd=self._fd), "wb") as stream:
+                stream.truncate(size)  # what a killed process added without settling it
+                stream.seek(size)
+                for item in new:
+                    line = f"{json_line(self._clean(item.json()))}\n".encode()
+                    stream.write(line)
+                    size, count = size + len(line), count + 1
+                stream.flush()
+                sync(stream.fileno())
+            head = head.model_copy(update={"size": size, "count": count})
+            text = strict_yaml.dump(head.model_dump(mode="json", exclude_defaults=False))
+            write_file(self._fd, HEAD, encodable(self._redact(text)).encode())
+        except OSError as error:
+            raise explain(error, self.path) from None
+        return head
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write another file of the folder; raise `SessionError`."""
+        try:
+            write_file(self._fd, name, data)
+        except OSError as error:
+            raise explain(error, self.path / name) from None
+
+    async def add(self, result: ItemResult) -> None:
+        """Record how an item ended; return when that is durable. Results that arrive together share one fsync."""
+        self._waiting.append(f"{json_line(self._clean(asdict(result)))}\n")
+        async with self._turn:
+            if self._waiting:
+                lines, self._waiting = self._waiting, []
+                await asyncio.to_thread(self._append, "".join(lines).encode())
+
+    def close(self) -> None:
+        """Give up the folder."""
+        if self._fd >= 0:
+            locks.release(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+    def _append(self, data: bytes) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+        try:
+            new = kind_of(RESULTS, self._fd) is None
+            with closing(os.open(RESULTS, flags, 0o644, dir_fd=self._fd)) as fd:
+                while data:
+                    data = data[os.write(fd, data) :]
+                sync(fd)
+            if new:
+                sync(self._fd)
+        except OSError as error:
+            raise explain(error, self.path / RESULTS) from None
+
+    def _drop_torn_line(self) -> None:
+        """Cut off what a killed process left of a last line."""
+        with contextlib.suppress(FileNotFoundError):
+            fd = os.open(RESULTS, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._fd)
+            with closing(fd):
+                end = os.fstat(fd).st_size
+                place = end
+                while place:
+                    start = max(0, place - 65_536)
+                    if (cut := os.pread(fd, place - start, start).rfind(b"\n")) >= 0:
+                        place = start + cut + 1
+                        break
+                    place = start
+                if place < end:
+                    os.ftruncate(fd, place)
+
+    def _clean(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the same data without secrets in its texts, the ids and names apart."""
+        plain = ("id", "session", "digest", "status", "path", "ended")
+        return {
+            key: encodable(self._redact(value)) if isinstance(value, str) and key not in plain else value
+            for key, value in data.items()
+        }

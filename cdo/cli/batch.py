@@ -1,0 +1,321 @@
+"""Implements `cdo batch`: many questions of one file, each deliberated in its own session, under common caps."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cdo.cli.common import OUT, dumps, library_here, out_folder
+from cdo.cli.options import CONSENT, LIMITS, OUTPUT, REVIEW, TRUST, model_option, resolve
+from cdo.core.errors import CdoError, ItemsFailed, NeedsHuman, UsageError
+
+if TYPE_CHECKING:
+    from cdo.app.batch.folder import BatchFile, BatchFolder, ItemResult
+    from cdo.app.batch.opening import BatchOrder, PreparedBatch
+    from cdo.app.batch.running import BatchStanding
+
+LIVE = 100  # deliberations at the same time, unless --live says otherwise
+EPILOG = """\b
+Examples:
+  cdo batch questions.csv --column question=title --budget 20
+  cdo batch questions.jsonl --preset think --live 200 --table answers.csv
+  cdo batch resume questions --retry-failed
+
+\b
+Exit codes are those of a run, and 9 if the batch came to its end and some items failed."""
+
+
+class BatchGroup(click.Group):
+    """A group whose default command is `run`: `cdo batch FILE` is `cdo batch run FILE`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ("--help", "-h"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=BatchGroup, subcommand_metavar="FILE | COMMAND …", epilog=EPILOG)
+def batch() -> None:
+    """Deliberate every question of a file.
+
+    `cdo batch FILE` is short for `cdo batch run FILE`. FILE has a row for each question: JSON lines, CSV,
+    tab-separated values or Parquet. The batch gets the folder tmp/batch-NAME/ with its items, their results and
+    their sessions; every command takes those with --out tmp/batch-NAME.
+    """
+
+
+def _how(function: Any) -> Any:
+    """Add the options that `run` and `resume` share."""
+    for option in reversed(
+        (
+            click.option(
+                "--live", type=click.IntRange(1, 1000), default=LIVE, metavar="N",
+                help=f"Number of deliberations at the same time (default: {LIVE}).",
+            ),
+            click.option("--fail-fast", is_flag=True, help="Begin no further item after one has failed."),
+            click.option("--retry-failed", is_flag=True, help="Ask the items again that failed."),
+            click.option(
+                "--table", metavar="FILE", help="Write the table also to this file: .jsonl, .csv or .parquet."
+            ),
+            LIMITS, OUT, TRUST, CONSENT, OUTPUT,
+        )
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+@batch.command("run")
+@click.argument("file", metavar="FILE")
+@click.option("--name", metavar="NAME", help="Name of the batch (default: that of the file, without its ending).")
+@click.option(
+    "--column", multiple=True, metavar="NAME=COLUMN",
+    help="The column of the file that holds NAME: question, context, preset, models, session or id.",
+)  # fmt: skip
+@click.option("--preset", metavar="NAME", help="Preset of items that name none (default: the question decides).")
+@model_option("Model of items that name none. Repeat to spread the voices over several models.")
+@click.option("--width", metavar="N|A-B", help="Number of voices in a turn.")
+@click.option("--turns", metavar="N", help="Maximum number of turns.")
+@REVIEW
+@click.option("--dry-run", is_flag=True, help="Print the items and the range of calls and cost. Send nothing.")
+@_how
+def batch_run(file: str, name: str | None, column: tuple[str, ...], preset: str | None, **options: Any) -> None:
+    """Deliberate every question of a file, or go on with that.
+
+    The same command again goes on where the batch was stopped, and asks what was added to the file.
+    """
+    from cdo.app.batch.folder import batch_path
+    from cdo.app.batch.items import mapped
+    from cdo.app.batch.opening import BatchOrder
+
+    path = batch_path(out_folder(options["out"]), name or _named_after(file))
+    _run(BatchOrder(path, Path(file), mapped(column), preset or "", options["retry_failed"]), options)
+
+
+@batch.command("resume")
+@click.argument("name")
+@_how
+def batch_resume(name: str, **options: Any) -> None:
+    """Go on with a batch as it was begun, without its file. Nothing that was paid is asked again."""
+    from cdo.app.batch.opening import BatchOrder
+
+    _run(BatchOrder(_place(name, options["out"]), None, {}, "", options["retry_failed"]), options)
+
+
+def _named_after(file: str) -> str:
+    """Return the name of a batch for the name of its file; raise `UsageError` if there is none."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(file).stem).strip("-._")[:60].rstrip("-._")
+    if not name:
+        raise UsageError(f"No batch can be named after {file}.", "Name it with --name NAME.")
+    return name
+
+
+def _place(name: str, out: str | None) -> Path:
+    """Return the folder of a batch by its name or path."""
+    from cdo.app.batch.folder import batch_path
+
+    return Path(name) if os.sep in name else batch_path(out_folder(out), name)
+
+
+# -- running ---------------------------------------------------------------------------------------
+
+
+def _run(order: BatchOrder, options: Mapping[str, Any]) -> None:
+    """Run a batch to its end; raise `CdoError`."""
+    from cdo.app.batch import table
+    from cdo.app.batch.folder import HEAD, BatchFolder
+    from cdo.app.batch.opening import prepare
+    from cdo.security.secrets import redactor
+
+    library = library_here(trust_now=options["trust"])
+    resolved = resolve(options, library).sure(library)
+    target = Path(options["table"]) if options["table"] else None
+    if target:
+        table.require_writable(target)
+    begun = (order.path / HEAD).is_file() or order.file is None
+    if options.get("dry_run"):
+        prepared = prepare(order, resolved, library, trust=options["trust"], begun=begun)
+        return _print_plan(prepared, as_json=options["as_json"])
+    folder = BatchFolder.take(order.path, redactor(os.environ), make=False) if begun else None
+    try:
+        prepared = prepare(order, resolved, library, trust=options["trust"], begun=begun)
+        _agree(prepared, options)
+        folder = folder or _new_folder(order)
+        head = prepared.settled(folder)
+        standing = _standing(prepared, head)
+        try:
+            if prepared.open:
+                _hold(prepared, head, folder, standing, options)
+        except CdoError as error:
+            if options["as_json"]:
+                click.echo(dumps(_summary(prepared, standing, error)))
+            raise
+        finally:
+            folder.write(table.NAME, table.as_json_lines(order.path, head))
+            if target:
+                table.write_table(table.table_rows(order.path, head), target)
+    finally:
+        if folder:
+            folder.close()
+    return _report(prepared, standing, options)
+
+
+def _new_folder(order: BatchOrder) -> BatchFolder:
+    """Make the folder of a new batch and own it; raise `SessionError` if another process has just begun it."""
+    from cdo.app.batch.folder import BatchFolder
+    from cdo.core.errors import SessionError
+    from cdo.security.secrets import redactor
+
+    folder = BatchFolder.take(order.path, redactor(os.environ), make=True)
+    if folder.begun:
+        folder.close()
+        raise SessionError(f"The batch {order.name} has just been begun by another process.", "Run it again.")
+    return folder
+
+
+def _standing(prepared: PreparedBatch, head: BatchFile) -> BatchStanding:
+    """Return how a batch stands before its open items are run."""
+    from cdo.app.batch.running import BatchStanding, used_so_far
+
+    failed = sum(ended.failed and not prepared.order.retry_failed for ended in prepared.results.values())
+    used = used_so_far(prepared.order.path, prepared.results, prepared.todo(head))
+    return BatchStanding(head.count, head.count - prepared.open - failed, failed, 0, used)
+
+
+def _hold(
+    prepared: PreparedBatch, head: BatchFile, folder: BatchFolder, standing: BatchStanding, options: Mapping[str, Any]
+) -> None:
+    """Run the open items of a batch, with progress on stderr; raise `CdoError`."""
+    from cdo.app import seats
+    from cdo.app.batch.running import BatchRun, shared_by
+    from cdo.cli.models import require_demo_model
+    from cdo.terminal.batch_progress import BatchProgress
+
+    specs, settings = list(prepared.plans.specs.values()), prepared.resolved.values
+    seats.allow_weights(specs)
+    require_demo_model(specs, quiet=options["quiet"])
+    progress = BatchProgress(sys.stderr, quiet=options["quiet"], each=options["verbose"])
+
+    def tell(ended: ItemResult | None) -> None:
+        if ended:
+            progress.ended(ended.id, ended.status, ended.error)
+        progress.show(standing)
+
+    shared = shared_by(specs, settings, prepared.plans.library, standing.used, progress.say)
+    running = BatchRun(
+        folder, prepared.plans, shared, standing, min(options["live"], prepared.open), tell, options["fail_fast"],
+        f"cdo batch resume {prepared.order.name}",
+    )  # fmt: skip
+    try:
+        asyncio.run(running.go(prepared.todo(head)))
+    finally:
+        progress.close()
+
+
+# -- what is told ----------------------------------------------------------------------------------
+
+
+def _agree(prepared: PreparedBatch, options: Mapping[str, Any]) -> None:
+    """Say what will be sent, and have the person agree to the money if needed; raise `NeedsHuman`.
+
+    What was agreed to when the batch began goes on; items that its file has gained since are new.
+    """
+    from cdo.core.formatting import visible
+    from cdo.planning.spending import doubt
+
+    if not options["quiet"]:
+        for note in prepared.notes:
+            click.echo(visible(note), err=True)
+    if not prepared.open or (prepared.head and prepared.results and not prepared.new):
+        return
+    span, settings = prepared.plans.span(), prepared.resolved.values
+    specs = list(prepared.plans.specs.values())
+    found = None if options["yes"] else doubt(specs, span, settings, prepared.resolved.sources)
+    terminal = sys.stdin.isatty() and sys.stderr.isatty() and not options["no_input"]
+    if not options["quiet"] or (found and terminal):
+        click.echo(visible(f"Sending {_sent(prepared)}"), err=True)
+    if not found:
+        return
+    reason, hint = (text.replace("his run", "his batch") for text in (found.reason, found.hint))
+    if not terminal:
+        raise NeedsHuman(f"{reason}. Nothing was sent.", hint.replace("the run", "the batch"))
+    if not click.confirm(visible(f"{reason}. Go on?"), default=False, err=True):
+        raise NeedsHuman("You did not agree. Nothing was sent.", "--budget USD caps what a batch may cost.")
+
+
+def _sent(prepared: PreparedBatch) -> str:
+    """Return how many questions go to which models, and what that may take."""
+    from cdo.core.formatting import about, one_line, pluralise
+    from cdo.terminal.sending import calls, cost
+
+    plans, span = prepared.plans, prepared.plans.span()
+    specs = list(plans.specs.values())
+    presets: dict[str, int] = {}
+    for preset, _, count in plans.kinds():
+        presets[preset] = presets.get(preset, 0) + count
+    kinds = ", ".join(f"{count:,} {preset}" for preset, count in sorted(presets.items()))
+    tokens = " to ".join(about(number) for number in dict.fromkeys(span.tokens))
+    return (
+        f"{pluralise(prepared.open, 'question')} ({kinds}) to {one_line(', '.join(plans.specs), 200)}: "
+        f"{calls(span)}, about {tokens} tokens, {cost(specs, span)}"
+    )
+
+
+def _print_plan(prepared: PreparedBatch, *, as_json: bool) -> None:
+    """Print what a batch would send."""
+    from cdo.cli.common import print_text
+
+    if as_json:
+        span = prepared.plans.span()
+        kinds = [
+            {"preset": preset, "models": models, "items": count} for preset, models, count in prepared.plans.kinds()
+        ]
+        told = {"batch": prepared.order.name, "path": str(prepared.order.path), "items": prepared.count}
+        told |= {"new": prepared.new, "open": prepared.open, "kinds": kinds, "calls": span.calls}
+        told |= {"tokens": span.tokens, "cost": span.cost, "remarks": prepared.notes}
+        click.echo(dumps(told))
+        return
+    for note in prepared.notes:
+        print_text(note)
+    print_text(f"Would send {_sent(prepared)}" if prepared.open else "Every item of the batch has ended.")
+    print_text("Nothing was sent.")
+
+
+def _summary(prepared: PreparedBatch, standing: BatchStanding, error: CdoError | None = None) -> dict[str, Any]:
+    """Return what `--json` prints of a batch that has ended, or that `error` stopped."""
+    from cdo.app.batch import table
+
+    path = prepared.order.path
+    return {
+        "batch": prepared.order.name, "path": str(path), "items": standing.count, "done": standing.done,
+        "failed": standing.failed, "open": standing.open, "calls": standing.used.calls,
+        "tokens": standing.used.tokens, "cost": standing.cost, "table": str(path / table.NAME),
+        "why": error.message if error else "",
+    }  # fmt: skip
+
+
+def _report(prepared: PreparedBatch, standing: BatchStanding, options: Mapping[str, Any]) -> None:
+    """Print how a batch ended; raise `ItemsFailed` if items failed."""
+    from cdo.cli.common import print_text
+    from cdo.core.formatting import paid, pluralise
+
+    name, told = prepared.order.name, _summary(prepared, standing)
+    if options["as_json"]:
+        click.echo(dumps(told))
+    else:
+        print_text(
+            f"{standing.done:,} of {pluralise(standing.count, 'item')} done, "
+            f"{paid(standing.cost, pluralise(standing.used.calls, 'call'))}\nTable: {told['table']}"
+        )
+    if standing.failed:
+        left = f", and {standing.open:,} have not begun (--fail-fast)" if standing.open else ""
+        raise ItemsFailed(
+            f"{standing.failed:,} of {pluralise(standing.count, 'item')} failed{left}.",
+            f"The table says why; `cdo batch resume {name} --retry-failed` asks them again.",
+        )
