@@ -92,7 +92,7 @@ def seen_repository(
 ) -> tuple[str, tuple[int, int] | None]:
     """The repository around here as seen from a session's folder, and how often a model may look into it.
 
-    "" without a repository or without `look`; None if no model can use tools.
+    "" without a repository or without `look`; None if no model can use tools, or there is no file to look at.
     """
     from cdo.repository.work_tree import root_of
 
@@ -100,9 +100,10 @@ def seen_repository(
     if root is None:
         return "", None
     from cdo.repository.tools import ToolBox
+    from cdo.repository.visible_files import has_files
 
     box = library.read("dispatch/tools", ToolBox)[0]
-    able = any(spec.tools for spec in specs)
+    able = any(spec.tools for spec in specs) and has_files(root)
     seen = os.path.relpath(root, Path(resolved.values.out).absolute() / "session")
     return seen, (box.max_requests, box.max_rounds) if able else None
 

@@ -360,6 +360,14 @@ class Tree:
         return os.path.relpath(real, self.root).split("/")
 
 
+def has_files(root: Path) -> bool:
+    """True if there is a file below `root` that models may be shown."""
+    try:
+        return any(isinstance(item, VisibleFile) for item in walk(Tree(root).folder("")))
+    except (OSError, NotShowable):
+        return False
+
+
 def _entry(folder: int, part: str) -> str:
     """Return the entry of an open folder named `part`, exactly or as `printable` shows it; raise `NotShowable`.
 

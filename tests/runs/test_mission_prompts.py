@@ -1,11 +1,14 @@
-"""What the agents of a mission are told beside the products: rounds left. Real processes against a scripted team."""
+"""What the agents of a mission are told, and what they are not asked for. Real processes against a scripted team."""
 
 from __future__ import annotations
 
+import re
+
 from tests.conftest import Desk
 from tests.runs.test_mission import TEAM, todo
-from tests.support.cabal_team import REQUEST
+from tests.support.cabal_team import JORDAN, REQUEST
 from tests.support.provider import Provider
+from tests.support.repositories import git
 
 __all__ = ["todo"]  # the fixture
 
@@ -23,3 +26,33 @@ def test_everybody_is_told_how_many_rounds_are_left(todo: Desk, provider: Provid
     todo("resume", "a", "-q", "--rounds", "3").ok()
     assert {info.call[:2] for info in provider.calls} == {"r3"}, "a raised cap makes nothing stale"
     assert all("This is round 3, the last one" in info.prompt for info in provider.calls)
+
+
+def test_an_endorsement_asks_for_no_answer_and_the_writer_keeps_what_it_praises(
+    todo: Desk, provider: Provider
+) -> None:
+    todo(*TEAM, "-q", "--rounds", "2", REQUEST).failed(3)
+    assert any("endorsement" in path.read_text() for path in todo.session().glob("products/p4-*/c*.md"))
+    for step in ("reflect", "plan"):
+        assert not re.search(r"(?m)^- c\d+ (on p4: )?endorsement", todo("context", "p4", "--step", step).ok().out)
+    shown = todo("context", "p4", "--step", "write").ok().out
+    assert f"- {JORDAN} endorses, so keep it: The limits fit the API" in shown
+    todo("report", "a").ok()
+    assert "endorsed</span>" in (todo.session() / "report.html").read_text()
+
+
+def test_the_envoy_is_told_one_thing_about_ids(todo: Desk, provider: Provider) -> None:
+    todo(*TEAM, "-q", "--rounds", "1", REQUEST).failed(3)
+    for info in provider.calls:
+        assert ("refer to things as [[p:p4]]" in info.prompt) is not info.call.endswith("-present"), info.call
+        assert ("never ids or [[...]]" in info.prompt) is info.call.endswith("-present"), info.call
+
+
+def test_an_empty_repository_is_no_place_to_look(todo: Desk, provider: Provider) -> None:
+    git(todo.path, "init", "-q")
+    todo(*TEAM, "-q", "--rounds", "1", REQUEST).failed(3)
+    assert not any("tools" in info.body for info in provider.calls)
+    provider.reset()
+    todo.write("app.py", "print('hello')\n")
+    todo("cabal", "--operatives", "2", "--session", "b", "-q", "--rounds", "1", REQUEST).failed(3)
+    assert any("tools" in info.body for info in provider.calls)

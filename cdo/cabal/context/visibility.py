@@ -68,10 +68,10 @@ class Visibility:
 
     @cached_property
     def open(self) -> dict[str, list[Collab]]:
-        """Open collabs by product, the most important first."""
+        """Open collabs by product, the most important first. Endorsements ask for nothing and are left out."""
         found: dict[str, list[Collab]] = {}
         for item in self.state.collabs.values():
-            if item.open:
+            if item.open and item.kind != "endorsement":
                 found.setdefault(item.product, []).append(item)
         return {id: sorted(items, key=lambda item: -item.importance) for id, items in found.items()}
 
@@ -149,6 +149,7 @@ class Visibility:
             "history": [_told(item) for item in history[-VERSIONS:]],
             "older": max(0, len(history) - VERSIONS),
             "collabs": [self.collab(item) for item in self.talk(product.id)],
+            "endorsed": self._endorsed(product.id),
             "parts": [self._part(item) for item in self.below.get(product.id, ())] if product.container else [],
             "verdict": inspection.verdict.value if inspection else "",
             "inspected": inspection.version if inspection else "",
@@ -201,6 +202,13 @@ class Visibility:
         items = self.open.get(product, [])
         first = [item for item in items if item.blocking or item.id in due]
         return first + [item for item in items if item not in first][:TALK]
+
+    def _endorsed(self, product: str) -> list[Item]:
+        """Return what others endorsed in the newest version of a product, for its next writer."""
+        latest = self.state.latest(product) if self.step is MissionStep.WRITE else None
+        found = [item for item in self.state.about(product) if item.kind == "endorsement"]
+        kept = [item for item in found if latest and item.version == latest.id]
+        return [{"author": item.author, "text": item.summary} for item in kept[:TALK]]
 
     def collab(self, item: Collab) -> Item:
         """Return a collab in full, with what the agent may or has to do about it."""

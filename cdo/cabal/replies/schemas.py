@@ -94,6 +94,7 @@ class BootstrapReply(MissionReply):
     """The charter, the team and the first tree; or a question that must be answered first."""
 
     response_type: Literal["final_output", "halt"]
+    title: Maybe = ""
     mission: Maybe = ""
     objectives: Lines = ()
     constraints: Lines = ()

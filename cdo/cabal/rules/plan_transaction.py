@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from textwrap import shorten
 from typing import Any
 
 from cdo.cabal.model import references
@@ -38,7 +39,8 @@ from cdo.core.mission_names import CHAIR, ROOT
 from cdo.formats.fields import twice
 
 ORDERS = 24  # most products that one operative has to write in a round: they must fit into one reply
-_NAME = 120  # characters of the root's name
+_TITLE = 60  # most characters of the root's name
+_CLAUSE = re.compile(r"(?<=[.!?])\s|[;:,(]\s|\s[–—(-]")  # where the first clause of a mission ends
 
 
 # -- round 0 ---------------------------------------------------------------------------------------
@@ -48,11 +50,12 @@ def bootstrapped(state: MissionState, reply: BootstrapReply, presets: Collection
     """Set the charter and the first products; return the state and the problems. With problems, nothing changes.
 
     A reply that asks a question changes nothing. Personas and domains of agents outside the team are dropped; missing
-    ones are not invented. The root holds all products; its name is the mission's, its criteria are the objectives.
+    ones are not invented. The root holds all products; its name is the charter's title, or else the first clause of
+    the mission. Its criteria are the objectives.
     """
     if reply.halt is not None:
         return state, ()
-    name = told(state, re.split(r"(?<=[.!?])\s", reply.mission, maxsplit=1)[0].rstrip("."), _NAME) or "The mission"
+    name = _title(state, reply.title) or _title(state, _CLAUSE.split(reply.mission, maxsplit=1)[0]) or "The mission"
     root = Product(ROOT, name, Kind.ORCHESTRATION, None, CHAIR, (), slug=slug(name), round=state.round)
     begun = recorded(
         replace(state, products={ROOT: root}), MissionStep.BOOTSTRAP, "mission", CHAIR, "The mission was set"
@@ -67,6 +70,12 @@ def bootstrapped(state: MissionState, reply: BootstrapReply, presets: Collection
     if problems:
         return state, tuple(problems)
     return set_objectives(replace(draft.state, mission=mission), (), MissionStep.BOOTSTRAP, CHAIR), ()
+
+
+def _title(state: MissionState, text: str) -> str:
+    """Return a text as the name of the root: one line, cut at a word."""
+    line = told(state, text)
+    return (shorten(line, _TITLE, placeholder="") or line[:_TITLE]).rstrip(" .,;:")
 
 
 def _charter(state: MissionState, reply: BootstrapReply, draft: Drafted) -> Mission:

@@ -158,7 +158,11 @@ def test_the_charter_refers_to_what_there_is() -> None:
 
 def test_the_root_has_a_name_whatever_the_mission_is() -> None:
     assert begun(charter(mission="...")).products[ROOT].name == "The mission"
-    assert len(begun(charter(mission="word " * 500)).products[ROOT].name) == 120
+    assert begun(charter(mission="word " * 500)).products[ROOT].name == "word " * 11 + "word"
+    assert len(begun(charter(mission="w" * 500)).products[ROOT].name) == 60
+    clause = charter(mission="Build a TODO list, with task CRUD and a login: all of it tested")
+    assert begun(clause).products[ROOT].name == "Build a TODO list"
+    assert begun(charter(title="TODO list MVP.")).products[ROOT].name == "TODO list MVP"
     assert begun(charter(mission="\x1b]0;x\x07Plan")).products[ROOT].name.isprintable()
 
 
