@@ -72,6 +72,7 @@ class Library:
     project: ProjectFolder | None = None
     opened: list[str] = field(default_factory=list)
     _data: dict[str, bytes] = field(default_factory=dict)
+    _names: dict[str, list[str]] = field(default_factory=dict)
     _loaded: dict[str, ContentFile] = field(default_factory=dict)
     _templates: dict[str, Template] = field(default_factory=dict)
 
@@ -94,11 +95,15 @@ class Library:
         return self._place(name) is not None
 
     def names(self, folder: str) -> list[str]:
-        """The names of all documents in `folder` ("presets", "templates/roles"), sorted, without it."""
-        entries = [entry for _, root in self.roots for entry in _entries(root / folder)]
-        return sorted(
-            {entry.name.rpartition(".")[0] for entry in entries if entry.name.endswith(SUFFIXES) and entry.is_file()}
-        )
+        """The names of all documents in `folder` ("presets", "templates/roles"), sorted, without it.
+
+        They are those of the first time that this is asked for.
+        """
+        if folder not in self._names:
+            entries = [entry for _, root in self.roots for entry in _entries(root / folder)]
+            found = [entry for entry in entries if entry.name.endswith(SUFFIXES) and entry.is_file()]
+            self._names[folder] = sorted({entry.name.rpartition(".")[0] for entry in found})
+        return self._names[folder]
 
     def every(self) -> Iterator[str]:
         """The full names of all documents."""

@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from cdo.core.errors import SessionError
@@ -46,12 +47,12 @@ class Artifact:
     body: str
     own: Mapping[str, Any]
 
-    @property
+    @cached_property
     def reply(self) -> str:
         """The reply alone, without cdo's keys. This is the text that other calls read and that formats parse."""
         return _document(self.meta, self.body)
 
-    @property
+    @cached_property
     def sha(self) -> str:
         """The hash of the reply, independent of cdo's own keys and of the YAML layout."""
         return digest({"meta": dict(self.meta), "body": self.body.strip()})
