@@ -144,11 +144,12 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
                 say(hand_over(session, plan.crew, outcome, library))
             from cdo.app.finish import finish  # only here, so that the first request need not wait for it
 
+            await session.flushed()
             result = finish(session, plan, outcome, runner)
             if isinstance(outcome, Outcome):
                 await _file(session, plan, outcome, settings, tracker, say)
             observe(RunEnded(result=result))
-            session.flush()
+            await session.flushed()
             return result
     except (CdoError, asyncio.CancelledError) as error:
         if isinstance(error, (Interrupted, asyncio.CancelledError)):
@@ -165,7 +166,7 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
             trail.close(until)
         if not shared:
             await close_all(found, until)
-        session.close()
+        await session.ended()
 
 
 def _budget(session: Session, plan: Plan, settings: Settings, shared: SharedByRuns | None) -> Budget:

@@ -31,14 +31,9 @@ def write_file(directory: int, name: str, data: bytes, *, new: bool = False, mod
 
     A `new` one never takes the place of another: then `FileExistsError` is raised.
     """
-    temporary = f".{name}.{os.getpid()}.tmp"
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(temporary, dir_fd=directory)
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=directory)
+    temporary = temporary_name(name)
+    fd = fill(directory, temporary, data, mode)
     try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(fd, view) :]
         sync(fd)
         if new:
             _take_name(temporary, name, directory)
@@ -53,6 +48,28 @@ def write_file(directory: int, name: str, data: bytes, *, new: bool = False, mod
         os.close(fd)
     sync(directory)
     return result
+
+
+def temporary_name(name: str) -> str:
+    """The name that a file has while this process writes it."""
+    return f".{name}.{os.getpid()}.tmp"
+
+
+def fill(directory: int, temporary: str, data: bytes, mode: int = 0o644) -> int:
+    """Make a file with these bytes in an open directory, and return it open. One of this name is removed first."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary, dir_fd=directory)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=directory)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+    except BaseException:
+        os.close(fd)
+        with contextlib.suppress(OSError):
+            os.unlink(temporary, dir_fd=directory)
+        raise
+    return fd
 
 
 def sync(fd: int) -> None:
@@ -81,17 +98,27 @@ def _take_name(temporary: str, name: str, directory: int) -> None:
         os.unlink(temporary, dir_fd=directory)
 
 
-def read_file(directory: int, name: str, limit: int = 64 * 2**20) -> tuple[bytes, os.stat_result]:
+def note_durable(directory: int) -> None:
+    """Note that the name of an open directory is durable: its parent was synced since it was made."""
+    status = os.fstat(directory)
+    _synced.add((status.st_dev, status.st_ino))
+
+
+def read_file(
+    directory: int, name: str, limit: int = 64 * 2**20, *, written: tuple[int, ...] = ()
+) -> tuple[bytes, os.stat_result]:
     """Read a regular file of an open directory, never through a link; raise `OSError`.
 
     A file that is being saved in place meanwhile is read again, so that no half of it counts. One that changed just
-    now has to read the same twice: in the middle of a save it may look whole.
+    now has to read the same twice: in the middle of a save it may look whole. That does not hold for a file whose
+    signature is `written`, the one that this process left it with.
     """
     last: bytes | None = None
     for _ in range(20):
         data, before, after = _read_once(directory, name, limit)
         whole = signature(before) == signature(after) and len(data) == after.st_size
-        if whole and (data == last or not 0 <= time.time_ns() - after.st_mtime_ns < _JUST_NOW):
+        rests = signature(after) == written or not 0 <= time.time_ns() - after.st_mtime_ns < _JUST_NOW
+        if whole and (rests or data == last):
             break
         last = data if whole else None
         time.sleep(0.005)

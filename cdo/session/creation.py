@@ -18,7 +18,9 @@ from cdo.files.atomic_files import (
     closing,
     encodable,
     explain,
+    fill,
     kind_of,
+    note_durable,
     open_below,
     open_directory,
     open_path,
@@ -30,6 +32,7 @@ from cdo.repository.git import root_of
 
 _BIRTH = re.compile(r"\.cdo-.+\.[0-9a-f]{8}\.tmp")
 _OWN = re.compile(rf"{_BIRTH.pattern}|\.\.gitignore\.[0-9]+\.tmp")  # what a process that was killed may leave
+_prepared: set[tuple[int, int]] = set()  # folders (device, inode) that this process has prepared
 _STALE = 60.0  # seconds after which an unlocked half-made session is nobody's
 
 
@@ -45,12 +48,10 @@ def create_session_dir(
     A file's name may have a folder in front (`calls/0001.jsonl`). Texts are redacted; bytes were before, and are
     taken as they are. Raises `Taken` when it exists already, `SessionError` when it cannot be made.
     """
-    written: dict[str, tuple[int, ...]] = {}
     out = fd = -1
     try:
         out = open_path(path.parent, make=True)
-        _sweep(out)
-        hide(path.parent, out)
+        _prepare(path.parent, out)
         if (there := kind_of(path.name, out)) is not None:
             raise OSError(errno.ELOOP if there == stat.S_IFLNK else errno.EEXIST, "it exists", path.name)
         birth = f".{path.name}.{os.urandom(4).hex()}.tmp"
@@ -58,12 +59,7 @@ def create_session_dir(
         try:
             fd = open_directory(birth, out)
             locks.take(fd)  # nobody else knows of it yet
-            os.mkdir("calls", dir_fd=fd)
-            for name, content in files.items():
-                data = content if isinstance(content, bytes) else encodable(redact(content)).encode()
-                folder, _, file = name.rpartition("/")
-                with open_below(fd, folder, make=True) as place:
-                    written[name] = signature(write_file(place, file, data))
+            written = _fill(fd, files, redact)
             # A directory is never renamed over one that holds something: of two that race one wins.
             os.rename(birth, path.name, src_dir_fd=out, dst_dir_fd=out)
         except BaseException:
@@ -81,6 +77,33 @@ def create_session_dir(
         if out >= 0:
             os.close(out)
     return fd, written
+
+
+def _fill(folder: int, files: Mapping[str, str | bytes], redact: Callable[[str], str]) -> dict[str, tuple[int, ...]]:
+    """Make a folder that nobody else knows of hold `calls/` and the files, durably; return the files' signatures."""
+    os.mkdir("calls", dir_fd=folder)
+    written: dict[str, tuple[int, ...]] = {}
+    for name, content in files.items():
+        data = content if isinstance(content, bytes) else encodable(redact(content)).encode()
+        inside, _, file = name.rpartition("/")
+        with open_below(folder, inside, make=True) as place, closing(fill(place, file, data)) as fd:
+            sync(fd)
+            written[name] = signature(os.fstat(fd))
+            if inside:
+                sync(place)
+    sync(folder)
+    with open_below(folder, "calls") as calls:
+        note_durable(calls)
+    return written
+
+
+def _prepare(folder: Path, out: int) -> None:
+    """Hide the folder of the sessions from git, and sweep it: once in each process, since it may hold thousands."""
+    status = os.fstat(out)
+    if (place := (status.st_dev, status.st_ino)) not in _prepared:
+        _sweep(out)
+        hide(folder, out)
+        _prepared.add(place)
 
 
 def hide(folder: Path, out: int) -> None:

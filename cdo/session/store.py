@@ -47,6 +47,7 @@ from cdo.session.artifact import Artifact
 from cdo.session.creation import create_session_dir
 from cdo.session.human_edits import ARTIFACT, HumanEdits
 from cdo.session.records import PREFIX, group_number, read_groups, subject
+from cdo.session.write_thread import QueuedFile
 from cdo.session.writer import JOURNAL_BYTES, Writer
 
 _PROJECTIONS = ("TREE.md", "CHAT.md")  # written again and again: no reply stands behind them
@@ -186,7 +187,8 @@ class Session:
         folder, _, file = name.rpartition("/")
         try:
             with self._place(folder) as place:
-                return self._redact(read_file(place, file)[0].decode("utf-8"))
+                written = self.edits.written.get(name, ())
+                return self._redact(read_file(place, file, written=written)[0].decode("utf-8"))
         except FileNotFoundError:
             return None
         except UnicodeDecodeError:
@@ -207,7 +209,7 @@ class Session:
                 new = text_now is None or bool(text_now.strip())
                 self.edits.written[name] = signature(write_file(self._fd, name, text.encode(), new=new))
 
-        self._later(job)
+        self._writer.later(job)
 
     def top_files(self) -> list[str]:
         """The names of all files and folders directly in the session's folder."""
@@ -256,33 +258,33 @@ class Session:
         known = artifacts.parse(name, texts.get)
         assert known is not None
         done, sha = self.edits.put(name, known), known.sha
-        self._later(lambda: done(self._write_artifact(name, texts, sha)))
+        if name in artifacts.SIDECARS:
+            self._writer.later(lambda: self._remove_outdated(name, sha))
+        for file, text in texts.items():  # a sidecar is first, and durable before its Markdown appears
+            page = file == f"{name}.md"
+            self._writer.write(QueuedFile("", file, text.encode(), done if page else None, later=page))
         return known
 
-    def _write_artifact(self, name: str, texts: Mapping[str, str], sha: str) -> os.stat_result:
-        """Write an artifact's Markdown, after its sidecar if it has one; return the status of the Markdown.
+    def _remove_outdated(self, name: str, sha: str) -> None:
+        """Remove an artifact's Markdown that the sidecar to be written does not fit.
 
-        Markdown that the new sidecar does not fit would look edited by a person after a crash between the two writes.
-        It is removed first: a session without it is unfinished, and resuming writes both from the record.
+        It would look edited by a person after a crash between the two writes. A session without it is unfinished, and
+        resuming writes both from the record.
         """
-        page, sidecar = f"{name}.md", artifacts.SIDECARS.get(name)
-        if sidecar:
-            if status_of(page, self._fd) and f"\nsha256: {sha}" not in (self.read(sidecar) or ""):
-                os.unlink(page, dir_fd=self._fd)
-                sync(self._fd)
-            write_file(self._fd, sidecar, texts[sidecar].encode())
-        return write_file(self._fd, page, texts[page].encode())
+        page, sidecar = f"{name}.md", artifacts.SIDECARS[name]
+        if status_of(page, self._fd) and f"\nsha256: {sha}" not in (self.read(sidecar) or ""):
+            os.unlink(page, dir_fd=self._fd)
+            sync(self._fd)
 
     def put_text(self, name: str, text: str) -> None:
         """Write any other file of the session soon; `name` may lie in a folder, which is made."""
         data = self._written(text).encode()
         folder, _, file = name.rpartition("/")
 
-        def job() -> None:
-            with self._place(folder, make=True) as place:
-                self.edits.written[name] = signature(write_file(place, file, data))
+        def done(status: os.stat_result) -> None:
+            self.edits.written[name] = signature(status)
 
-        self._later(job)
+        self._writer.write(QueuedFile(folder, file, data, done))
 
     def put_changed(self, name: str, text: str) -> None:
         """Write a file of the session soon, unless it holds this text already."""
@@ -421,6 +423,17 @@ class Session:
         """Wait until everything handed over is on disk; raise what went wrong."""
         self._writer.flush()
 
+    async def flushed(self) -> None:
+        """As `flush`, for a loop that has other sessions to run meanwhile."""
+        await asyncio.wrap_future(self._writer.flushed())
+
+    async def ended(self) -> None:
+        """As `close`, for a loop that has other sessions to run meanwhile."""
+        try:
+            await asyncio.wrap_future(self._writer.ending())
+        finally:
+            self.close()
+
     def close(self) -> None:
         """Write what is left and give up the lock. Safe to call twice; raises nothing."""
         if self._fd < 0:
@@ -428,10 +441,6 @@ class Session:
         self._writer.close()
         _left(self._fd)
         self._fd = -1
-
-    def _later(self, job: Callable[[], None]) -> None:
-        """Have `job` write a file, soon and after what is recorded by then."""
-        self._writer.later(job)
 
     def _clean(self, value: Any, change: Callable[[str], str] | None = None) -> Any:
         """Return the same JSON with every text changed by `change`: without secrets, unless another is given."""

@@ -210,7 +210,7 @@ def test_what_a_person_makes_in_the_last_moment_stays(tmp_path: Path) -> None:
         file = b.path / "t1-critic.md"
         file.unlink()
         gate = threading.Event()
-        b.session._later(lambda: void(gate.wait(60)))
+        b.session._writer.later(lambda: void(gate.wait(60)))
         again = b.session.edits.last_seen("t1-critic")
         assert again and not again.edited
         b.session.write_again("t1-critic.md", again.as_found())

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -150,6 +151,61 @@ def test_a_longer_run_keeps_what_it_promised(root: Path, record_property: Callab
     count = hold(work.tape, root, work.check)
     record_property("states", count)
     assert count >= 5000
+
+
+class Together:
+    """Five sessions at once, whose files become durable together: what each of them promises, and when."""
+
+    def __init__(self, root: Path) -> None:
+        self.promised: list[tuple[int, str, str]] = []  # operations done, session, record or file
+        self.whole = 0
+        with Tape(root) as self.tape:
+            found = [Session.create(root / "out" / f"cdo-{name}", FILES) for name in "abcde"]
+            self.born = len(self.tape.ops)
+            gate = threading.Event()
+            found[0]._writer.later(lambda: void(gate.wait(60)))  # so that the first pass has all of them
+            asyncio.run(self._work(found, gate))
+            for session in found:
+                session.close()
+            self.whole = self.tape.whole
+
+    async def _work(self, found: list[Session], gate: threading.Event) -> None:
+        async def one(session: Session) -> None:
+            for turn in (1, 2):
+                await session.commit({**ANSWER, "n": turn})
+                self.promised.append((len(self.tape.ops), session.name, str(turn)))
+                session.put(f"t{turn}-v0", voice(f"t{turn}-v0"))
+                session.put_text(f"team/messages/m{turn}.md", f"after turn {turn}\n")
+            session.put("FINAL", voice("final"))
+            await session.flushed()
+            self.promised += [(len(self.tape.ops), session.name, name) for name in ("t1-v0", "t2-v0", "FINAL")]
+
+        tasks = [asyncio.create_task(one(session)) for session in found]
+        await asyncio.sleep(0)
+        gate.set()
+        await asyncio.gather(*tasks)
+
+    def check(self, cut: int, place: Path) -> None:
+        found = sessions(place / "out") if (place / "out").exists() else []
+        assert len(found) == 5 or cut < self.born, "a session that was born is gone"
+        for path in found:
+            with opened(path) as session:
+                assert (session.read("00-input.md"), session.read("session.yaml")) == tuple(FILES.values())
+                there = {*(str(record["n"]) for record in session.records), *session.artifact_names()}
+                assert {what for at, name, what in self.promised if name == session.name and at <= cut} <= there
+                for name in session.artifact_names():
+                    artifact = session.artifact(name)
+                    assert artifact and not artifact.edited, f"half of {name}"
+
+
+def test_sessions_that_are_written_together_keep_what_each_promised(root: Path) -> None:
+    work = Together(root)
+    assert work.whole >= 2, "nothing was written together"
+    assert hold(work.tape, root, work.check) >= 300
+
+
+def void(_: object) -> None:
+    """Drop a value."""
 
 
 # -- letters -----------------------------------------------------------------------------------------------

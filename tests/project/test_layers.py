@@ -46,7 +46,8 @@ HEAVY = ("litellm", "rich", "git", "watchfiles", "aiohttp", "xllamacpp")
 # check's copy of a work tree.
 SESSION = ("files.atomic_files", "files.locks", "session.creation", "session.writer", "session.store")
 WRITERS = (
-    *SESSION, "security.trust", "cli.skills", "history.run_index", "repository.git", "app.replay", "app.batch.folder",
+    *SESSION, "files.grouped_writes", "security.trust", "cli.skills", "history.run_index", "repository.git",
+    "app.replay", "app.batch.folder",
     "providers.embedded", "providers.hub", "providers.local_models", "providers.command_agent_process",
     "security.child_processes", "runner.check_command",
     "repository.work_tree_copy", "security.sandbox_child",

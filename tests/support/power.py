@@ -16,6 +16,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from cdo.files import grouped_writes
+
 NAMES = ("open", "write", "fsync", "rename", "unlink", "mkdir", "link")
 MOST_LOST = 3
 Tree = dict[str, bytes | None]  # content by path; None is a folder
@@ -70,9 +72,11 @@ class Tape:
     kill: int = 0
     ops: list[Op] = field(default_factory=list)
     done: int = 0
+    whole: int = 0  # how often all was synced at once
 
     def __post_init__(self) -> None:
         self._real: dict[str, Any] = {name: getattr(os, name) for name in NAMES}
+        self._real_sync = grouped_writes.sync_file_system
         self._nodes: dict[int, int] = {}
         self._folders: set[int] = set()
         self._count = 0
@@ -101,11 +105,13 @@ class Tape:
     def __enter__(self) -> Tape:
         for name in NAMES:
             setattr(os, name, getattr(self, f"_{name}"))
+        grouped_writes.sync_file_system = self._sync_file_system
         return self
 
     def __exit__(self, *_: object) -> None:
         for name, function in self._real.items():
             setattr(os, name, function)
+        grouped_writes.sync_file_system = self._real_sync
 
     def revive(self) -> None:
         """Another process goes on."""
@@ -150,6 +156,11 @@ class Tape:
     def _fsync(self, fd: int) -> None:
         self._step()
         self.ops.append(Synced(self._at(fd)))
+
+    def _sync_file_system(self, fd: int) -> None:
+        self._step()
+        self.whole += 1
+        self.ops += [Synced(node) for node in range(1, self._count + 1)]
 
     def _rename(self, source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
         self._step()

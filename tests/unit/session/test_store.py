@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cdo.core.errors import SessionError, UsageError
-from cdo.files.atomic_files import read_file, write_file
+from cdo.files.atomic_files import fill, read_file, write_file
 from cdo.security.secrets import redactor
 from cdo.session import artifact as artifacts
 from cdo.session import creation, store, writer
@@ -571,6 +571,7 @@ def test_birth_is_all_or_nothing_under_kill_9_at_every_operation(tmp_path: Path)
         new(path.parent / "cdo-soon").close()
         assert path.exists()
         os.utime(path, (1, 1))
+        creation._prepared.clear()  # as in another process
         new(path.parent / "cdo-later").close()
         assert not path.exists()
 
@@ -687,7 +688,7 @@ def test_commits_that_come_together_become_one_group(tmp_path: Path, monkeypatch
 def test_records_go_before_artifacts(tmp_path: Path) -> None:
     session = new(tmp_path / "cdo-a")
     gate = threading.Event()
-    session._later(lambda: void(gate.wait(60)))
+    session._writer.later(lambda: void(gate.wait(60)))
 
     async def commits() -> None:
         waiting = asyncio.create_task(session.commit({**ANSWER}))
@@ -786,11 +787,37 @@ def test_whatever_stops_the_writer_is_told(tmp_path: Path) -> None:
     def broken() -> None:
         raise ValueError("a defect")
 
-    session._later(broken)
+    session._writer.later(broken)
     refused(session.flush, "a defect")
     refused(lambda: commit(session, {**ANSWER}), "a defect")
     session.close()
     refused(lambda: commit(new_closed(tmp_path), {**ANSWER}), "is closed")
+
+
+def test_a_session_that_cannot_be_written_does_not_stop_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, real = threading.Event(), fill
+
+    def full(directory: int, temporary: str, data: bytes) -> int:
+        if b"too much" in data:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(directory, temporary, data)
+
+    monkeypatch.setattr("cdo.files.grouped_writes.fill", full)
+    one, other = new(tmp_path / "cdo-a"), new(tmp_path / "cdo-b")
+    one._writer.later(lambda: void(gate.wait(60)))  # then both are written in one pass
+    one.put_text("t1-plan.yaml", "too much")
+    other.put_text("t1-plan.yaml", "little")
+    gate.set()
+    other.flush()
+    refused(one.flush, "the disk is full")
+    refused(lambda: commit(one, {**ANSWER}), "the disk is full")
+    commit(other, {**ANSWER})
+    one.close()
+    other.close()
+    assert (other.path / "t1-plan.yaml").read_text() == "little" and len(read_session(other.path)) == 1
+    assert not (one.path / "t1-plan.yaml").exists()
 
 
 def new_closed(tmp_path: Path) -> Session:
@@ -1202,7 +1229,7 @@ def test_what_was_recorded_together_is_written_such_that_it_can_be_read(
 ) -> None:
     monkeypatch.setattr(module, "GROUP_BYTES", 2000)
     session = new(tmp_path / "cdo-a")
-    session._later(lambda: time.sleep(0.05))  # so that the rest comes together
+    session._writer.later(lambda: time.sleep(0.05))  # so that the rest comes together
     commit(session, *({**ANSWER, "n": number, "text": "x" * 300} for number in range(40)))
     commit(session, {**ANSWER, "n": 40, "text": "x" * 1700})
     session.close()
