@@ -85,8 +85,12 @@ class ModelSpec:
 
     @property
     def caches(self) -> bool:
-        """True if the provider charges less for the part of a prompt that it has read before."""
-        return self.price is not None and self.price.cached is not None and self.price.cached < self.price.input
+        """True if the provider charges less for the part of a prompt that it has read before.
+
+        A model whose prompts are marked is one, also where the gateway that offers it has no price in the table.
+        """
+        price = self.price
+        return self.cache_marks or bool(price and price.cached is not None and price.cached < price.input)
 
     def in_flex(self) -> ModelSpec:
         """Return the same model as it is asked in the flex tier; itself if it has no such tier."""

@@ -88,8 +88,8 @@ class Provider:
 
     `latency` is the time from a call's arrival to its answer; `first_byte` comes between headers and body;
     `between` between two events of a stream, of `chunk` characters each. With no such delay and no fault a
-    stream leaves in one write. `width` is what the default directive asks for. With `cache`, Messages reports what
-    the vendor's prompt cache would read and write, from that many tokens on.
+    stream leaves in one write. `width` is what the default directive asks for. With `cache`, each protocol
+    reports what the vendor's prompt cache would read and write, from that many tokens on.
 
     `hold` keeps answers back until `release`: what has to happen while a call is in flight then happens so at any
     speed of the machine, which no `latency` can promise.
@@ -325,7 +325,7 @@ class Provider:
         else:
             info.fault = self._faults.pick(info)
         fault = info.fault or _NO_FAULT
-        cached = self.cache.look(info.body) if self.cache and info.anthropic and not fault.status else None
+        cached = self.cache.look(info.body) if self.cache and not fault.status else None
         answer = Answer(said) if isinstance(said, str) else said or default_answer(info, self.width)
         wait = info.arrived + (self.latency if answer.latency is None else answer.latency) - time.monotonic()
         if wait > 0:
@@ -381,7 +381,9 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--between", type=float, default=0.0, help="seconds between two events of a stream")
     parser.add_argument("--chunk", type=int, default=64, help="characters in one event of a stream")
     parser.add_argument("--width", type=int, default=3, help="the width every directive asks for")
-    parser.add_argument("--cache", type=int, default=0, help="tokens from which on Messages caches; 0 caches nothing")
+    parser.add_argument(
+        "--cache", type=int, default=0, help="tokens from which on prompts are cached; 0 caches nothing"
+    )
     options = parser.parse_args(argv)
     asyncio.run(_serve(Provider(**vars(options))))
 

@@ -72,8 +72,10 @@ def _chat_usage(usage: Usage) -> dict[str, Any]:
         "completion_tokens": usage.output_tokens,
         "total_tokens": usage.input_tokens + usage.output_tokens,
     }
-    if usage.cached_tokens:
+    if usage.cached_tokens or usage.cache_write_tokens:
         data["prompt_tokens_details"] = {"cached_tokens": usage.cached_tokens}
+    if usage.cache_write_tokens:  # OpenRouter's name
+        data["prompt_tokens_details"]["cache_write_tokens"] = usage.cache_write_tokens
     if usage.cost is not None:
         data["cost"] = usage.cost
     return data

@@ -46,6 +46,8 @@ class ChatBackend(HttpBackend):
 
     `cap` names the request field that limits the reply. `usage` is true if the provider knows `stream_options`.
     With `marks`, the prompt is marked at the end of what requests share, so that the provider caches it up to there.
+    With tools it is marked at its own end too, which every round of the conversation reads again. Results of tools
+    get no mark: OpenRouter takes it in the text of the other roles only.
     """
 
     path = "/chat/completions"
@@ -68,7 +70,7 @@ class ChatBackend(HttpBackend):
         marked = self.marks and _MARK not in self.left_out(request.model)
         body: dict[str, Any] = {
             "model": request.model,
-            "messages": [message_json(message, marked=marked) for message in request.messages],
+            "messages": _messages(request) if marked else list(map(message_json, request.messages)),
             "stream": True,
             self.cap: request.max_tokens,
         }
@@ -88,13 +90,30 @@ class ChatBackend(HttpBackend):
         return body
 
 
-def message_json(message: Message, *, marked: bool = False) -> dict[str, Any]:
-    """Return a message as JSON data of the protocol; `marked` puts a mark at the end of what is shared."""
+def _messages(request: Request) -> list[dict[str, Any]]:
+    """Return the messages with marks: at the end of shared parts, and with tools at the end of the user's last."""
+    said = request.messages
+    last = max((place for place, message in enumerate(said) if message.role == "user"), default=-1)
+    return [
+        message_json(message, marked=True, whole=bool(request.tools) and place == last)
+        for place, message in enumerate(said)
+    ]
+
+
+def message_json(message: Message, *, marked: bool = False, whole: bool = False) -> dict[str, Any]:
+    """Return a message as JSON data of the protocol.
+
+    `marked` puts a mark at the end of what is shared, `whole` one at the end of the message.
+    """
     shown: dict[str, Any] = {"role": message.role, "content": message.text}
-    if marked and message.shared:
-        texts = filter(None, (message.text[: message.shared], message.text[message.shared :]))
-        parts: list[dict[str, Any]] = [{"type": "text", "text": text} for text in texts]
-        parts[0][_MARK] = {"type": "ephemeral"}
+    shared = message.shared if marked else 0
+    parts: list[dict[str, Any]] = [
+        {"type": "text", "text": text} for text in (message.text[:shared], message.text[shared:]) if text
+    ]
+    ends = [*(parts[:1] if shared else []), *(parts[-1:] if whole else [])]
+    if ends:
+        for part in ends:
+            part[_MARK] = {"type": "ephemeral"}
         shown["content"] = parts
     if message.tool_calls:
         shown["tool_calls"] = [

@@ -81,7 +81,7 @@ class MessagesBackend(HttpBackend):
         said = request.messages
         if "carried" in left_out:
             said = tuple(replace(message, carried=()) for message in said)
-        system, messages = conversation(said, marked="cache_control" not in left_out)
+        system, messages = conversation(said, marked="cache_control" not in left_out, grows=bool(request.tools))
         body: dict[str, Any] = {"model": request.model, "max_tokens": request.max_tokens, "stream": True}
         if system:
             body["system"] = system

@@ -14,13 +14,16 @@ MOST_MARKS = 4  # a request with more is refused
 _MARK = {"cache_control": {"type": "ephemeral"}}
 
 
-def conversation(messages: Sequence[Message], *, marked: bool = True) -> tuple[list[Block], list[dict[str, Any]]]:
+def conversation(
+    messages: Sequence[Message], *, marked: bool = True, grows: bool = False
+) -> tuple[list[Block], list[dict[str, Any]]]:
     """Return the blocks of the system prompt, and messages whose roles alternate.
 
     A text is never changed: its blocks, joined, are the text. Only blank texts are left out, which the protocol
     refuses. With `marked`, the provider caches the prompt up to the end of the system prompt, of the part that a
     batch shares, and of the last two rounds of tool results. It looks back only 20 blocks from a mark for what it
-    cached before, so the last mark alone would miss the round before a large one.
+    cached before, so the last mark alone would miss the round before a large one. A conversation that `grows`, since
+    tools are offered, is marked at its end before its first round too, so that the next round reads all of it.
     """
     system: list[Block] = []
     turns: list[dict[str, Any]] = []
@@ -39,6 +42,8 @@ def conversation(messages: Sequence[Message], *, marked: bool = True) -> tuple[l
         turns[-1]["content"] += blocks
     if marked:
         rounds = [turn["content"][-1] for turn in turns if turn["content"][0]["type"] == "tool_result"]
+        if grows and not rounds and turns:
+            rounds = [turns[-1]["content"][-1]]
         heads = [*system[-1:], *shared][: MOST_MARKS - 2]
         for block in (*heads, *rounds[-2:]):
             block.update(_MARK)

@@ -30,6 +30,7 @@ from cdo.providers.http.faults import classify
 from tests.support import client
 from tests.support.backends import EVENTS, Outcome, answered, ask, attempt, failed, request, using
 from tests.support.effort import at_most
+from tests.support.prompt_cache import PromptCache
 from tests.support.provider import OVERFLOW_BODIES, Answer, Provider, http_date
 from tests.support.provider import Fault as Trouble
 
@@ -44,7 +45,7 @@ def server() -> Iterator[Provider]:
 
 @pytest.fixture
 def p(server: Provider) -> Provider:
-    server.script, server.faults, server.chunk = None, (), 64
+    server.script, server.faults, server.chunk, server.cache = None, (), 64, None
     server.delivery.between = 0.0
     server.reset()
     return server
@@ -943,6 +944,44 @@ def test_the_end_of_what_is_shared_is_marked_where_the_provider_wants_that(p: Pr
     for part in [part for message in first[:2] for part in message["content"]]:
         plain = {key: value for key, value in part.items() if key not in mark}
         TypeAdapter(ChatCompletionContentPartTextParam).validate_python(plain)
+
+
+def test_a_conversation_with_tools_is_marked_at_its_own_end_too(p: Provider) -> None:
+    told = (
+        Message("system", "Rules.", shared=6), Message("user", "Shared. Own.", shared=8), Message("user", "More."),
+        Message("assistant", "", tool_calls=(ToolCall("c1", "look", "{}"),)),
+        Message("tool", "Seen.", tool_call_id="c1"),
+    )  # fmt: skip
+    answered(ask(p, Request("anthropic/claude-x", told, 9, tools=({"name": "look"},)), marks=True))
+    contents = [message["content"] for message in p.requests[0].body["messages"]]
+    mark = {"cache_control": {"type": "ephemeral"}}
+    assert contents == [
+        [{"type": "text", "text": "Rules.", **mark}],
+        [{"type": "text", "text": "Shared. ", **mark}, {"type": "text", "text": "Own."}],
+        [{"type": "text", "text": "More.", **mark}],
+        "",
+        "Seen.",
+    ]
+
+
+@pytest.mark.parametrize("marks", [True, False])
+def test_the_next_round_reads_the_whole_prompt_from_the_cache(p: Provider, marks: bool) -> None:
+    p.cache = PromptCache()
+    shared, own = "all of it " * 800, "your own part " * 100
+    first = Message("user", shared + own, shared=len(shared))
+    call = Message("assistant", "", tool_calls=(ToolCall("c1", "look", "{}"),))
+    rounds = [(first,), (first, call, Message("tool", "seen " * 50, tool_call_id="c1"))]
+
+    async def both(backend: Backend) -> list[Usage | None]:
+        asked = [Request("google/gemini-x", said, 9, tools=({"name": "look"},)) for said in rounds]
+        return [answered(await attempt(backend, one)).usage for one in asked]
+
+    one, two = (usage for usage in using(ChatBackend(p.url + "/v1", marks=marks), both) if usage)
+    assert one.cached_tokens == 0
+    if marks:
+        assert one.cache_write_tokens == two.cached_tokens == one.input_tokens
+    else:  # cached without marks, in steps, and written without a charge
+        assert one.cache_write_tokens == 0 and one.input_tokens - 128 <= two.cached_tokens <= one.input_tokens
 
 
 def test_marks_that_a_model_refuses_are_left_out(p: Provider) -> None:

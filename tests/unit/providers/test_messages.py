@@ -567,13 +567,29 @@ def test_eight_voices_write_what_they_share_once(p: Provider) -> None:
         return [answered(await attempt(backend, one)).usage for one in asked]
 
     *voices, looked, again, harder = (usage for usage in using(MessagesBackend(p.url), main) if usage)
-    written = voices[0].cache_write_tokens
-    assert 2000 < written < voices[0].input_tokens and voices[0].cached_tokens == 0
-    assert all((usage.cached_tokens, usage.cache_write_tokens) == (written, 0) for usage in voices[1:])
-    assert looked.cached_tokens == written and looked.cache_write_tokens > 200
+    assert (voices[0].cached_tokens, voices[0].cache_write_tokens) == (0, voices[0].input_tokens)
+    common = voices[1].cached_tokens
+    assert 2000 < common < voices[1].input_tokens
+    for usage in voices[1:]:  # each writes its own part, for its next round
+        assert (usage.cached_tokens, usage.cache_write_tokens) == (common, usage.input_tokens - common)
+    assert looked.cached_tokens == voices[1].input_tokens and looked.cache_write_tokens > 200
     assert again.cached_tokens == looked.cached_tokens + looked.cache_write_tokens  # also over more than 20 blocks
     assert again.input_tokens == again.cached_tokens + again.cache_write_tokens
-    assert harder.cached_tokens == 0 and harder.cache_write_tokens == written  # as the vendor says of another effort
+    # Another effort is another cache, as the vendor says.
+    assert (harder.cached_tokens, harder.cache_write_tokens) == (0, harder.input_tokens)
+
+
+def test_without_tools_only_what_is_shared_is_written(p: Provider) -> None:
+    p.cache = PromptCache(minimum=1000)
+    shared = "all of it " * 800
+    asked = [Request("bench", (Message("user", f"{shared}{number}", shared=len(shared)),), 99) for number in "12"]
+
+    async def main(backend: Backend) -> list[Usage | None]:
+        return [answered(await attempt(backend, one)).usage for one in asked]
+
+    first, second = (usage for usage in using(MessagesBackend(p.url), main) if usage)
+    assert first.cached_tokens == 0 and first.cache_write_tokens == second.cached_tokens == 2000
+    assert second.cache_write_tokens == 0
 
 
 # -- the loopback provider, as the vendor's own client sees it -------------------------------------
