@@ -108,11 +108,30 @@ class Usage:
 
 
 @dataclass(frozen=True)
+class Quota:
+    """What a provider lets a client send: `limit` at most at once, `left` now, and `refill` more in a second."""
+
+    limit: float
+    left: float
+    refill: float
+
+
+@dataclass(frozen=True)
+class RateLimits:
+    """The quotas in the headers of a response, which arrived `at` (monotonic); None for what they leave out."""
+
+    at: float
+    requests: Quota | None = None
+    tokens: Quota | None = None
+
+
+@dataclass(frozen=True)
 class Response:
     """One complete answer, whose end the provider stated. `usage` is None if the provider reported none.
 
     `carried` holds what the provider wants back unchanged with this answer in a later request of the conversation
-    (reasoning items, signed thinking), as JSON data that only its own protocol reads.
+    (reasoning items, signed thinking), as JSON data that only its own protocol reads. `limits` are the provider's
+    rate limits, if its headers state them.
     """
 
     text: str
@@ -122,6 +141,7 @@ class Response:
     tool_calls: tuple[ToolCall, ...] = ()
     thread: Thread | None = None
     carried: tuple[Mapping[str, Any], ...] = ()
+    limits: RateLimits | None = None
 
 
 class Fault(enum.StrEnum):
@@ -150,8 +170,10 @@ LOST = "lost conversation"  # begins the message if a command-line agent does no
 class BackendError(Exception):
     """An exchange failed. `retry_after` is the delay in seconds that the provider asks for, if it stated one.
 
-    `usage` is what the provider reported before failing: it is charged all the same.
+    `usage` is what the provider reported before failing: it is charged all the same. `limits` are its rate limits.
     """
+
+    limits: RateLimits | None = None
 
     def __init__(
         self,

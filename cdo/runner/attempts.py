@@ -48,6 +48,7 @@ from cdo.runner import retry
 from cdo.runner.budget import Budget
 from cdo.runner.cache_warming import CacheWarming
 from cdo.runner.exchange_records import fault_of, record_of, usage_of
+from cdo.runner.pacing import Pacing
 from cdo.runner.requests import PendingCall, RequestBuilder, Toolbox
 from cdo.runner.retry import AttemptCounter, CircuitBreaker, RetryBudget
 from cdo.session import artifact as artifacts
@@ -72,11 +73,12 @@ class Deadlines:
 
 @dataclass(frozen=True)
 class ModelSeat:
-    """A model with the backend that reaches it and the circuit breaker (`gate`) of its provider."""
+    """A model with the backend that reaches it, the circuit breaker (`gate`) of its provider, and its rate limits."""
 
     spec: ModelSpec
     backend: Backend
     gate: CircuitBreaker
+    pace: Pacing = field(default_factory=Pacing)
 
 
 @dataclass
@@ -256,6 +258,7 @@ class Attempts:
         """Send one request as `_attempt` does, of `estimate` tokens; call `begun` when the answer begins."""
         if header := seat.spec.idempotency:
             request = replace(request, headers={**request.headers, header: self._identity(work, request)})
+        await self._paced(seat, estimate)
         least = min(request.max_tokens, LEAST_REPLY_TOKENS)
         held = await self.budget.reserve(
             seat.spec, estimate, request.max_tokens, least=least, closes=work.call.closes
@@ -270,6 +273,8 @@ class Attempts:
         response, error, usage, cost = None, None, None, None
         try:
             response, error = await self._exchange(work, seat, request, begun)
+            if told := error or response:
+                seat.pace.learn(told.limits)
             seat.gate.leave(probe, clock, error.fault if error else None, error.retry_after if error else None)
             usage = usage_of(response, error, estimate)
             cost = seat.spec.cost(usage) if usage else None
@@ -306,6 +311,16 @@ class Attempts:
         told = [[message.role, message.text] for message in request.messages]
         about = [self._session_identity, work.call.name, work.key, len(work.records) + 1, request.model, told]
         return f"cdo-{artifacts.digest(about)}"
+
+    async def _paced(self, seat: ModelSeat, tokens: int) -> None:
+        """Wait until the provider's rate limits have room; raise `BackendError` if the time runs out before."""
+        left = self._seconds_left
+        try:
+            async with asyncio.timeout(None if left == float("inf") or not seat.pace.known else max(0.0, left)):
+                await seat.pace.enter(tokens)
+        except TimeoutError:
+            message = "the provider's rate limit leaves no room in the time that is left"
+            raise BackendError(Fault.RATE_LIMITED, message, retry_after=float("inf")) from None
 
     async def _enter(self, seat: ModelSeat, tries: AttemptCounter) -> bool:
         """Wait for the provider's gate, then for a concurrency slot; return whether this attempt is the probe.

@@ -7,6 +7,7 @@ import json
 import re
 import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -289,6 +290,31 @@ def test_two_processes_do_not_run_one_batch(cdo: Desk, provider: Provider) -> No
     finish(process).ok()
     assert len(provider.calls) == 3 * CALLS
     assert not twice(provider)
+
+
+def test_rate_limits_of_a_provider_are_kept_across_all_items(cdo: Desk, provider: Provider) -> None:
+    """A bucket of requests that fills again, as providers have: without its headers most items meet HTTP 429."""
+    limit, refill = 8.0, 12.0
+    left, last = limit, time.monotonic()
+
+    def script(info: RequestInfo) -> Fault:
+        nonlocal left, last
+        left, last = min(limit, left + (info.arrived - last) * refill), info.arrived
+        over = left < 1
+        left -= not over
+        told = {
+            "x-ratelimit-limit-requests": f"{limit:g}",
+            "x-ratelimit-remaining-requests": f"{max(0, int(left))}",
+            "x-ratelimit-reset-requests": f"{(limit - left) / refill * 1000:.0f}ms",
+        }
+        return Fault(status=429, headers=told) if over else Fault(headers=told)
+
+    provider.script = script
+    jsonl(cdo, asking(14))
+    done = cdo("batch", "q.jsonl", *QUICK, "--live", "14", "--json").ok()
+    assert done.json["done"] == 14
+    refused = sum(info.status == 429 for info in provider.calls)
+    assert refused <= 5, f"{refused} of {len(provider.calls)} requests were refused"
 
 
 # -- what fails, and what ends a batch ---------------------------------------------------------------

@@ -22,6 +22,7 @@ from cdo.app.batch.items import BatchItem
 from cdo.app.batch.plans import ItemPlans, files_of
 from cdo.content.library import Library
 from cdo.core.errors import BudgetReached, CdoError, ConfigError, Interrupted, ModelsFailed, SessionError
+from cdo.core.events import Event, ExchangeRecorded
 from cdo.core.result import Result
 from cdo.core.signals import interruptible
 from cdo.core.usage import TotalUsage, totals
@@ -38,6 +39,7 @@ from cdo.session.store import Session
 # So many items that fail one after the other, whatever their questions, have a cause in common: a refused key, a
 # provider that is down, a full disk. The batch then stops, instead of failing thousands of items.
 IN_A_ROW = 20
+AHEAD = 5.0  # seconds that the first item goes ahead at most: its first answer states the provider's rate limits
 AT_STOP = 1.5  # seconds to close connections when somebody wants the batch to end
 
 
@@ -80,6 +82,7 @@ class BatchRun:
     again: str = ""  # the command that goes on
     _stop: CdoError | None = None
     _row: int = 0  # items that failed one after the other
+    _answered: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def go(self, todo: Iterator[BatchItem]) -> None:
         """Run the items; raise `BudgetReached` or another `CdoError` that ends the batch early."""
@@ -96,7 +99,7 @@ class BatchRun:
             raise self._stop
 
     async def _all(self, todo: Iterator[BatchItem]) -> None:
-        tasks = [asyncio.create_task(self._work(todo)) for _ in range(self.live)]
+        tasks = [asyncio.create_task(self._work(todo, first=not number)) for number in range(self.live)]
         try:
             waiting = set(tasks)
             while waiting:
@@ -111,8 +114,11 @@ class BatchRun:
             if isinstance(error, BaseException) and not isinstance(error, asyncio.CancelledError):
                 raise error
 
-    async def _work(self, todo: Iterator[BatchItem]) -> None:
-        """Run one item after the other until none is left or the batch stops."""
+    async def _work(self, todo: Iterator[BatchItem], *, first: bool) -> None:
+        """Run one item after the other until none is left or the batch stops; all but the `first` begin later."""
+        if not first:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._answered.wait(), AHEAD)
         while self._stop is None and (item := next(todo, None)) is not None:
             self.standing.live += 1
             self.tell(None)
@@ -121,6 +127,7 @@ class BatchRun:
             finally:
                 self.standing.live -= 1
                 self.standing.used = self.shared.budget.totals
+                self._answered.set()
             if result is not None:
                 await self.folder.add(result)
                 self._count(result)
@@ -159,7 +166,11 @@ class BatchRun:
             return self._failed(item, used, wrong, time.monotonic() - began)
 
     async def _run(self, session: Session, plan: Plan) -> Result:
-        hooks = run.RunHooks([self.plans.specs[name] for name in plan.named], lambda _: None, shared=self.shared)
+        def observe(event: Event) -> None:
+            if isinstance(event, ExchangeRecorded):
+                self._answered.set()
+
+        hooks = run.RunHooks([self.plans.specs[name] for name in plan.named], observe, shared=self.shared)
         return await run.run(session, plan, self.plans.resolved.values, self.plans.library, hooks)
 
     def _opened(self, item: BatchItem) -> tuple[Session, Plan]:

@@ -9,13 +9,13 @@ import json
 import threading
 import time
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cdo.core.exchange import BackendError, Fault, OnText, Response
 from cdo.providers.addresses import is_here
 from cdo.providers.http.faults import classify, said, without_html
-from cdo.providers.http.headers import retry_after
+from cdo.providers.http.headers import rate_limits, retry_after
 from cdo.providers.http.reply import IncomingReply, joined
 
 if TYPE_CHECKING:
@@ -75,8 +75,11 @@ class HttpTransport:
         import aiohttp
 
         async with await self._post(path, body, headers) as http:
+            limits = rate_limits(http.headers, time.time(), time.monotonic())
             if http.status != 200:
-                raise await _refused(http)
+                refused = await _refused(http)
+                refused.limits = limits
+                raise refused
             try:
                 if "event-stream" in http.headers.get("Content-Type", ""):
                     await _stream(http, reply, on_text)
@@ -88,7 +91,7 @@ class HttpTransport:
                     raise reply.error(Fault.TRUNCATED, f"the connection broke: {why}") from None
             except aiohttp.ClientError as error:
                 raise reply.error(Fault.MALFORMED, f"not the protocol: {error}") from None
-        return reply.response()
+        return replace(reply.response(), limits=limits)
 
     async def _post(self, path: str, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
         """Send one request and return the response, its body not yet read; raises `BackendError`."""
