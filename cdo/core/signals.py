@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -60,8 +61,11 @@ def deferred() -> Iterator[None]:
     """Make a stop signal wait until the block ends or `interruptible` begins; a second one ends the process at once.
 
     Use it where other threads share locks: KeyboardInterrupt at any instruction could leave a lock taken forever.
-    Does nothing where `listen` was not called before.
+    Does nothing where `listen` was not called before, and in other threads: handlers run in the main one alone.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     hit: list[int] = []
 
     def note(number: int, _frame: FrameType | None) -> None:

@@ -147,7 +147,7 @@ class BatchRun:
         began = time.monotonic()
         used = TotalUsage()
         try:
-            session, plan = self._opened(item)
+            session, plan = await self._opened(item)
             try:
                 result = await self._run(session, plan)
                 return _done(item, result, time.monotonic() - began)
@@ -173,15 +173,24 @@ class BatchRun:
         hooks = run.RunHooks([self.plans.specs[name] for name in plan.named], observe, shared=self.shared)
         return await run.run(session, plan, self.plans.resolved.values, self.plans.library, hooks)
 
-    def _opened(self, item: BatchItem) -> tuple[Session, Plan]:
-        """Return the session of an item and its plan: the one already begun, else a new one."""
+    async def _opened(self, item: BatchItem) -> tuple[Session, Plan]:
+        """Return the session of an item and its plan: the one already begun, else a new one.
+
+        It waits for the disk in a thread, so that the other items go on meanwhile.
+        """
+        if found := self._begun(item):
+            return found
+        plan, now = self.plans.plan(item), self.plans.resolved
+        head = new_session_file(plan, now.values, now.sources)
+        made = asyncio.to_thread(create_session, head, files_of(item), self.folder.path, item.session, ())
+        return await made, plan
+
+    def _begun(self, item: BatchItem) -> tuple[Session, Plan] | None:
+        """Return the session of an item and its plan if it was begun."""
         path = session_path(self.folder.path, item.session)
         redact = redactor(os.environ)
         if not os.path.lexists(path):
-            plan = self.plans.plan(item)
-            now = self.plans.resolved
-            head = new_session_file(plan, now.values, now.sources)
-            return create_session(head, files_of(item), path.parent, item.session, ()), plan
+            return None
         session = Session.open(path, redact)
         try:
             if (session.read("00-input.md") or "").strip() != redact(item.question).strip():
