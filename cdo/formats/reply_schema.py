@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from cdo.core.steps import ReplyFormat
-from cdo.formats.lenient.layout import BODY, SECTIONS, LenientFormat, ReplyLayout
+from cdo.formats.lenient.layout import BODY, SECTIONS, TITLE, LenientFormat, ReplyLayout
 
 _TEXT = {"type": "string"}
 
 
 def reply_schema(form: ReplyFormat) -> dict[str, Any] | None:
-    """Return the schema of a whole reply; None if the reply cannot be one JSON object, or can hold any keys."""
-    if not isinstance(form, LenientFormat) or not form.layout.one_object or form.layout.place == "json":
+    """Return the schema of a whole reply; None if it is an object of its own, or can hold any keys."""
+    if not isinstance(form, LenientFormat) or form.layout.place == "json":
         return None
     try:
         return _object(_properties(form.layout))
@@ -37,6 +37,8 @@ def _properties(layout: ReplyLayout) -> dict[str, Any]:
         found = _strict(model, model.get("$defs", {}))["properties"]
     for name in layout.computed:
         del found[name]
+    if layout.titled:
+        found[TITLE] = {**_TEXT, "description": "the document's title"}
     if layout.place == "front matter":
         found[BODY] = {**_TEXT, "description": "the Markdown below the front matter"}
     elif titles := layout.titles[: -1 if layout.place == "block" else None]:  # the block stands under the last title

@@ -128,8 +128,14 @@ class DocumentFormat:
     @property
     def layout(self) -> ReplyLayout:
         """The arrangement of the reply, for reading it leniently."""
-        titles = tuple(section.name for section in self._shape.sections)
-        return ReplyLayout("prose", titles=titles, one_object=False)  # headings of several levels, and a title
+        sections = self._shape.sections
+        return ReplyLayout(
+            "prose",
+            models=(DecisionHead,) if self._shape.front_matter else (),
+            titles=tuple(section.name for section in sections),
+            levels=tuple(section.level for section in sections),
+            titled=True,
+        )
 
     @property
     def _shape(self) -> DocumentShape:

@@ -13,7 +13,7 @@ from typing import Any
 
 from cdo.formats import strict_yaml
 from cdo.formats.lenient.data_text import json_object, key_of, mappings
-from cdo.formats.lenient.layout import AS_JSON, BODY, SECTIONS, Notes, ReplyLayout, folded
+from cdo.formats.lenient.layout import AS_JSON, BODY, SECTIONS, TITLE, Notes, ReplyLayout, folded
 from cdo.formats.lenient.values import normalised
 from cdo.formats.markdown import Fence, fences, heading_key, headings
 
@@ -291,9 +291,13 @@ def _sectioned(text: str, layout: ReplyLayout) -> Iterator[Candidate]:
         return
     said = {heading_key(str(key)): str(value) for key, value in sections.items()}
     lines: list[str] = []
-    for title in layout.titles:
+    if layout.titled and (above := str(data.pop(TITLE, "")).strip()):
+        lines += [f"# {above.lstrip('#').strip()}", ""]
+    for title, level in zip(layout.titles, layout.levels or [2] * len(layout.titles), strict=True):
         if (told := said.get(heading_key(title))) is not None:
-            lines += [f"## {title}", "", *_below(told.strip(), title), ""]
+            lines += [f"{'#' * level} {title}", "", *_below(told.strip(), title), ""]
+    if layout.place == "prose" and layout.models:
+        lines = [f"---\n{strict_yaml.dump(normalised(data, layout, notes))}---\n", *lines]
     if layout.place == "block":
         lines += [*(f"## {title}\n" for title in layout.titles[-1:]), *_block(data, layout, notes)]
     yield Candidate(0, "\n".join(lines), notes)

@@ -12,8 +12,8 @@ from cdo.formats.strict_yaml import shown
 
 MOST_NOTES = 12
 AS_JSON = "read the data as JSON"
-# Keys of a reply that is one JSON object: the text below its data, and the texts under its titles.
-BODY, SECTIONS = "body", "sections"
+# Keys of a reply that is one JSON object: the text below its data, the texts under its headings, and its title.
+BODY, SECTIONS, TITLE = "body", "sections", "title"
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,11 @@ class ReplyLayout:
     """The arrangement of a reply: where its data stands, and the `models` (any one of them) that the data follows.
 
     `front matter`: YAML above the text. `block`: one fenced `yaml` block in the text. `json`: one object. `prose`: no
-    data. With `documents`, delimited blocks may stand beside the object (`cdo.formats.document_blocks`). `titles` are
-    the required headings; the data of a `block` stands under the last one. `numbered` are the keys of lists whose
-    items have ids that mean nothing outside the reply, so that code may number them. `computed` are the
-    fields of the model that code sets. `one_object` is false if a reply cannot be given as one JSON object.
+    data, or front matter if there are `models`. With `documents`, delimited blocks may stand beside the object
+    (`cdo.formats.document_blocks`). `titles` are the required headings, of the second level unless `levels` says
+    otherwise; the data of a `block` stands under the last one. With `titled`, a title of the first level stands above
+    them. `numbered` are the keys of lists whose items have ids that mean nothing outside the reply, so that code may
+    number them. `computed` are the fields of the model that code sets.
     """
 
     place: Literal["front matter", "block", "json", "prose"]
@@ -34,7 +35,8 @@ class ReplyLayout:
     documents: bool = False
     max_bytes: int = 65_536
     computed: tuple[str, ...] = ()
-    one_object: bool = True
+    levels: tuple[int, ...] = ()
+    titled: bool = False
 
     @property
     def names(self) -> frozenset[str]:

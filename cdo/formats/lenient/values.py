@@ -38,7 +38,7 @@ def normalised(data: Data, layout: ReplyLayout, notes: Notes) -> Data:
 
 
 def _known(data: Mapping[str, Any], model: type[BaseModel]) -> int:
-    names = {folded(name) for name in model.model_fields}
+    names = {folded(name) for name in _fields(model)}
     return sum(folded(key) in names for key in data)
 
 
@@ -53,17 +53,23 @@ def _unpacked(data: Data, model: type[BaseModel], notes: Notes) -> Data:
 
 
 def _mapping(data: Data, model: type[BaseModel], notes: Notes) -> Data:
-    names = {folded(name): name for name in model.model_fields}
+    fields = _fields(model)
+    names = {folded(name): name for name in fields}
     found: Data = {}
     for key, value in data.items():
-        name = key if key in model.model_fields else names.get(folded(key), key)
+        name = key if key in fields else names.get(folded(key), key)
         if name != key and name in data.keys() | found.keys():
             name = key  # both are there: which one counts is not for code to say
         if name != key:
             notes.add(f"read the key `{brief(key)}` as `{name}`")
-        field = model.model_fields.get(name)
+        field = fields.get(name)
         found[name] = _field(value, field, name, notes) if field else value
     return found
+
+
+def _fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Return the fields of a model by the keys under which replies have them."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
 def _field(value: Any, field: FieldInfo, name: str, notes: Notes) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -16,11 +18,14 @@ from hypothesis import strategies as st
 from cdo.content.library import PACKAGED, Library
 from cdo.core.errors import ContentError
 from cdo.core.steps import InvalidReply, ReplyFormat
-from cdo.formats import strict_yaml
+from cdo.formats import reply_schema, strict_yaml
+from cdo.formats.documents import document
 from cdo.formats.documents.c4 import C4Model
 from cdo.formats.documents.document import LEFT_OUT, DocumentFormat, adr_file_name, stamped
 from cdo.formats.documents.prompt import DocumentPrompt
 from cdo.formats.documents.worksheets import WorkBreakdown
+from cdo.formats.lenient.layout import AS_JSON
+from cdo.formats.lenient.reading import read
 from cdo.providers.models import LOCAL_REPLY_TOKENS
 from cdo.session import artifact
 from tests.support.effort import assert_linear
@@ -97,6 +102,27 @@ def test_every_prompt_is_strict_about_what_it_needs(name: str) -> None:
 def test_the_example_in_every_prompt_is_valid(name: str) -> None:
     assert form(name).parse(example(name)).title
     assert form(name).prompt.file == name.upper()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_answer_by_the_schema_is_read_as_the_document(name: str) -> None:
+    """The example of the prompt as one object: its title, the keys of its front matter, its sections as Markdown."""
+    shape, text = form(name), example(name)
+    page = document._Page(text)
+    sections = {reply_schema._key(each.name): page.text(each) for each in shape.prompt.format.sections}
+    title = page.title(shape.prompt.format.sections)
+    front: Any = strict_yaml.load(page.front) if page.front else {}
+    said = {**front, "title": title, "sections": sections}
+    schema = reply_schema.reply_schema(shape)
+    assert schema
+    said |= {key: [] for key in schema["required"] if key not in said}
+    jsonschema.validate(said, schema)
+    found = read(shape, json.dumps(said))
+    assert found.notes == (AS_JSON,)
+    assert found.data == shape.parse(text) == shape.parse(found.text)
+    for missing in ("title", "sections"):
+        with pytest.raises(InvalidReply):
+            read(shape, json.dumps({key: value for key, value in said.items() if key != missing}))
 
 
 @pytest.mark.parametrize("name", NAMES)
