@@ -66,8 +66,10 @@ class StepCalls:
     crew: Crew
     desk: MissionContext
 
-    def ask(self, step: MissionStep, briefs: Briefs) -> Program[dict[str, Any]]:
-        """Ask each agent with its brief until it gives its final reply; apply and return the replies by agent.
+    def ask(self, step: MissionStep, briefs: Briefs) -> Program[dict[int, Any]]:
+        """Ask each agent with its brief until it gives its final reply; apply the replies.
+
+        They are returned by the place of their brief.
 
         An agent may first request more context up to `ITERATIONS` times; then it has to reply. All agents that are
         asked at the same time see the same state.
@@ -95,7 +97,7 @@ class StepCalls:
                 break
         for place in sorted(said):  # in the order of the briefs, not of the replies
             self._take(step, briefs[place][0], *said[place])
-        return {briefs[place][0]: reply.data for place, (_, reply) in said.items()}
+        return {place: reply.data for place, (_, reply) in said.items()}
 
     def _heard(self, batch: Batch) -> Program[tuple[Reply, ...]]:
         self.desk.asked = batch.calls
@@ -112,7 +114,8 @@ class StepCalls:
 
     def _call(self, step: MissionStep, agent: str, brief: StepScope, pack: Pack) -> Call:
         state, seat = self.desk.state, self.crew.seats[agent]
-        name = self.numbered(f"r{state.round}-{step}" + (f"-{agent}" if agent in state.team else ""))
+        about = agent if agent in state.team else brief.products[0] if step is MissionStep.INSPECT else ""
+        name = self.numbered(f"r{state.round}-{step}" + (f"-{about}" if about else ""))
         data: dict[str, Json] = {
             "turn": state.round,
             "role": agent,

@@ -13,7 +13,6 @@ from typing import Any, cast
 
 from cdo.cabal import human_input
 from cdo.cabal.asking import Briefs, MissionContext, StepCalls
-from cdo.cabal.context import token_budget
 from cdo.cabal.context.pack import StepScope
 from cdo.cabal.files.final_report import Delivery
 from cdo.cabal.files.layout import deliverables, files, speaker, spoken
@@ -25,7 +24,7 @@ from cdo.cabal.model.round_summary import bulletin, tree
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.nested_decisions import decide, decided
 from cdo.cabal.replies.schemas import BootstrapReply, PlanReply
-from cdo.cabal.rules import acceptance, command_checks, peer_review, reducer, sign_off
+from cdo.cabal.rules import acceptance, accepting, command_checks, peer_review, reducer, sign_off
 from cdo.core.events import MessageTold, TreeChanged
 from cdo.core.mission_names import CHAIR, ENVOY, WATCHDOG
 from cdo.core.steps import Ask, Call, CheckRun, Program, Project, Publish, RunCheck
@@ -34,7 +33,6 @@ from cdo.planning.plan import Plan
 
 DELIVERABLES = "deliverables"
 ENDINGS = ("FINAL.md", "FINAL.yaml", "CERTIFICATE.yaml")  # files that exist only when a mission has ended
-PORTION = 24  # most products in one inspection, because its reply is limited too
 
 
 def cabal(plan: Plan, crew: Crew, desk: MissionContext) -> Program[Delivery]:
@@ -72,7 +70,7 @@ class _MissionLoop:
             last = number > self.crew.questions
             brief = StepScope(questions=self.desk.state.questions, last=last)
             replies = yield from self._step(MissionStep.BOOTSTRAP, [(CHAIR, brief)])
-            reply = cast(BootstrapReply, replies[CHAIR])
+            reply = cast(BootstrapReply, replies[0])
             if reply.halt is None:
                 break
             yield from self._answer(MissionStep.BOOTSTRAP, reply.halt.message, reply.halt.options)
@@ -116,7 +114,7 @@ class _MissionLoop:
             recent = tuple(item for item in state.questions if item.round >= state.round - 1)
             brief = StepScope(nudge=nudge, questions=recent)
             replies = yield from self._step(MissionStep.PLAN, [(CHAIR, brief)])
-            reply = cast("PlanReply | None", replies.get(CHAIR))
+            reply = cast("PlanReply | None", replies.get(0))
             if reply is None or reply.halt is None or reply.halt.type == "done" or asked == self.crew.questions:
                 return
             yield from self._answer(MissionStep.PLAN, reply.halt.message, reply.halt.options)
@@ -164,9 +162,16 @@ class _MissionLoop:
             self.desk.state = command_checks.ran(self.desk.state, found)
 
     def _inspect(self) -> Program[None]:
-        """Ask the watchdog to inspect new and stale products, in portions that fit into its context."""
-        for portion in self._portions(acceptance.due(self.desk.state)):
-            yield from self._closing(MissionStep.INSPECT, [(WATCHDOG, StepScope(portion))])
+        """Have the watchdog inspect new and stale products, one in each call, and accept what lacks nothing.
+
+        A container follows when all its parts are accepted.
+        """
+        asked = set[str]()
+        while due := [id for id in acceptance.due(self.desk.state) if id not in asked]:
+            asked.update(due)
+            yield from self._closing(MissionStep.INSPECT, [(WATCHDOG, StepScope((id,))) for id in due])
+            self.desk.state = accepting.accepted(self.desk.state, MissionStep.INSPECT)
+        self.desk.state = accepting.accepted(self.desk.state, MissionStep.INSPECT)
 
     def _present(self) -> Program[None]:
         """Let the envoy report to the person, if this round has events."""
@@ -175,11 +180,11 @@ class _MissionLoop:
             yield from self._closing(MissionStep.PRESENT, [(ENVOY, StepScope())])
 
     def _closing(self, step: MissionStep, briefs: Briefs) -> Program[None]:
-        """Run a step that ends a round. If a cap is reached in it, repeat it with the reserve kept for the end."""
+        """Run a step that ends a round. What a cap keeps from being answered is asked again, with the reserve."""
         open_ = not self.desk.capped
-        yield from self._step(step, briefs)
+        replies = yield from self._step(step, briefs)
         if open_ and self.desk.capped:
-            yield from self._step(step, briefs)
+            yield from self._step(step, [brief for place, brief in enumerate(briefs) if place not in replies])
 
     def _close(self, before: MissionState) -> None:
         """Count the progress of a round, and end the mission if it cannot go on."""
@@ -187,38 +192,33 @@ class _MissionLoop:
             return
         self.desk.state = state = reducer.close_round(before, self.desk.state)
         if self.desk.capped:
-            self.desk.state = reducer.halted(state, "budget", self.desk.capped)
+            self._end("budget", self.desk.capped)
         elif state.idle > self.crew.idle + 1:
-            why = f"{state.idle} rounds brought no new version, no criterion newly met and no blocker closed."
-            self.desk.state = reducer.halted(state, "stall", why)
+            why = (
+                f"{state.idle} rounds brought no new version, no acceptance, no criterion newly met and no blocker "
+                "closed."
+            )
+            self._end("stall", why)
         elif state.round >= self.crew.rounds:
             why = f"The cap of {self.crew.rounds} round{'' if self.crew.rounds == 1 else 's'} is reached."
-            self.desk.state = reducer.halted(state, "rounds", why)
+            self._end("rounds", why)
+
+    def _end(self, kind: str, why: str) -> None:
+        """End the mission. It is done if everything is accepted, and no change of the charter waits for a round."""
+        state = self.desk.state
+        if state.live() and not state.pending and not acceptance.unaccepted(state):
+            kind, why = "done", f"All products are accepted. {why}"
+        self.desk.state = reducer.halted(state, kind, why)
 
     # -- asking agents ------------------------------------------------------------------------
 
-    def _step(self, step: MissionStep, briefs: Briefs) -> Program[dict[str, Any]]:
-        """Ask agents in a step, publish what they changed, and return their replies by agent."""
+    def _step(self, step: MissionStep, briefs: Briefs) -> Program[dict[int, Any]]:
+        """Ask agents in a step, publish what they changed, and return their replies by the place of the brief."""
         if not briefs:
             return {}
         replies = yield from self.calls.ask(step, briefs)
         yield from self._publish(told=False)
         return replies
-
-    def _portions(self, due: Sequence[str]) -> list[tuple[str, ...]]:
-        """Split the products to inspect into calls that show every version in full; containers come last."""
-        state, room = self.desk.state, self.crew.tokens * token_budget.TOKEN * 2 // 3
-        portions: list[tuple[str, ...]] = []
-        size, held = 0, list[str]()
-        for product in due:
-            latest = state.latest(product)
-            taken = token_budget.size(latest.content) if latest else 0
-            if held and (size + taken > room or len(held) == PORTION):
-                portions.append(tuple(held))
-                size, held = 0, []
-            held.append(product)
-            size += taken
-        return [*portions, tuple(held)] if held else portions
 
     # -- the person ---------------------------------------------------------------------------
 

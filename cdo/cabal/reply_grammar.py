@@ -29,7 +29,6 @@ from cdo.formats import gbnf
 # out: in a JSON string, a small model soon starts to write code, version numbers and addresses, and does not stop.
 _LETTER = """[a-z'] | [,;]? " " [A-Za-z]"""
 _MOST = 6  # most items of one kind, if a reply need not have them all
-_ACCEPTED = 12  # most products that one plan accepts; children come before parents
 _HEADING = 80  # characters of a heading
 _TYPES = ("feedback", "question", "suggestion", "concern", "endorsement")  # the last is not allowed on own products
 _PIECE = re.compile(r"(?<!\w)[ -~]{2,60}(?!\w)")
@@ -119,12 +118,10 @@ def _reflect(agent: str, state: MissionState, about: tuple[str, ...]) -> dict[st
 
 def _plan(agent: str, state: MissionState, about: tuple[str, ...]) -> dict[str, str]:
     lacking = acceptance_status(state)
-    acceptable = [id for id, why in lacking.items() if not why]
     left = [item for item in state.live() if lacking.get(item.id)]
-    accepted = _json([{"product_id": item, "accepted": True} for item in acceptable[:_ACCEPTED]])
-    if not left and len(acceptable) <= _ACCEPTED:
+    if not left:
         halt = _object({"type": _json("done"), "message": "voice"})
-        return {"root": _object({"response_type": _json("halt"), "acceptance": accepted, "halt": halt})}
+        return {"root": _object({"response_type": _json("halt"), "halt": halt})}
     assignments = [
         _object(
             {
@@ -137,7 +134,7 @@ def _plan(agent: str, state: MissionState, about: tuple[str, ...]) -> dict[str, 
         for item in _unfinished(state, left)[:_MOST]
     ]
     return {
-        "root": _final({"acceptance": accepted, "assignments": _list(assignments)}),
+        "root": _final({"assignments": _list(assignments)}),
         "writer": _choice(*state.team),
     }
 
@@ -191,7 +188,7 @@ def _inspect(agent: str, state: MissionState, about: tuple[str, ...]) -> dict[st
             "product_id": _json(product),
             **({"version_id": _json(latest.id)} if latest else {}),
             "criteria": _list(criteria),
-            "findings": '"[" finding? "]"' if len(about) <= 4 else _json([]),
+            "findings": '"[" finding? "]"',
         }
         items.append(_object(fields))
     confirms = _subset(_settled(state))

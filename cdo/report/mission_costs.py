@@ -12,7 +12,10 @@ from cdo.cabal.model.state import MissionState
 from cdo.core.mission_names import CHAIR, ENVOY, WATCHDOG
 from cdo.core.usage import NOTHING, TotalUsage
 
-_CALL = re.compile(rf"r([0-9]{{1,4}})-({'|'.join(MissionStep)})(?:-(operative-[1-9][0-9]?))?(?:-[1-9][0-9]?)?")
+_CALL = re.compile(
+    rf"r([0-9]{{1,4}})-({'|'.join(MissionStep)})(?:-(operative-[1-9][0-9]?))?"
+    "(?:-p[1-9][0-9]*)?(?:-again)?(?:-[1-9][0-9]?)?"  # a product, what is asked again, a number
+)
 TEAM, BESIDE = "team", "beside"
 Key = tuple[int, MissionStep, str]  # round, step, agent
 

@@ -49,7 +49,7 @@ MANY = 12  # with more products than this, each is folded
 LIMIT = 4_000  # most characters of a version in the page
 LONG, SHORT = 500, 140  # most characters of a quoted text, in pages of few and of many products
 _TOLD = frozenset((
-    "mission", "created", "updated", "moved", "archived", "reopened", "lapsed", "unreviewed", "rejected", "waived",
+    "mission", "created", "updated", "moved", "archived", "reopened", "lapsed", "unreviewed", "waived",
     "stale", "override", "halt", "stall", "missed", "user", "decided", "unfounded", "edited", "redefined",
 ))  # fmt: skip
 ITEM = TypeVar("ITEM")

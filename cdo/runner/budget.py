@@ -47,7 +47,7 @@ class Reservation:
 
 FAIR_SHARE = 4  # one reply may use up a quarter of what a cap leaves, if it may be shorter
 HELD_BACK = 0.1  # share of each cap that is reserved for the calls that close a run
-CLOSING_CALLS = 4  # calls reserved for closing: a reply may have to be requested again
+CLOSING_CALLS = 8  # calls reserved for closing: each product is inspected in a call of its own
 
 
 def held_back(limits: Limits) -> Limits:

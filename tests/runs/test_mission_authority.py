@@ -53,7 +53,7 @@ def hello(**changes: Said) -> dict[str, Said]:
         ),
         "r1-present": tells(("chair-1", "The page greets.")),
         f"r2-reflect-{ALEX}": said(),
-        "r2-plan": done("p2", "p1"),
+        "r2-plan": done(),
         "r2-present": tells(("chair-1", "Not everything can be proved.")),
     }
     return script | {name.replace("_", "-"): reply for name, reply in changes.items()}
@@ -116,7 +116,7 @@ def test_what_the_team_no_longer_asks_of_itself_is_told_everywhere(desk: Desk, p
         **hello(r2_plan=once, r2_inspect=again),
         f"r3-reflect-{ALEX}": said(), "r3-plan": plan(), "r3-inspect": again,
         "r3-present": tells(("chair-1", "We ask for less.")),
-        f"r4-reflect-{ALEX}": said(), "r4-plan": done("p2", "p1"), "r4-present": tells(("chair-1", "It greets.")),
+        f"r4-reflect-{ALEX}": said(), "r4-plan": done(), "r4-present": tells(("chair-1", "It greets.")),
     })  # fmt: skip
     desk(*TEAM, "--rounds", "4", "Make an app").ok()
     session = desk.session()
@@ -135,10 +135,10 @@ def test_what_the_team_no_longer_asks_of_itself_is_told_everywhere(desk: Desk, p
 def test_a_blocking_note_by_the_user_is_closed_by_the_user_alone(desk: Desk, provider: Provider) -> None:
     proved = {"d1": "greets its visitor", "d2": "greets its visitor", "d3": "greets its visitor"}
     approved = inspect(inspection("p2", "v1", {"d1": "hello, world"}), inspection("p1", "", proved))
-    waived = done("p2", "p1", waivers=[{"collab_id": "c1", "reason": "It is good enough."}])
+    waived = done(waivers=[{"collab_id": "c1", "reason": "It is good enough."}])
     later = {f"r{number}-present": tells(("chair-1", "The user has a note.")) for number in range(3, 7)}
     later |= {f"r{number}-reflect-{ALEX}": said() for number in range(3, 7)}
-    later |= {f"r{number}-plan": waived for number in (3, 4)} | {"r5-plan": done("p2", "p1")}
+    later |= {f"r{number}-plan": waived for number in (3, 4)} | {"r5-plan": done()}
     later["r3-inspect"] = later["r4-inspect"] = later["r5-inspect"] = approved
     provider.script = told(hello(r1_inspect=approved) | later)
     desk(*TEAM, "-q", "--rounds", "4", "Make an app").ok()

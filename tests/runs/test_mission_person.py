@@ -40,7 +40,7 @@ def test_what_the_team_says_to_the_person_is_printed_when_it_is_said_and_kept(to
 
 def test_the_tree_moves_within_a_round(todo: Desk, provider: Provider) -> None:
     """A terminal shows the first versions while the round in which they were written goes on."""
-    provider.hold("r1-inspect")
+    provider.hold("r1-inspect-p3")
     words = [sys.executable, "-m", "cdo", *TEAM, REQUEST]
     env = {**todo.environment(), "TERM": "xterm-256color"}
     terminal = pexpect.spawn(words[0], words[1:], cwd=str(todo.path), env=env, encoding="utf-8", timeout=60,

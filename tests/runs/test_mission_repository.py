@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from tests.conftest import A, Desk
@@ -98,7 +99,7 @@ def test_a_model_that_refuses_tools_is_asked_without_and_told_of_once(checkout: 
     provider.script = lambda info: Fault(status=400) if info.body.get("tools") else todo_script(info)
     done = checkout(*TEAM, QUEUE).ok()
     assert done.err.count("refuses tools") == 1
-    (asked,) = (info for info in provider.calls if info.call == "r2-inspect" and not info.body.get("tools"))
+    (asked,) = (info for info in provider.calls if info.call == "r2-inspect-p3" and not info.body.get("tools"))
     assert "You may look into the repository" not in asked.prompt
     assert "You can read what is shown here" in asked.prompt
 
@@ -112,7 +113,7 @@ def test_a_call_that_closes_under_a_cap_spends_nothing_of_the_reserve_on_looking
 
     provider.script = always
     checkout(*TEAM, "--max-calls", "10", QUEUE).failed(3)
-    closing = [info for info in provider.calls if info.call in ("r1-inspect-2", "r1-present")]
+    closing = [info for info in provider.calls if re.fullmatch("r1-inspect-p[34]-2|r1-present", info.call)]
     assert closing and not any(info.body.get("tools") for info in closing)
 
 
@@ -137,12 +138,12 @@ def test_citations_that_do_not_hold_are_told_to_all_who_see_them_and_stand_in_th
     provider.script = lambda info: script.get(info.call) or early(info)
     checkout(*TEAM, QUEUE).ok()
     prompts = {info.call: info.prompt for info in provider.calls}
-    assert REFUTED.partition("\n- src/worker")[0] in prompts["r1-inspect"]
-    assert "(code: its citation does not hold: src/queue.py:4" in prompts["r1-inspect"]
+    assert REFUTED.partition("\n- src/worker")[0] in prompts["r1-inspect-p4"]
+    assert "(code: its citation does not hold: src/queue.py:4" in prompts["r1-inspect-p4"]
     for call in ("r2-reflect-operative-1", "r2-write-operative-1"):
         assert 'src/queue.py:4 "with LOCK": the words are not in the file' in prompts[call], call
     assert "Of what you cited in your last reply, this does not hold" in prompts["r2-reflect-operative-2"]
-    assert REFUTED in prompts["r2-inspect"] and f"- {RIGHT}" not in prompts["r2-inspect"]
+    assert REFUTED in prompts["r2-inspect-p4"] and f"- {RIGHT}" not in prompts["r2-inspect-p4"]
     final = (checkout.session() / "FINAL.md").read_text()
     concern = next(line for line in final.splitlines() if "was accepted, and cites what does not hold" in line)
     assert "Technical Architecture" in concern and "src/queue.py:4" in concern and "src/worker.py:9" in concern
@@ -170,7 +171,7 @@ def test_files_that_the_mission_makes_are_no_citations(checkout: Desk, provider:
         "r1-review-operative-1": review(), "r1-review-operative-2": review(),
     })  # fmt: skip
     checkout(*TEAM, "--rounds", "1", QUEUE)
-    prompt = next(info.prompt for info in provider.calls if info.call == "r1-inspect")
+    prompt = next(info.prompt for info in provider.calls if info.call == "r1-inspect-p3")
     assert "This does not hold:\n- src/queue.py:99: the file has 5 lines\n" in prompt
     assert "main.py:7:" not in prompt and "index.html:3:" not in prompt and "index.html:12:" not in prompt
 

@@ -32,6 +32,7 @@ from tests.support.provider import Provider
 
 SIGNED = (*TEAM, "--sign-off", "Make an app")
 GERMAN = "# Hello\n\nThe page greets its visitor in German with the words: Hallo, Welt. It says nothing else at all."
+UNSAID = "I cannot say."  # no inspection
 WRONG = "It has to greet in German."
 SIGNED_OFF = "The user signed it off in round "
 NOT_SIGNED_OFF = "The user has not signed it off."
@@ -53,7 +54,7 @@ def mission(**changes: Said) -> dict[str, Said]:
         "r3-inspect": german,
         "r3-present": tells(("chair-1", "The page greets in German now.")),
         f"r4-reflect-{ALEX}": said(),
-        "r4-plan": done("p2", "p1"),
+        "r4-plan": done(),
         "r4-present": tells(("chair-1", "We look at what we have.")),
     } | {name.replace("_", "-"): reply for name, reply in changes.items()}  # fmt: skip
 
@@ -120,8 +121,8 @@ def test_a_refusal_blocks_until_it_is_resolved_and_signed_off(desk: Desk, provid
 
 
 def test_only_the_user_takes_a_refusal_back(desk: Desk, provider: Provider) -> None:
-    waived = done("p2", "p1", waivers=[{"collab_id": "c1", "reason": "It is good enough."}])
-    provider.script = told(mission(r3_plan=waived, r3_inspect="", r4_plan=done("p2", "p1")))
+    waived = done(waivers=[{"collab_id": "c1", "reason": "It is good enough."}])
+    provider.script = told(mission(r3_plan=waived, r3_inspect="", r4_plan=done()))
     desk(*SIGNED).failed(6)
     desk("answer", "a", WRONG).ok()
     desk("resume", "a", "--rounds", "3").failed(3)
@@ -132,14 +133,16 @@ def test_only_the_user_takes_a_refusal_back(desk: Desk, provider: Provider) -> N
     assert "✓ sign-off: the user has not signed the mission off" in desk("verify", "a").ok().out
 
 
-def test_a_cap_ends_a_mission_without_a_sign_off(desk: Desk) -> None:
+def test_a_cap_ends_a_mission_without_a_sign_off(desk: Desk, provider: Provider) -> None:
+    later = inspect(inspection("p1", "", dict.fromkeys(("d1", "d2", "d3"), "greets its visitor")))
+    provider.script = told(mission(r1_inspect_p1=UNSAID, r2_plan=plan(), r2_inspect_p1=later, r3_plan=done()))
     desk(*TEAM, "--sign-off", "--rounds", "1", "Make an app").failed(3)
     assert NOT_SIGNED_OFF in section(desk.session(), "Result")
     desk("resume", "a", "--rounds", "4").failed(6)
     assert not (desk.session() / "FINAL.md").exists()
     desk("answer", "a", "1").ok()
     desk("resume", "a").ok()
-    assert f"{SIGNED_OFF}2." in section(desk.session(), "Result")
+    assert f"{SIGNED_OFF}3." in section(desk.session(), "Result")
 
 
 def test_a_process_that_is_killed_at_the_pause_goes_on_with_the_question(desk: Desk, provider: Provider) -> None:
@@ -165,7 +168,8 @@ def test_a_process_that_is_killed_at_the_pause_goes_on_with_the_question(desk: D
     desk("verify", "a").ok()
 
 
-def test_what_a_certificate_claims_of_the_sign_off_is_checked(desk: Desk) -> None:
+def test_what_a_certificate_claims_of_the_sign_off_is_checked(desk: Desk, provider: Provider) -> None:
+    provider.script = told(mission(r1_inspect_p1=UNSAID))
     desk(*TEAM, "--sign-off", "--rounds", "1", "Make an app").failed(3)
     file = desk.session() / "CERTIFICATE.yaml"
     forged = proof(desk.session()) | {"signed_off": {"by": "u:user-1", "round": 1}}

@@ -79,7 +79,7 @@ def test_the_draft_alone_is_sent_back_with_the_form(cdo: Desk, provider: Provide
     assert "<draft>" in second.prompt and needed in second.prompt and len(second.prompt) < len(first.prompt) / 2
 
 
-@pytest.mark.parametrize("call", ["r0-bootstrap", "r1-plan", "r1-write-operative-1", "r1-inspect"])
+@pytest.mark.parametrize("call", ["r0-bootstrap", "r1-plan", "r1-write-operative-1", "r1-inspect-p3"])
 def test_a_mission_corrects_broken_json_without_its_prompt(cdo: Desk, provider: Provider, call: str) -> None:
     provider.script = spoiling(told({}), {call: unread})
     cdo.write("facts.md", MATERIAL)
@@ -98,9 +98,10 @@ def test_a_mission_shows_the_products_again_where_a_quote_is_not_found(cdo: Desk
             item["quote"] = "words that stand nowhere in it"
         return json.dumps(data)
 
-    provider.script = spoiling(todo_script, {"r1-inspect": elsewhere})
+    provider.script = spoiling(todo_script, {"r1-inspect-p4": elsewhere})
     cdo(*TEAM, "--json", REQUEST).ok()
-    first, second = provider.named("r1-inspect")
+    first, second = provider.named("r1-inspect-p4")
+    assert len(provider.named("r1-inspect-p3")) == 1, "what is valid of others stands"
     assert first.prompt in second.prompt and "words that stand nowhere" in json.dumps(second.body)
 
 

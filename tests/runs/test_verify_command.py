@@ -129,7 +129,7 @@ def rewritten(file: Path, old: str, new: str) -> None:
 
 def test_the_record_leads_to_every_file(ended: Desk) -> None:
     proved = ended("verify", "a").ok().out
-    assert "✓ record: it leads to this end: the replies to 21 calls" in proved
+    assert "✓ record: it leads to this end: the replies to 25 calls" in proved
     assert "mission.md" not in proved.partition("Not proved:")[2]
 
 
@@ -156,10 +156,10 @@ def test_stray_and_lost_files_are_named(ended: Desk) -> None:
     folder = next(session.glob("products/p4-*"))
     (folder / "notes.txt").write_text("Psst.")
     (session / "r9-plan.md").write_text("Nobody asked.")
-    (session / "r2-inspect.md").unlink()
+    (session / "r2-inspect-p5.md").unlink()
     found = contradictions(ended)
     assert found[f"products/{folder.name}/notes.txt"] == "it is no part of the mission, by its record"
-    assert found["r2-inspect.md"] == "it is gone"
+    assert found["r2-inspect-p5.md"] == "it is gone"
     ended("resume", "a", "-q").ok()
     assert list(contradictions(ended)) == [f"products/{folder.name}/notes.txt", "r9-plan.md"]
 
@@ -197,23 +197,23 @@ def test_a_forged_set_of_files_is_refused_and_without_its_record_that_is_told(en
 
 def test_an_edited_inspection_is_the_persons_and_said_to_be_theirs(ended: Desk, provider: Provider) -> None:
     session = ended.session()
-    rewritten(session / "r2-inspect.md", "problem+json", "Every error is problem+json")
+    rewritten(session / "r2-inspect-p5.md", "problem+json", "Every error is problem+json")
     found = contradictions(ended)
-    assert found["r2-inspect.md"] == "it was edited, and the certificate does not say so"
+    assert found["r2-inspect-p5.md"] == "it was edited, and the certificate does not say so"
     provider.reset()
     ended("resume", "a", "--yes", "-q").ok()
     assert contradictions(ended) == {}
     proof = yaml.safe_load((session / "CERTIFICATE.yaml").read_text())
-    assert [item["file"] for item in proof["edited"]] == ["r2-inspect.md"]
+    assert [item["file"] for item in proof["edited"]] == ["r2-inspect-p5.md"]
     errors = next(item for item in proof["accepted"] if item["product"] == "p5")
     assert errors["rests_on_edits"] == ["its inspection"]
     final = (session / "FINAL.md").read_text()
     concerns = final.partition("## Concerns on record")[2].partition("## Course")[0]
-    assert "The user edited the reply of the watchdog in its inspection by hand (`r2-inspect.md`)" in concerns
+    assert "The user edited the reply of the watchdog in its inspection by hand (`r2-inspect-p5.md`)" in concerns
     assert "**Error Handling** was accepted, but its inspection comes from a reply that the user edited." in concerns
     assert "edited: true" in next(session.glob("products/p5-*/i*.md")).read_text()
     assert "edited by hand" in ended("report", "a", "-o", "-").ok().out
     last, *rounds = git(ended.path, "log", "cdo/a", "--format=%B%x00").split("\0")
     assert "The user edited the reply of the watchdog in its inspection by hand" in last
-    assert any("Cdo-Event: edited" in text and "r2-inspect.md" in text for text in rounds)
-    assert any("\nRound 2:" in text and "person edited:\n- r2-inspect.md" in text for text in rounds)
+    assert any("Cdo-Event: edited" in text and "r2-inspect-p5.md" in text for text in rounds)
+    assert any("\nRound 2:" in text and "person edited:\n- r2-inspect-p5.md" in text for text in rounds)

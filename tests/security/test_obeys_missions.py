@@ -30,7 +30,6 @@ from tests.support.cabal_team import (
     ALEX,
     CRUD,
     JORDAN,
-    accepted,
     assignment,
     bootstrap,
     collab,
@@ -49,6 +48,12 @@ from tests.support.cabal_team import (
 from tests.support.effort import at_most
 from tests.unit.cabal.test_mission_program import Mission, crew, team
 
+
+def waived(*products: str) -> list[dict[str, str]]:
+    """The chair lets these pass."""
+    return [{"product_id": item, "reason": "Trust me."} for item in products]
+
+
 _MANY = [
     product(f"Choice {number}", "Decision", "Says which", decide_by="deep", new_id=f"new-{number}")
     for number in range(1, 40)
@@ -57,38 +62,34 @@ _SLOW = {"text": "Is long", "check": {"kind": "regex", "value": "(a+)+$"}}
 _ENDLESS = {"kind": "json_schema", "value": {"$ref": "#", "pattern": "(a+)+$"}}
 _FILES = ("../../etc/passwd", "/tmp/x", "FINAL.md", "a\u202eb", "..a", "{{ 7*7 }}")
 _ALL = plan(
-    *(assignment(f"p{number}", ALEX, JORDAN) for number in range(2, 41)), acceptance=accepted("p1", "p2", "p3", "p4")
+    *(assignment(f"p{number}", ALEX, JORDAN) for number in range(2, 41)), waivers=waived("p1", "p2", "p3", "p4")
 )
 _QUOTE = "This stands in no version at all."
 ORDERS: dict[str, dict[str, str]] = {
-    "say done at once": {"r1_plan": done("p1", "p2", "p3", "p4")},
-    "say done over a flag": {"r2_plan": done("p1", "p2", "p3", "p4")},
-    "accept what nobody wrote": {"r1_plan": plan(acceptance=accepted("p3", "p4"))},
+    "say done at once": {"r1_plan": done()},
+    "say done over a flag": {"r2_plan": done()},
+    "accept what nobody wrote": {"r1_plan": plan(waivers=waived("p3", "p4"))},
     "call a product nothing": {"r0_bootstrap": bootstrap(initial_products=[product("..")])},
-    "accept over a flag": {"r2_plan": plan(acceptance=accepted("p3"))},
-    "waive a flag": {
-        "r2_plan": plan(acceptance=[{"product_id": "p3", "accepted": True, "waiver": "Trust me.", "waive": ["c3"]}])
-    },
+    "accept over a flag": {"r2_plan": plan(waivers=waived("p3"))},
+    "waive a flag": {"r2_plan": plan(waivers=[{"product_id": "p3", "reason": "Trust me.", "waive": ["c3"]}])},
     "waive all flags": {
         "r2_plan": plan(
-            waivers=[{"collab_id": c, "reason": "x"} for c in ("c1", "c2", "c3")],
-            acceptance=accepted("p3"),
+            waivers=[*({"collab_id": c, "reason": "x"} for c in ("c1", "c2", "c3")), *waived("p3")],
             status="accepted",
         )
     },
     "write what is another's": {"r1_write_operative_1": write(version("p3", "Mine", "All mine now."))},
-    "accept as an operative": {"r1_write_operative_1": done("p3", "p4", versions=[version("p4", "x", "x y z")])},
-    "end as a reviewer": {"r1_review_operative_1": done("p3"), "r1_review_operative_2": done("p4")},
+    "accept as an operative": {"r1_write_operative_1": done(versions=[version("p4", "x", "x y z")])},
+    "end as a reviewer": {"r1_review_operative_1": done(), "r1_review_operative_2": done()},
     "review oneself": {"r1_review_operative_1": review(collab("p4", "Mine is perfect", "endorsement", 10))},
     "close another's remark": {"r2_reflect_operative_1": plan(confirms=["c3"], closes=["c3"])},
     "quote what is not there": {
-        "r1_inspect": inspect(
-            inspection("p3", "v3", {"d1": _QUOTE, "d2": _QUOTE}), inspection("p4", "v2", {"d1": _QUOTE, "d2": _QUOTE})
-        )
+        "r1_inspect_p3": inspect(inspection("p3", "v3", {"d1": _QUOTE, "d2": _QUOTE})),
+        "r1_inspect_p4": inspect(inspection("p4", "v2", {"d1": _QUOTE, "d2": _QUOTE})),
     },
-    "inspect an older version": {"r2_inspect": inspect(inspection("p3", "v3", {"d1": CRUD, "d2": CRUD}))},
+    "inspect an older version": {"r2_inspect_p3": inspect(inspection("p3", "v3", {"d1": CRUD, "d2": CRUD}))},
     "find nothing wrong by name": {
-        "r1_inspect": inspect(
+        "r1_inspect_p3": inspect(
             inspection("p3", "v3", {"d1": CRUD, "d2": ""}, finding("security", 9, "open")), verdict="approved"
         )
     },

@@ -18,7 +18,7 @@ from typing import Any
 from tests.support.answers import RequestInfo
 
 ALEX, JORDAN = "operative-1", "operative-2"
-NAME = re.compile(r"r(\d+)-([a-z]+?)(?:-(operative-\d+))?(?:-part-\d+)?(?:-\d+)?")
+NAME = re.compile(r"r(\d+)-([a-z]+?)(?:-(operative-\d+|p\d+))?(?:-part-\d+)?(?:-\d+)?")
 _EVENT = re.compile(r"^- e([1-9]\d*): ", re.MULTILINE)  # as the envoy's prompt lists them
 REQUEST = "Build a simple TODO list web application MVP"
 
@@ -94,20 +94,15 @@ def assignment(
     return {"product_id": product, "assignee_ids": list(assignees), "directive": directive, **keys}
 
 
-def accepted(*products: str) -> list[dict[str, Any]]:
-    """The chair accepts these."""
-    return [{"product_id": item, "accepted": True} for item in products]
-
-
 def plan(*assignments: Fields, **changes: Any) -> str:
     """A plan with these assignments."""
     return said(**{"assignments": list(assignments), **changes})
 
 
-def done(*products: str, message: str = "All products are accepted. The specification is ready.", **keys: Any) -> str:
-    """The chair accepts these and ends the mission."""
+def done(message: str = "All products are accepted. The specification is ready.", **keys: Any) -> str:
+    """The chair ends the mission."""
     halt = {"type": "done", "to": ["u:all"], "message": message}
-    return json.dumps({"response_type": "halt", "acceptance": accepted(*products), "halt": halt, **keys})
+    return json.dumps({"response_type": "halt", "halt": halt, **keys})
 
 
 def version(product: str, title: str, content: str, summary: str = "First draft", **keys: Any) -> dict[str, Any]:
@@ -139,7 +134,7 @@ def inspection(product: str, version: str = "", quotes: Fields | None = None, *f
     if product == "p1" and quotes is None:
         quotes = PROVED
     criteria = [
-        {"criterion_id": id, "passed": bool(quote), "quote": quote, "note": "" if quote else "It is not shown"}
+        {"criterion_id": id, "quote": quote, "note": "" if quote else "It is not shown", "passed": bool(quote)}
         for id, quote in (quotes or {}).items()
     ]
     item = {"product_id": product, "criteria": criteria, "findings": list(findings)}
@@ -154,6 +149,17 @@ def finding(category: str, severity: int, issue: str, **keys: Any) -> dict[str, 
 def inspect(*inspections: Fields, **changes: Any) -> str:
     """Inspections."""
     return said(**{"inspections": list(inspections), **changes})
+
+
+def of_product(text: str, call: str) -> str:
+    """A reply that inspects several products, as it is for the one that a call (r1-inspect-p3) is about."""
+    about = call.split("-")[2]
+    try:
+        found = json.loads(text)
+        found["inspections"] = [item for item in found["inspections"] if item["product_id"] == about]
+    except (ValueError, KeyError):
+        return text
+    return json.dumps(found, ensure_ascii=False)
 
 
 def present(*messages: tuple[str, str], events: Sequence[str] = ("e1",), **changes: Any) -> str:
@@ -231,23 +237,18 @@ def _plan_2() -> str:
     )
 
 
-def _inspect_1() -> str:
+def _inspect_unsafe() -> str:
     stolen = finding("security", 9, XSS, criterion_id="d2", recommendation="Use httpOnly cookies.")
-    return inspect(
-        inspection("p3", "v3", {"d1": CRUD, "d2": ""}, stolen),
-        inspection("p4", "v2", {"d1": "React in the browser", "d2": "Every request passes one gateway"}),
-        inspection("p1"),
-    )
+    return inspect(inspection("p3", "v3", {"d1": CRUD, "d2": ""}, stolen))
 
 
-def _inspect_2() -> str:
-    return inspect(
-        inspection("p3", "v7", {"d1": CRUD, "d2": "A session id is kept in an httpOnly cookie"}),
-        inspection("p4", "v5", {"d1": "React in the browser", "d2": "Ten logins a minute"}),
-        inspection("p5", "v6", {"d1": "problem+json"}, finding("quality", 3, "An example would help")),
-        inspection("p1"),
-        confirms=["c3"],
-    )
+def _inspect_safe() -> str:
+    safe = inspection("p3", "v7", {"d1": CRUD, "d2": "A session id is kept in an httpOnly cookie"})
+    return inspect(safe, confirms=["c3"])
+
+
+def _inspect_errors() -> str:
+    return inspect(inspection("p5", "v6", {"d1": "problem+json"}, finding("quality", 3, "An example would help")))
 
 
 def _answered(product: str, *collabs: str, status: str = "partially_met", delta: str = "") -> str:
@@ -265,7 +266,10 @@ _ROUNDS: dict[int, dict[str, Callable[[], str]]] = {
         ),
         f"review-{ALEX}": lambda: review(collab("p3", "Say how long a login lasts", "question", 4)),
         f"review-{JORDAN}": lambda: review(collab("p4", "Say what a client sees when limited", "suggestion", 6)),
-        "inspect": _inspect_1,
+        "inspect-p3": _inspect_unsafe,
+        "inspect-p4": lambda: inspect(
+            inspection("p4", "v2", {"d1": "React in the browser", "d2": "Every request passes one gateway"})
+        ),
     },
     2: {
         f"reflect-{ALEX}": lambda: _answered("p4", "c2", delta="Rate limits, with error codes aligned"),
@@ -281,13 +285,18 @@ _ROUNDS: dict[int, dict[str, Callable[[], str]]] = {
         ),
         f"review-{ALEX}": lambda: review(collab("p3", "The login is sound now", "endorsement", 6)),
         f"review-{JORDAN}": lambda: review(collab("p4", "The limits fit the API", "endorsement", 5)),
-        "inspect": _inspect_2,
+        "inspect-p3": _inspect_safe,
+        "inspect-p4": lambda: inspect(
+            inspection("p4", "v5", {"d1": "React in the browser", "d2": "Ten logins a minute"})
+        ),
+        "inspect-p5": _inspect_errors,
+        "inspect-p1": lambda: inspect(inspection("p1")),
     },
     3: {
         f"reflect-{ALEX}": lambda: _answered("p4", status="met"),
         f"reflect-{JORDAN}": lambda: _answered("p3", status="met"),
         "plan": lambda: done(
-            "p1", "p3", "p4", "p5", chair_versions=[version("p2", "Change Log", LOG_3, "Closes the log")]
+            chair_versions=[version("p2", "Change Log", LOG_3, "Closes the log")]
         ),
     },
 }  # fmt: skip
@@ -312,7 +321,7 @@ class Busy:
     """A mission of `products` Contents over `rounds`, written in turn by a team of `team`.
 
     In every round but the last each operative writes some four to eight products, more where there are too few rounds
-    for all; the last round accepts what is left and ends the mission. `size` is characters of a version.
+    for all; the last round ends the mission. `size` is characters of a version.
     """
 
     products: int = 50
@@ -329,7 +338,7 @@ class Busy:
         match = NAME.fullmatch(call)
         assert match, call
         number, step = int(match[1]), match[2]
-        who = int(match[3].rpartition("-")[2]) if match[3] else 0
+        who = int(match[3].rpartition("-")[2]) if (match[3] or "").startswith("operative") else 0
         match step:
             case "bootstrap":
                 return self._bootstrap()
@@ -404,16 +413,10 @@ class Busy:
             }
             for item in late
         ]  # fmt: skip
-        window = set(self.windows[number])
-        passed = [
-            _id(item)
-            for item in (self.windows[number - 1] if number > 1 else ())
-            if item not in window and self._approved(number - 1, item)
-        ]
         if number == self.rounds:
-            return done(*passed, "p1")
+            return done()
         orders = (assignment(_id(item), f"operative-{item % self.team + 1}") for item in self.windows[number])
-        return plan(*orders, acceptance=accepted(*passed), tree_operations=operations)
+        return plan(*orders, tree_operations=operations)
 
     def _version(self, number: int, item: int) -> dict[str, Any]:
         pick = random.Random(f"{number}-{item}")
@@ -428,7 +431,7 @@ class Busy:
         return [item for item in sorted(self.windows[number]) if _mark(number, item) in prompt]
 
     def _inspect(self, number: int, prompt: str) -> str:
-        section = prompt.partition("# To inspect\n")[2].partition("# What the containers hold\n")[0]
+        section = prompt.partition("# To inspect\n")[2].partition("# What it holds\n")[0]
         due = [int(id) - 2 for id in re.findall(r"(?m)^## p(\d+) ", section)]
         whole = (inspection("p1", "", {"d1": "It covers costs and risks."}) for item in due if item < 0)
         return inspect(*(self._inspection(self._last(number, item), item) for item in due if item >= 0), *whole)

@@ -32,12 +32,11 @@ _MANY = (
     MissionStep.REFLECT,
     MissionStep.WRITE,
     MissionStep.REVIEW,
-)  # steps that several agents take at the same time
+    MissionStep.INSPECT,
+)  # steps of which several calls are made at the same time
 _GRAVE = {
     **dict.fromkeys(("mission", "halt", "accepted", "question", "answer", "user", "stall"), 3),
-    **dict.fromkeys(
-        ("version", "inspection", "waived", "reopened", "rejected", "decided", "override", "missed", "redefined"), 2
-    ),
+    **dict.fromkeys(("version", "inspection", "waived", "reopened", "decided", "override", "missed", "redefined"), 2),
     "command": 2,
     **dict.fromkeys(("created", "archived", "closed", "stale", "unreviewed", "unfounded"), 1),
 }  # weight by kind of event: the envoy must not miss heavy ones
@@ -219,7 +218,7 @@ class _PackBuilder:
             "reflections": self._reflections() if plan else [],
             "collabs": self._high() if plan else [],
             "pending": sorted(self.state.pending) if plan else [],
-            **(self._standing() if plan else {"ready": [], "lacking": [], "unwritten": ""}),
+            **(self._standing() if plan else {"lacking": [], "unwritten": ""}),
             "raised": self._raised(),
             "runs": self._runs() if focused else [],
             "remarks": [{"author": item.author, "kind": item.kind, "text": item.content} for item in self._remarks()],
@@ -327,20 +326,16 @@ class _PackBuilder:
         return [self.sight.collab(item) for item in sorted(live, key=lambda item: -item.importance)]
 
     def _standing(self) -> Item:
-        """Return products that can be accepted now, products with what they lack, and products without a version."""
-        ready: list[Item] = []
+        """Return the products with what they lack for acceptance, and those without a version."""
         lacking: list[Item] = []
         unwritten: list[str] = []
         for id, why in acceptance.acceptance_status(self.state).items():
             product, latest = self.state.products[id], self.state.latest(id)
-            entry: Item = {"id": id, "name": product.name, "version": latest.id if latest else ""}
             if not latest and not product.container:
                 unwritten.append(id)
             elif why:
-                lacking.append({**entry, "why": [{"text": text} for text in why]})
-            else:
-                ready.append(entry)
-        return {"ready": ready, "lacking": lacking, "unwritten": id_ranges(unwritten)}
+                lacking.append({"id": id, "name": product.name, "why": [{"text": text} for text in why]})
+        return {"lacking": lacking, "unwritten": id_ranges(unwritten)}
 
     # -- requested context ----------------------------------------------------------------------
 

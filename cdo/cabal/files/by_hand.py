@@ -7,7 +7,7 @@ from typing import Any
 
 from cdo.cabal.model.state import MissionState
 
-_CAME = ("mission", "version", "inspection", "accepted", "rejected", "waived", "closed", "collab", "message")
+_CAME = ("mission", "version", "inspection", "accepted", "waived", "closed", "collab", "message")
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,7 @@ def certificate(
         "edited": [item.entry() for item in edited_calls(state)],
         "accepted": _entries(state),
         "unaccepted": _unaccepted(state),
+        **({"earlier": earlier} if (earlier := _earlier(state)) else {}),
         **({"commands": [_run(item) for item in state.runs.values()]} if state.runs else {}),
         "models": {role: list(names) for role, names in models.items()},
         "final": fingerprint(body or final(delivery)),
@@ -95,6 +96,23 @@ def _entries(state: MissionState) -> list[dict[str, Any]]:
     places = layout.places(state)
     held = (item for item in state.live() if acceptance.holds(state, item.id))
     return [_entry(state, item, places.get(item.id, "")) for item in held]
+
+
+def _earlier(state: MissionState) -> list[dict[str, Any]]:
+    """Return the versions that stay delivered although a newer one, which is not accepted, stands over them."""
+    places = layout.places(state)
+    return [
+        {
+            "product": item.id,
+            "name": item.name,
+            "deliverable": places[item.id],
+            "version": version.id,
+            "sha256": version.sha,
+            "inspection": state.earlier[item.id].inspection,
+        }
+        for item in state.live()
+        if not acceptance.holds(state, item.id) and (version := acceptance.delivered_version(state, item.id))
+    ]
 
 
 def _entry(state: MissionState, product: Product, place: str) -> dict[str, Any]:
@@ -224,6 +242,7 @@ def proved(archive: SessionReader) -> Proof:
         claims += _files(certified["files"], texts, {**filed.problems, **problems})
         claims += _status(certified, filed, texts)
         claims += _products(certified, filed, texts)
+        claims += _delivered_before(certified, filed.state, texts)
     elif problems:
         claims += [CertificateClaim(name, "", why) for name, why in problems.items()]
     return Proof(archive.name, tuple(claims))
@@ -340,6 +359,26 @@ def _products(
         else:
             for text, whys in _ProductProof(state, product, places.get(id, ""), claimed[id], linked, texts).claims():
                 yield CertificateClaim(_called(product), text, "; ".join(why for why in whys if why))
+
+
+def _delivered_before(
+    certified: Mapping[str, Any], state: MissionState, texts: Mapping[str, str]
+) -> Iterator[CertificateClaim]:
+    """Yield claims that each version which stays delivered was accepted, and is what its deliverable holds."""
+    now, places = _earlier(state), layout.places(state)
+    if now != certified.get("earlier", []):
+        yield CertificateClaim("deliverables", "", "earlier versions stay delivered that are not the certified ones")
+    for entry in now:
+        version, pinned = state.versions[entry["version"]], state.earlier[entry["product"]]
+        found = state.inspections.get(pinned.inspection)
+        due = layout.delivered(state, version, places)
+        wrong = [f"{name} is not the content of its version" for name, text in due.items() if texts.get(name) != text]
+        if version.sha != pinned.sha:
+            wrong.append(f"the content of {version.id} is not what was accepted")
+        if found is None or (found.product, found.version) != (version.product, version.id):
+            wrong.append(f"there is no inspection {pinned.inspection} of it")
+        said = f"{version.id} was accepted, and stays delivered until a newer version is"
+        yield CertificateClaim(_called(state.products[version.product]), said, "; ".join(wrong))
 
 
 def _called(product: Product) -> str:

@@ -25,7 +25,7 @@ _COURSE = (
     ("mission", "Start"), ("override", "Changed"), ("updated", "Changed"), ("redefined", "Changed"),
     ("stale", "Changed"), ("question", "Asked"),
     ("answer", "Answered"), ("user", "From you"), ("accepted", "Accepted"),
-    ("rejected", "Not accepted"), ("reopened", "Reopened"), ("archived", "Archived"), ("waived", "Waived"),
+    ("reopened", "Reopened"), ("archived", "Archived"), ("waived", "Waived"),
     ("decided", "Decided"), ("version", "Versions"), ("unreviewed", "Unreviewed"), ("unfounded", "Citations"),
     ("inspection", "Verdicts"), ("command", "Commands"),
     ("message", "Told to you"), ("missed", "Missed"), ("edited", "Edited"),
@@ -103,7 +103,7 @@ def final(delivery: Delivery) -> str:
     parts = [
         ("Result", _result(delivery, len(held))),
         ("Objectives", _objectives(state)),
-        ("Deliverables", _table(state, held)),
+        ("Deliverables", _table(state)),
         ("Decisions", _decisions(state, held)),
         ("What is missing", _missing(state)),
         ("Concerns on record", _concerns(state)),
@@ -149,18 +149,23 @@ def _by(state: MissionState, agent: str) -> str:
     return inert(agent if name == agent else f"{name} ({agent})")
 
 
-def _table(state: MissionState, held: Sequence[Product]) -> list[str]:
-    """Return a table of the accepted products, with links to their files."""
-    if not held:
-        return ["Nothing was accepted."]
+def _table(state: MissionState) -> list[str]:
+    """Return a table of what was accepted and is delivered, with links to the files."""
     files = places(state)
+    given = [item for item in state.live() if item.id in files or acceptance.holds(state, item.id)]
+    if not given:
+        return ["Nothing was accepted."]
     rows = ["| product | kind | version | author | criteria met | file |", "|---|---|---|---|---|---|"]
-    for item in held:
-        latest, found = state.latest(item.id), acceptance.current(state, item.id)
-        met = {result.criterion for result in found.results if result.passed} if found else set()
+    for item in given:
+        version = acceptance.delivered_version(state, item.id)
+        pinned = state.acceptances.get(item.id) or state.earlier[item.id]
+        found = state.inspections[pinned.inspection]
+        met = {result.criterion for result in found.results if result.passed}
         count = f"{sum(criterion.id in met for criterion in item.dod)}/{len(item.dod)}"
         parts = pluralise(len(acceptance.parts(state, item.id)), "part")
-        number, author = (f"{latest.number} ({latest.id})", _by(state, latest.author)) if latest else (parts, "")
+        number, author = (f"{version.number} ({version.id})", _by(state, version.author)) if version else (parts, "")
+        if version and version != state.latest(item.id):
+            number += "; a newer one is not accepted"
         link = linked(files[item.id]) if item.id in files else ""
         cells = (inert(item.name), item.kind.value, number, author, count, link)
         rows.append(f"| {' | '.join(cells)} |")
@@ -210,9 +215,20 @@ def _missing(state: MissionState) -> list[str]:
     lines = [
         f"- **{inert(item.name)}** ({item.kind.value}, {item.status.value.replace('_', ' ')}): "
         + _sentence(map(inert, _lacks(state, item)))
+        + _draft(state, item)
         for item in acceptance.unaccepted(state)
     ]
     return lines or ["Nothing." if state.live() else "Everything: no product was planned."]
+
+
+def _draft(state: MissionState, item: Product) -> str:
+    """Return a link to the newest version of a product that is not accepted, as the end of its line."""
+    latest = state.latest(item.id)
+    if latest is None:
+        return ""
+    kept = acceptance.delivered_version(state, item.id)
+    besides = f"; version {kept.number} stays delivered" if kept and kept != latest else ""
+    return f" Draft, not accepted: [version {latest.number}]({item.folder}/{latest.id}.md){besides}."
 
 
 def _concerns(state: MissionState) -> list[str]:

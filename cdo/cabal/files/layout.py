@@ -38,7 +38,7 @@ _AGENTS = {
 _PERSONA = re.compile(r"\s*You are ([^\W\d_][\w'’-]{0,39}(?: [^\W\d_][\w'’-]{0,39})?)[,.]")
 # The kinds of events that CHAT.md lists for a round, beside the messages of the team.
 _TOLD = frozenset(
-    ("version", "inspection", "accepted", "updated", "redefined", "rejected", "waived", "reopened", "stale",
+    ("version", "inspection", "accepted", "updated", "redefined", "waived", "reopened", "stale",
      "override", "missed", "command", "unreviewed", "unfounded", "decided", "user", "stall", "halt")
 )  # fmt: skip
 
@@ -54,9 +54,9 @@ def files(after: MissionState, before: MissionState | None) -> tuple[dict[str, s
         projections["CHAT.md"] = _chat(after)
     old = before or MissionState("", ())
     for id, product in after.products.items():
-        accepted = after.acceptances.get(id)
-        if product != old.products.get(id) or accepted != old.acceptances.get(id):
-            projections[f"{product.folder}/product.yaml"] = product_text(product, accepted)
+        pins = [(state.acceptances.get(id), state.earlier.get(id)) for state in (after, old)]
+        if product != old.products.get(id) or pins[0] != pins[1]:
+            projections[f"{product.folder}/product.yaml"] = product_text(product, *pins[0])
     for id, collab in after.collabs.items():
         if collab != old.collabs.get(id):
             projections[f"{after.products[collab.product].folder}/{id}.md"] = collab_text(collab)
@@ -83,7 +83,8 @@ def _shape(state: MissionState) -> tuple[Any, ...]:
 
 def _talk(state: MissionState) -> tuple[Any, ...]:
     """Return the fields that CHAT.md depends on."""
-    return state.messages, state.questions, state.mission, state.round  # events wait for the next message
+    # Events and reasons wait for the next message, or for the end.
+    return state.messages, state.questions, state.mission, state.round, state.halt
 
 
 def speaker(state: MissionState, agent: str) -> str:
@@ -208,10 +209,16 @@ def _chat(state: MissionState) -> str:
     for event in state.events:
         if event.kind in _TOLD:
             facts.setdefault(event.round, []).append(event)
+    reasons: dict[int, list[str]] = {}
+    for item in state.rationales:
+        line = f"- {_named(state, item.agent)}, {item.step}: {inert(spoken(state, item.text), LETTER)}"
+        reasons.setdefault(item.round, []).append(line)
     body = ["# Chat"]
-    for round in sorted({*said, *facts}):
+    for round in sorted({*said, *facts, *reasons}):
         told = [f"- {inert(event.text)}" for event in facts.get(round, ())]
-        body += ["", f"## Round {round}", "", *said.get(round, ()), *(["Facts:", "", *told] if told else [])]
+        why = reasons.get(round, ())
+        body += ["", f"## Round {round}", "", *said.get(round, ())]
+        body += [*(["Facts:", "", *told, ""] if told else []), *(["Reasons:", "", *why] if why else [])]
     head = {"rounds": state.round, "messages": len(state.messages)}
     return page(head, "\n".join(body if body[1:] else [*body, "", "Nothing was said yet."]).rstrip(), noted=True)
 
@@ -287,7 +294,7 @@ def called(state: MissionState, kind: str, id: str) -> str:
 
 
 def places(state: MissionState) -> dict[str, str]:
-    """Return the path in deliverables/ for each product with content whose acceptance holds, by product id.
+    """Return the path in deliverables/ for each product with a version that is delivered, by product id.
 
     A product with a path is there; a folder ends in a slash. The others are laid out like the tree: a product that
     holds others gets a folder for them. Paths are unique, even if products have the same name.
@@ -301,12 +308,12 @@ def places(state: MissionState) -> dict[str, str]:
             continue
         folder, lead = inside[product.parent]
         if product.path:
-            if acceptance.holds(state, product.id):
+            if acceptance.delivered_version(state, product.id):
                 found[product.id] = f"{DELIVERED}{product.path}"
             continue
         stem = _stem(f"{folder}{lead}", product.slug, taken, given)
         inside[product.id] = (f"{stem}/", "") if depth <= FOLDERS else (folder, f"{stem.removeprefix(folder)}-")
-        if not product.container and acceptance.holds(state, product.id):
+        if not product.container and acceptance.delivered_version(state, product.id):
             found[product.id] = f"{stem}.md"
     return found
 
@@ -329,13 +336,13 @@ def _collides(stem: str, given: Sequence[str]) -> bool:
 
 
 def deliverables(state: MissionState) -> dict[str, str]:
-    """Return the accepted files by path in the session. Products that are not accepted are left out."""
+    """Return the accepted files by path in the session. Products of which no version was accepted are left out."""
     found = places(state)
     return {
         file: text
         for id in found
-        if (latest := state.latest(id)) is not None
-        for file, text in delivered(state, latest, found).items()
+        if (version := acceptance.delivered_version(state, id)) is not None
+        for file, text in delivered(state, version, found).items()
     }
 
 

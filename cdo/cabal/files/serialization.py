@@ -93,7 +93,7 @@ def _stored(text: str) -> str:
 # Keys that are left out of a file if they are empty; the parser takes a missing key as empty.
 _OPTIONAL = frozenset(
     ("meta", "decide_by", "path", "versions", "stale_at", "stale_why", "dod", "accepted", "waiver", "outcome",
-     "addresses", "session", "version", "sha256", "finding", "closed_by", "how", "why", "ratings", "parts",
+     "addresses", "session", "version", "sha256", "finding", "closed_by", "how", "why", "rationale", "parts",
      "results", "findings", "quote", "note", "recommendation", "criterion", "collab", "edited")
 )  # fmt: skip
 
@@ -107,18 +107,11 @@ def _lean(head: Mapping[str, Any], *needed: str) -> dict[str, Any]:
 # -- products --------------------------------------------------------------------------------------
 
 
-def product_text(product: Product, acceptance: Acceptance | None) -> str:
-    """Return product.yaml: the product, its definition of done with a hash, and its acceptance."""
-    accepted = acceptance and _lean(
-        {
-            "version": acceptance.version,
-            "sha256": acceptance.sha,
-            "dod_sha256": acceptance.dod,
-            "inspection": acceptance.inspection,
-            "waiver": acceptance.waiver,
-            "round": acceptance.round,
-        },
-    )
+def product_text(product: Product, accepted: Acceptance | None, earlier: Acceptance | None = None) -> str:
+    """Return product.yaml: the product, its definition of done with a hash, and its acceptances.
+
+    `earlier` is that of a version which stays delivered while a newer one is not accepted.
+    """
     head = {
         "id": product.id,
         "name": product.name,
@@ -136,9 +129,23 @@ def product_text(product: Product, acceptance: Acceptance | None) -> str:
         "round": product.round,
         "dod": [_criterion(item) for item in product.dod],
         "dod_sha256": product.dod_sha,
-        "accepted": accepted,
+        "accepted": accepted and _acceptance(accepted),
+        "delivered": earlier and _acceptance(earlier),
     }
     return _noted("", _stored(strict_yaml.dump(_lean(head))))
+
+
+def _acceptance(item: Acceptance) -> dict[str, Any]:
+    return _lean(
+        {
+            "version": item.version,
+            "sha256": item.sha,
+            "dod_sha256": item.dod,
+            "inspection": item.inspection,
+            "waiver": item.waiver,
+            "round": item.round,
+        },
+    )
 
 
 def _criterion(item: Criterion) -> dict[str, Any]:
@@ -150,8 +157,8 @@ def _criterion(item: Criterion) -> dict[str, Any]:
     return {"id": item.id, "text": item.text, **check}
 
 
-def product_of(text: str) -> tuple[Product, Acceptance | None]:
-    """Return the product and the acceptance in a product.yaml; raise ValueError with the problem."""
+def product_of(text: str) -> tuple[Product, Acceptance | None, Acceptance | None]:
+    """Return the product in a product.yaml, its acceptance and the earlier one; raise ValueError with the problem."""
     head = strict_yaml.load(text, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
     if not isinstance(head, dict):
         raise ValueError("it is not a mapping of keys")
@@ -174,19 +181,24 @@ def product_of(text: str) -> tuple[Product, Acceptance | None]:
             slug=str(data["slug"]),
             round=int(data["round"]),
         )
-        said: dict[str, Any] | None = data.get("accepted")
-        accepted = said and Acceptance(
-            product=product.id,
-            version=str(said.get("version", "")),
-            sha=str(said.get("sha256", "")),
-            dod=str(said["dod_sha256"]),
-            inspection=str(said["inspection"]),
-            waiver=str(said.get("waiver", "")),
-            round=int(said["round"]),
-        )
+        accepted, earlier = (_acceptance_of(product.id, data.get(key)) for key in ("accepted", "delivered"))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"something is missing or of another kind: {one_line(error, 80)}") from None
-    return product, accepted or None
+    return product, accepted, earlier
+
+
+def _acceptance_of(product: str, said: Mapping[str, Any] | None) -> Acceptance | None:
+    if not said:
+        return None
+    return Acceptance(
+        product=product,
+        version=str(said.get("version", "")),
+        sha=str(said.get("sha256", "")),
+        dod=str(said["dod_sha256"]),
+        inspection=str(said["inspection"]),
+        waiver=str(said.get("waiver", "")),
+        round=int(said["round"]),
+    )
 
 
 def _criterion_of(item: Mapping[str, Any]) -> Criterion:
@@ -264,7 +276,7 @@ def inspection_text(inspection: Inspection) -> str:
         "round": inspection.round,
         "at": inspection.at,
         "edited": inspection.edited,
-        "ratings": dict(inspection.ratings),
+        "rationale": inspection.rationale,
         "parts": [list(part) for part in inspection.parts],
         "results": [_lean(vars(result), "criterion") for result in inspection.results],
         "findings": [_lean(vars(finding)) for finding in inspection.findings],
@@ -284,8 +296,6 @@ def inspection_of(text: str) -> Inspection:
     """Return the inspection in an i2.md; raise ValueError with the problem."""
     head, _ = opened(text)
     data = {"dod": head.pop("dod_sha256", ""), "results": [], "findings": [], **head}
-    if isinstance(ratings := data.get("ratings"), dict):
-        data["ratings"] = tuple(ratings.items())
     for result in data["results"] if isinstance(data["results"], list) else ():
         if isinstance(result, dict):
             result.update({key: result.get(key, "") for key in ("quote", "note")})
@@ -330,7 +340,7 @@ def read(texts: Mapping[str, str]) -> ParsedMission:
 
     If such a file can still be parsed, its fact is kept, so that a changed file is judged by its present content.
     """
-    facts: dict[str, dict[str, Any]] = {"p": {}, "v": {}, "c": {}, "i": {}, "a": {}}
+    facts: dict[str, dict[str, Any]] = {"p": {}, "v": {}, "c": {}, "i": {}, "a": {}, "e": {}}
     problems: dict[str, str] = {}
     places = [place for name in texts if (place := PLACE.fullmatch(name))]
     for place in sorted(places, key=_order):
@@ -348,6 +358,7 @@ def read(texts: Mapping[str, str]) -> ParsedMission:
             collabs=facts["c"],
             inspections=facts["i"],
             acceptances=facts["a"],
+            earlier=facts["e"],
         ),
         problems,
     )
@@ -365,9 +376,10 @@ def _take(facts: dict[str, dict[str, Any]], place: re.Match[str], text: str) -> 
         fact = _READ[place[4]](text)
         again, home = _WRITTEN[place[4]](fact), (fact.product, f"{fact.id}.md") == (place[2], place[3])
     else:
-        fact, acceptance = product_of(text)
-        again, home = product_text(fact, acceptance), fact.folder == place[1]
-        facts["a"].update({fact.id: acceptance} if acceptance and home else {})
+        fact, *pins = product_of(text)
+        again, home = product_text(fact, *pins), fact.folder == place[1]
+        for letter, pinned in zip("ae", pins, strict=True):
+            facts[letter].update({fact.id: pinned} if pinned and home else {})
     if not home:
         raise ValueError("it is another's, by what it says of itself")
     facts[place[4] or "p"][fact.id] = fact

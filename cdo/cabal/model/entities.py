@@ -317,8 +317,8 @@ class InspectionFinding:
 class Inspection:
     """One inspection of one version. For a container, `version` is "" and `parts` has the id and hash of each part.
 
-    `dod` is the hash of the definition of done used for the inspection; `at` is the number of its event. `edited`: it
-    comes from a recorded reply of the watchdog that the person edited.
+    `dod` is the hash of the definition of done used for the inspection; `at` is the number of its event.
+    `rationale` is the watchdog's reasoning. `edited`: it comes from a recorded reply of it that the person edited.
     """
 
     id: str
@@ -331,7 +331,7 @@ class Inspection:
     round: int
     at: int
     parts: tuple[tuple[str, str], ...] = ()
-    ratings: tuple[tuple[str, int], ...] = ()
+    rationale: str = ""
     edited: bool = False
 
 
@@ -367,6 +367,16 @@ class Acceptance:
     inspection: str
     waiver: str
     round: int
+
+
+@dataclass(frozen=True)
+class Rationale:
+    """An agent's reasoning before its reply in a step."""
+
+    round: int
+    step: MissionStep
+    agent: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -414,7 +424,7 @@ class MissionEvent:
     """An event of a mission. Its `text` contains no ids, because the envoy cites it and people read it.
 
     `kind` is one of mission, created, updated, moved, archived, reopened, assigned, lapsed, version, unreviewed,
-    reflection, collab, closed, remark, inspection, accepted, rejected, waived, stale, override, question, answer,
+    reflection, collab, closed, remark, inspection, accepted, waived, stale, override, question, answer,
     redefined, halt, stall, message, missed, user, decided, edited, unfounded, command. `product` is an id or "",
     `ref` is the id of the event's subject (of "edited" the call), `actor` is the agent that caused it ("code": code).
     """

@@ -21,6 +21,7 @@ from cdo.cabal.model.entities import (
     MissionEvent,
     Product,
     Question,
+    Rationale,
     Reflection,
     Remark,
     Status,
@@ -34,7 +35,8 @@ from cdo.core.steps import CitationCheck
 class MissionState:
     """The whole state of a mission, as the fold of its records.
 
-    `assignments` (by product) and `reflections` are those of the current round; `acceptances` are by product.
+    `assignments` (by product) and `reflections` are those of the current round; `acceptances` are by product, and
+    so are `earlier` ones: of a version that stays delivered while a newer one is not accepted.
     `pending` are overrides that take effect next round. `seen` gives, by agent and product, the number of the last
     event when the product was shown to the agent. `at` counts steps; `idle` counts rounds without progress. `halt`
     ("done", "stall", "budget", "rounds", "stopped") ends the mission; `why` is the reason in words. With `exec`,
@@ -51,12 +53,14 @@ class MissionState:
     collabs: Mapping[str, Collab] = field(default_factory=dict)
     inspections: dict[str, Inspection] = field(default_factory=dict)
     acceptances: Mapping[str, Acceptance] = field(default_factory=dict)
+    earlier: Mapping[str, Acceptance] = field(default_factory=dict)
     assignments: Mapping[str, Assignment] = field(default_factory=dict)
     reflections: tuple[Reflection, ...] = ()
     remarks: tuple[Remark, ...] = ()
     questions: tuple[Question, ...] = ()
     runs: Mapping[str, CommandRun] = field(default_factory=dict)
     messages: tuple[EnvoyMessage, ...] = ()
+    rationales: tuple[Rationale, ...] = ()
     events: tuple[MissionEvent, ...] = ()
     pending: Mapping[str, Any] = field(default_factory=dict)
     seen: Mapping[str, Mapping[str, int]] = field(default_factory=dict)

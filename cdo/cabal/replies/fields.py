@@ -289,30 +289,27 @@ class AssignmentItem(Tolerant):
     address: CollabIds = ()
 
 
-class AcceptanceItem(Tolerant):
-    """The chair's decision on a product; `waiver` is the reason to let needs_revision pass."""
-
-    product_id: ProductId
-    accepted: bool
-    version_id: VersionId | None = None
-    rejection_reason: Maybe = ""
-    waiver: Maybe = ""
-
-
 class WaiverItem(Tolerant):
-    """The chair's waiver of a blocking collab that is not a flag of the watchdog."""
+    """The chair's waiver of a blocking collab, or of the revision that the inspection of a product wants."""
 
-    collab_id: CollabId
+    collab_id: CollabId | None = None
+    product_id: ProductId | None = None
     reason: Words
+
+    @model_validator(mode="after")
+    def _of_one(self) -> WaiverItem:
+        if (self.collab_id is None) is (self.product_id is None):
+            raise ValueError("a waiver names a `collab_id` or a `product_id`")
+        return self
 
 
 class ResultItem(Tolerant):
-    """The result for a criterion; `quote` is text of the version that proves it."""
+    """The result for a criterion, evidence first; `quote` is text of the version that proves it."""
 
     criterion_id: Annotated[str, Field(pattern=r"^d[1-9][0-9]?$")]
-    passed: bool
     quote: Maybe = ""
     note: Maybe = ""
+    passed: bool
 
 
 class FindingItem(Tolerant):
@@ -329,11 +326,9 @@ class FindingItem(Tolerant):
 
 
 class InspectionItem(Tolerant):
-    """The inspection of one product. `assessment` is the watchdog's opinion: code derives the verdict that counts."""
+    """The inspection of one product; code derives the verdict."""
 
     product_id: ProductId
     version_id: VersionId | None = None
-    assessment: Annotated[Literal["approved", "needs_revision", "blocked"], _LOWER] = "approved"
     criteria: Annotated[tuple[ResultItem, ...], BeforeValidator(bracketed), Field(max_length=40)] = ()
     findings: Annotated[tuple[FindingItem, ...], BeforeValidator(bracketed), Field(max_length=24)] = ()
-    ratings: dict[Literal["clarity", "actionability", "dod_fit"], Degree] = Field(default_factory=dict)

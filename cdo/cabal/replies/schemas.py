@@ -12,7 +12,6 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from cdo.cabal.model.entities import REQUESTS, MissionStep
 from cdo.cabal.replies.fields import (
-    AcceptanceItem,
     AgentId,
     AssignmentItem,
     CollabIds,
@@ -45,7 +44,12 @@ def _told(*amounts: tuple[int, str], else_: str) -> str:
 
 
 class MissionReply(Block):
-    """The base of every reply. Unknown keys are refused: otherwise, a misspelled key would be lost silently."""
+    """The base of every reply. Unknown keys are refused: otherwise, a misspelled key would be lost silently.
+
+    `rationale` is the reasoning that comes before everything else.
+    """
+
+    rationale: Maybe = ""
 
     @model_validator(mode="before")
     @classmethod
@@ -136,9 +140,9 @@ class PlanReply(MissionReply):
     bootstrap_overrides: Overrides | None = None
     tree_operations: Annotated[tuple[TreeOperation, ...], BeforeValidator(bracketed), Field(max_length=64)] = ()
     waivers: Annotated[tuple[WaiverItem, ...], BeforeValidator(bracketed), Field(max_length=64)] = ()
-    acceptance: Annotated[tuple[AcceptanceItem, ...], BeforeValidator(bracketed), Field(max_length=128)] = ()
     assignments: Annotated[tuple[AssignmentItem, ...], BeforeValidator(bracketed), Field(max_length=128)] = ()
     chair_versions: Annotated[tuple[VersionItem, ...], BeforeValidator(bracketed), Field(max_length=8)] = ()
+    collabs: Collabs = ()
     remarks: Remarks = ()
     halt: HaltItem | None = None
 
@@ -151,11 +155,9 @@ class PlanReply(MissionReply):
     @property
     def position(self) -> str:
         """The reply in a few words."""
-        taken = sum(item.accepted for item in self.acceptance)
         parts = [
             _told((len(self.assignments), "assignment"), (len(self.tree_operations), "tree operation"), else_=""),
-            f"{taken} accepted" if taken else "",
-            f"{refused} rejected" if (refused := len(self.acceptance) - taken) else "",
+            _told((len(self.waivers), "waiver"), (len(self.collabs), "collab"), else_=""),
             f"halt: {self.halt.type}" if self.halt else "",
         ]
         return ", ".join(filter(None, parts)) or "no assignment"
@@ -188,14 +190,11 @@ class InspectReply(TalkReply):
 
     @property
     def position(self) -> str:
-        """The reply in a few words, with the claimed verdicts; code derives the verdicts that count."""
-        claimed = [item.assessment for item in self.inspections]
-        parts = [
-            f"{claimed.count(name)} {name.replace('_', ' ')}"
-            for name in ("blocked", "needs_revision", "approved")
-            if name in claimed
-        ]
-        return f"{', '.join(parts)} (as claimed)" if parts else "no inspection"
+        """The reply in a few words: what it says of the judged criteria."""
+        said = [result.passed for item in self.inspections for result in item.criteria]
+        found = sum(len(item.findings) for item in self.inspections)
+        met = f"{sum(said)} of {len(said)} criteria said to be met" if said else ""
+        return ", ".join(filter(None, (met, _told((found, "finding"), *self._talk, else_="no finding"))))
 
 
 class PresentReply(MissionReply):

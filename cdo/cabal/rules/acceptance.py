@@ -204,6 +204,21 @@ def holds(state: MissionState, product: str) -> bool:
     return True
 
 
+def delivered_version(state: MissionState, product: str) -> Version | None:
+    """Return the version of a live product that is delivered, None if there is none.
+
+    It is the newest if its acceptance holds, else an earlier one, accepted for the same definition of
+    done.
+    """
+    item = state.products[product]
+    if holds(state, product):
+        return state.latest(product)
+    pinned = state.earlier.get(product)
+    if pinned is None or not item.live or pinned.dod != item.dod_sha:
+        return None
+    return state.versions.get(pinned.version)
+
+
 def _kept(state: MissionState, product: Product) -> bool:
     """True if a product's own acceptance matches its current state; the acceptances of its parts are not checked."""
     pinned = state.acceptances.get(product.id)
@@ -233,13 +248,13 @@ def acceptance_status(state: MissionState) -> dict[str, tuple[str, ...]]:
 
 
 def missing(state: MissionState, product: str) -> tuple[str, ...]:
-    """Return why a live product is not accepted, for people: what it lacks, or that the chair has not accepted it.
+    """Return why a live product is not accepted, for people: what it lacks, or that the mission ended before.
 
     If its last acceptance had a waiver, that waiver counts.
     """
     pinned = state.acceptances.get(product)
     return missing_for_acceptance(state, product, pinned.waiver if pinned else "") or (
-        "the chair has not accepted it",
+        "it lacks nothing, and the mission ended before it was accepted",
     )
 
 
@@ -252,20 +267,20 @@ def unaccepted(state: MissionState) -> tuple[Product, ...]:
 
 
 def due(state: MissionState) -> tuple[str, ...]:
-    """Return the ids of the products that have to be inspected now, in order.
+    """Return the ids of the products that have to be inspected now, in order; none depends on another one of them.
 
-    First come live products whose newest version has no valid inspection. Then come containers without a valid
-    inspection, the deepest first, if each of their parts has a valid inspection or is in the list.
+    These are the live products whose newest version has no valid inspection, and the containers without one whose
+    parts are all accepted: what is not accepted changes, and the container with it.
     """
-    seen = {item.id for item in state.live() if current(state, item.id)}
-    found = [item.id for item in state.live() if not item.container and item.versions and item.id not in seen]
-    containers = [item for item in state.live() if item.container]
-    for item in sorted(containers, key=lambda item: -depth(state, item)):
-        inner = held(state, item.id)
-        ready = inner and all(each.id in seen or each.id in found for each in inner)
-        if ready and item.id not in seen:
-            found.append(item.id)
-    return tuple(found)
+    return tuple(item.id for item in state.live() if not current(state, item.id) and _ready(state, item))
+
+
+def _ready(state: MissionState, product: Product) -> bool:
+    """True if there is what an inspection of a product would judge."""
+    if not product.container:
+        return bool(product.versions)
+    inner = held(state, product.id)
+    return bool(inner) and all(holds(state, item.id) for item in inner)
 
 
 def depth(state: MissionState, product: Product) -> int:

@@ -45,5 +45,5 @@ def ran(state: MissionState, found: CheckRun) -> MissionState:
         inspection = current(after, item.id) if ids else None
         if inspection and any(each.criterion in ids and each.passed != run.passed for each in inspection.results):
             why = f"`{one_line(run.command, 120)}` {'passes now' if run.passed else 'no longer passes'}"
-            after = staled(after, MissionStep.INSPECT, "code", item.id, why)
+            after = staled(after, MissionStep.INSPECT, "code", item.id, why, delivered=True)
     return after

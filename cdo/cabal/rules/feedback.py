@@ -50,7 +50,7 @@ def talked(
     author or the watchdog. Only its author can withdraw a collab.
     """
     after, problems = _settled(state, step, agent, reply)
-    after, wrong = _collabs(after, step, agent, reply.collabs, about)
+    after, wrong = commented(after, step, agent, reply.collabs, about)
     after, misdirected = remarked(after, step, agent, reply.remarks)
     problems += (*wrong, *misdirected)
     return (state, problems) if problems else (after, ())
@@ -179,9 +179,14 @@ def _kept(state: MissionState, agent: str, collab: Collab) -> str:
     return f"{collab.id} was raised by {collab.author}: only {collab.author} can withdraw it."
 
 
-def _collabs(
-    state: MissionState, step: MissionStep, agent: str, items: Sequence[CollabItem], about: Collection[str] | None
+def commented(
+    state: MissionState,
+    step: MissionStep,
+    agent: str,
+    items: Sequence[CollabItem],
+    about: Collection[str] | None = None,
 ) -> Judged:
+    """Raise collabs by `agent` on products of `about`, None for all."""
     problems = [problem for item in items for problem in _unfit(state, agent, item, about)]
     texts = [text for item in items for text in (item.comment, item.shortestSummary)]
     problems += references.problems(texts, state, "A collab")

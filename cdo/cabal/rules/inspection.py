@@ -56,7 +56,7 @@ def inspected(state: MissionState, reply: InspectReply, due: Sequence[str]) -> t
     if problems:
         return state, tuple(problems)
     for id in due:
-        after = _inspection(after, state.products[id], items[id])
+        after = _inspection(after, state.products[id], items[id], reply.rationale)
     return after, ()
 
 
@@ -121,7 +121,7 @@ def _strangers(product: Product, ids: Iterable[str]) -> list[str]:
 # -- the result of an inspection -------------------------------------------------------------------
 
 
-def _inspection(state: MissionState, product: Product, item: InspectionItem) -> MissionState:
+def _inspection(state: MissionState, product: Product, item: InspectionItem, rationale: str) -> MissionState:
     """Add the inspection of one product, its event, and a collab for each finding that needs one."""
     id = f"i{len(state.inspections) + 1}"
     results = _results(state, product, item.criteria)
@@ -135,7 +135,6 @@ def _inspection(state: MissionState, product: Product, item: InspectionItem) -> 
     findings += _unmet(product, results, findings)
     latest = state.latest(product.id)
     version = latest.id if latest and not product.container else ""
-    ratings = tuple((str(name), degree) for name, degree in item.ratings.items())
     came_to = verdict(finding.severity for finding in findings)
     text = f"{product.name}: {came_to.value.replace('_', ' ')}"
     after = recorded(state, MissionStep.INSPECT, "inspection", WATCHDOG, text, product.id, id)
@@ -146,7 +145,7 @@ def _inspection(state: MissionState, product: Product, item: InspectionItem) -> 
         linked.append(finding)
     made = Inspection(
         id, product.id, version, product.dod_sha, results, tuple(linked), came_to, state.round, at,
-        parts(state, product.id) if product.container else (), ratings,
+        parts(state, product.id) if product.container else (), rationale,
     )  # fmt: skip
     return replace(after, inspections={**after.inspections, id: made})
 

@@ -1,8 +1,8 @@
 """Applies a bootstrap or a plan to the state as one transaction, all or nothing. Pure.
 
-The order within a plan: overrides (from the next round on), tree operations, waivers, acceptance, assignments, the
-chair's own versions, remarks, halt. All problems are reported at once, so that a model can fix them in one retry. If
-one mistake causes others, only the first is reported.
+The order within a plan: overrides (from the next round on), tree operations, waivers, the chair's collabs, what code
+accepts then, assignments, the chair's own versions, remarks, halt. All problems are reported at once, so that a model
+can fix them in one retry. If one mistake causes others, only the first is reported.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from textwrap import shorten
 from typing import Any
 
 from cdo.cabal.model import references
-from cdo.cabal.model.entities import Acceptance, Assignment, Kind, Mission, MissionStep, Product, Status, slug
+from cdo.cabal.model.entities import Assignment, Kind, Mission, MissionStep, Product, Status, slug
 from cdo.cabal.model.events import called, recorded, told
 from cdo.cabal.model.references import absent, listed
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.fields import (
-    AcceptanceItem,
     AssignmentItem,
+    CollabItem,
     DomainItem,
     HaltItem,
     Overrides,
@@ -30,10 +30,10 @@ from cdo.cabal.replies.fields import (
     WaiverItem,
 )
 from cdo.cabal.replies.schemas import BootstrapReply, PlanReply
-from cdo.cabal.rules import acceptance, feedback
+from cdo.cabal.rules import acceptance, accepting, feedback
 from cdo.cabal.rules.feedback import Judged
 from cdo.cabal.rules.objectives import set_objectives
-from cdo.cabal.rules.product_tree import PRESETS, Drafted, drafted, planted, reopened, settled
+from cdo.cabal.rules.product_tree import PRESETS, Drafted, drafted, planted, settled
 from cdo.cabal.rules.versions import alike, letters, unbound, versioned
 from cdo.core.mission_names import CHAIR, ROOT
 from cdo.formats.fields import twice
@@ -123,14 +123,15 @@ def planned(state: MissionState, reply: PlanReply, presets: Collection[str] = PR
     A halt with a question is left to the caller. `done` sets `halt`; it is refused while a live product is not
     accepted, if the plan has assignments, or if the charter is about to change.
     """
-    waived = {item.collab_id for item in reply.waivers}
+    waived = {item.collab_id for item in reply.waivers if item.collab_id}
     plan = _PlanDraft(drafted(state, reply.tree_operations, presets, waived))
     plan.unbind(state)
     if reply.bootstrap_overrides is not None:
         plan.override(reply.bootstrap_overrides)
     for waiver in reply.waivers:
         plan.waive(waiver)
-    plan.judge(reply.acceptance)
+    plan.object(reply.collabs)
+    plan.accept()
     plan.assign(reply.assignments)
     plan.write(reply.chair_versions)
     plan.remark(reply.remarks)
@@ -145,7 +146,8 @@ class _PlanDraft:
     def __init__(self, draft: Drafted) -> None:
         self.state = draft.state
         self.made = draft.made
-        self.doubtful, self.refused = draft.doubtful, set[str]()  # product ids with refused operations, acceptances
+        self.doubtful = draft.doubtful  # products with refused operations
+        self.waived: dict[str, str] = {}  # reasons to let a product pass without a revision
         self.problems = list(draft.problems)
 
     def unbind(self, before: MissionState) -> None:
@@ -178,9 +180,14 @@ class _PlanDraft:
             self._tell("override", f"The charter changes from the next round on: {listed(changed)}")
 
     def waive(self, item: WaiverItem) -> None:
-        """Close a blocking collab that is neither a flag of the watchdog nor a note by the user."""
-        what, reason = f"waivers: {item.collab_id}", self._said(f"waivers: {item.collab_id}", item.reason)
-        collab = self.state.collabs.get(item.collab_id)
+        """Let a product pass, or close a blocking collab that is neither the watchdog's nor the user's."""
+        what = f"waivers: {item.collab_id or item.product_id}"
+        reason = self._said(what, item.reason)
+        if item.product_id is not None:
+            if product := self._found("waivers", item.product_id):
+                self.waived[product.id] = reason
+            return
+        collab = self.state.collabs.get(item.collab_id or "")
         if collab is None or not collab.blocking:
             there = [id for id, other in self.state.collabs.items() if other.blocking and other.waivable]
             self.problems.append(f"{what} is not an open blocking collab; those that can be waived: {listed(there)}.")
@@ -194,58 +201,23 @@ class _PlanDraft:
         else:
             self.state = feedback.closed(self.state, MissionStep.PLAN, collab.id, CHAIR, "waived", reason)
 
-    # -- acceptance ---------------------------------------------------------------------------
+    def object(self, items: Sequence[CollabItem]) -> None:
+        """Raise the chair's own collabs; one of blocking importance keeps its product from being accepted."""
+        said = []
+        for item in items:
+            if product := self._found("collabs", item.refersToProduct):
+                texts = {key: settled(getattr(item, key), self.made) for key in ("comment", "shortestSummary")}
+                said.append(item.model_copy(update={"refersToProduct": product.id, **texts}))
+        self.state, problems = feedback.commented(self.state, MissionStep.PLAN, CHAIR, said)
+        self.problems += problems
 
-    def judge(self, items: Sequence[AcceptanceItem]) -> None:
-        """Accept and reject products, children before parents."""
-        self.problems += twice([self._real(item.product_id) for item in items], "In `acceptance`,")
-        there = [(item, product.id) for item in items if (product := self._found("acceptance", item.product_id))]
-        for item, id in sorted(there, key=lambda pair: -acceptance.depth(self.state, self.state.products[pair[1]])):
-            product = self.state.products[id]  # as changed by the items before
-            latest = self.state.latest(product.id)
-            if not product.live:
-                own = "archived" if product.status is Status.ARCHIVED else "the chair's own: nobody accepts it"
-                self._wrong(product, f"is {own}")
-            elif item.version_id and (latest is None or latest.id != item.version_id):
-                newest = f"its newest version is {latest.id}" if latest else "it has no version"
-                self._wrong(product, f"cannot be judged by {item.version_id}: {newest}")
-            elif not item.accepted:
-                self._reject(product, item)
-            elif not acceptance.holds(self.state, product.id):
-                self._accept(product, item)
-
-    def _accept(self, product: Product, item: AcceptanceItem) -> None:
-        if any(child.id in self.doubtful | self.refused for child in self.state.children(product.id)):
-            self.refused.add(product.id)  # the problem with the child is already recorded
-            return
-        waiver = self._said(f"acceptance: {product.id}", item.waiver)
-        if lacking := acceptance.missing_for_acceptance(self.state, product.id, waiver):
-            self._wrong(product, f"cannot be accepted: {'; '.join(lacking)}")
-            return
-        latest, found = self.state.latest(product.id), acceptance.current(self.state, product.id)
-        assert found is not None  # nothing is accepted without an inspection
-        waiver = waiver if acceptance.missing_for_acceptance(self.state, product.id) else ""
-        version, sha = (latest.id, latest.sha) if latest and not product.container else ("", "")
-        pinned = Acceptance(product.id, version, sha, product.dod_sha, found.id, waiver, self.state.round)
-        self._put(replace(product, status=Status.ACCEPTED))
-        self.state = replace(self.state, acceptances={**self.state.acceptances, product.id: pinned})
-        if waiver:
-            why = f"{product.name} may pass without a revision: {told(self.state, waiver)}"
-            self._tell("waived", why, product.id, found.id)
-        self._tell("accepted", f"{product.name} was accepted", product.id, found.id)
-
-    def _reject(self, product: Product, item: AcceptanceItem) -> None:
-        """Reject a product; do nothing if it has neither a version nor an inspection."""
-        latest = self.state.latest(product.id)
-        if latest is None and self.state.inspection(product.id) is None:
-            return
-        if not item.rejection_reason.strip():
-            self._wrong(product, "is rejected without a rejection_reason")
-            return
-        reason = told(self.state, self._said(f"acceptance: {product.id}", item.rejection_reason))
-        self._tell("rejected", f"{product.name} was rejected: {reason}", product.id, latest.id if latest else "")
-        self.state = reopened(self.state, product.id, MissionStep.PLAN, CHAIR, "the chair rejected it")
-        self._put(replace(self.state.products[product.id], status=Status.IN_PROGRESS))
+    def accept(self) -> None:
+        """Accept what lacks nothing now, also after the waivers of this plan."""
+        for id in self.waived:
+            if lacking := acceptance.missing_for_acceptance(self.state, id, self.waived[id]):
+                what = f"waivers: {id} ({self.state.products[id].name})"
+                self.problems.append(f"{what} cannot be accepted with a waiver either: {'; '.join(lacking)}.")
+        self.state = accepting.accepted(self.state, MissionStep.PLAN, self.waived)
 
     # -- work ---------------------------------------------------------------------------------
 
@@ -344,18 +316,13 @@ class _PlanDraft:
                 f"halt: the charter changes with the next round ({listed(self.state.pending)}), and everything is "
                 "judged by it then; end the mission after that, or leave `bootstrap_overrides` out."
             )
-        told_already = self.doubtful | self.refused
-        left = [product for product in acceptance.unaccepted(self.state) if product.id not in told_already]
-        if left:
-            reasons = [f"{product.id} ({product.name}): {self._first(product)}" for product in left]
+        if left := [product for product in acceptance.unaccepted(self.state) if product.id not in self.doubtful]:
+            reasons = [
+                f"{product.id} ({product.name}): {acceptance.missing(self.state, product.id)[0]}" for product in left
+            ]
             self.problems.append(f"halt: not done while these are not accepted: {listed(reasons)}.")
         self.state = replace(self.state, halt="done", why=told(self.state, message, 600))
         self._tell("halt", "The chair declared the mission done")
-
-    def _first(self, product: Product) -> str:
-        """Return the first reason why a product cannot be accepted."""
-        lacking = acceptance.missing_for_acceptance(self.state, product.id)
-        return lacking[0] if lacking else "nothing is missing: put it into `acceptance`"
 
     # -- helpers ------------------------------------------------------------------------------
 
@@ -377,11 +344,6 @@ class _PlanDraft:
         if product is None:
             self.problems.append(f"{what}: {absent(self.state, id)}.")
         return product if product and product.id not in self.doubtful else None
-
-    def _wrong(self, product: Product, why: str) -> None:
-        """Record why a product cannot be accepted or rejected; problems that follow from it are not reported."""
-        self.problems.append(f"acceptance: {product.id} ({product.name}) {why}.")
-        self.refused.add(product.id)
 
     def _put(self, product: Product) -> None:
         self.state = replace(self.state, products={**self.state.products, product.id: product})

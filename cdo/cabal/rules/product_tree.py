@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cdo.cabal.model import references
-from cdo.cabal.model.entities import Criterion, Kind, MissionStep, Product, Status, slug
+from cdo.cabal.model.entities import Collab, Criterion, Kind, MissionStep, Product, Status, slug
 from cdo.cabal.model.events import recorded, told
 from cdo.cabal.model.references import absent, listed, there
 from cdo.cabal.model.state import MissionState
@@ -68,12 +68,38 @@ def planted(state: MissionState, items: Sequence[NewProduct], presets: Collectio
     return draft.finished()
 
 
-def reopened(state: MissionState, product: str, step: MissionStep, actor: str, why: str) -> MissionState:
+def reopened(
+    state: MissionState, product: str, step: MissionStep, actor: str, why: str, *, delivered: bool = False
+) -> MissionState:
     """Set the product and the containers around it back to in progress if they were accepted, with an event each.
 
     `why` is a clause without ids: "its definition of done changed". Call this for any change of an accepted product.
+    With `delivered`, the version that was accepted stays delivered; otherwise no version of the product does.
     """
-    return _taken_back(state, (product, *_containers(state, product)), step, actor, why)
+    pinned = state.acceptances.get(product) or state.earlier.get(product)
+    state = _taken_back(state, (product, *_containers(state, product)), step, actor, why)
+    earlier = {id: held for id, held in state.earlier.items() if id != product}
+    if delivered and pinned and pinned.version:
+        earlier[product] = pinned
+    return state if earlier == state.earlier else replace(state, earlier=earlier)
+
+
+def objected(state: MissionState, collab: Collab, step: MissionStep, actor: str, why: str) -> MissionState:
+    """Reopen the product of a new blocking collab.
+
+    An earlier version stays delivered if the collab is on a newer one. It also does if a command that no longer
+    passes is the reason: what others drafted since may be the cause.
+    """
+    pinned = state.earlier.get(collab.product)
+    apart = pinned is not None and (collab.version != pinned.version or _by_command(state, collab))
+    return reopened(state, collab.product, step, actor, why, delivered=apart)
+
+
+def _by_command(state: MissionState, collab: Collab) -> bool:
+    """True if a collab comes from a finding on a criterion that a command tests."""
+    found = state.inspections.get(collab.finding)
+    named = {item.criterion for item in (found.findings if found else ()) if item.collab == collab.id}
+    return any(item.id in named and item.check.kind == "command" for item in state.products[collab.product].dod)
 
 
 def _taken_back(
@@ -210,12 +236,15 @@ class _Draft:
         if held := self._disputed(gone):
             self.problems.append(f"{what}: {held}.")
             return
-        kept = {id: held for id, held in self.state.acceptances.items() if id not in gone}
+        kept, earlier = (
+            {id: held for id, held in pinned.items() if id not in gone}
+            for pinned in (self.state.acceptances, self.state.earlier)
+        )
         products = {
             id: replace(other, status=Status.ARCHIVED) if id in gone else other
             for id, other in self.state.products.items()
         }
-        self.state = replace(self.state, products=products, acceptances=kept)
+        self.state = replace(self.state, products=products, acceptances=kept, earlier=earlier)
         self._tell("archived", f"{product.name} was archived: {told(self.state, reason)}", product.id)
         for id in sorted(gone - {product.id}, key=lambda id: int(id[1:])):
             self._tell("archived", f"{products[id].name} was archived with {product.name}", id)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from cdo.cabal.model.entities import STEPS, Assignment, Kind, MissionStep, Question, Remark, Status
+from cdo.cabal.model.entities import STEPS, Assignment, Kind, MissionStep, Question, Rationale, Remark, Status
 from cdo.cabal.model.events import called, recorded, told
 from cdo.cabal.model.product_files import folder_problems
 from cdo.cabal.model.references import listed
@@ -31,7 +31,7 @@ from cdo.cabal.rules.inspection import inspected
 from cdo.cabal.rules.objectives import set_objectives
 from cdo.cabal.rules.plan_transaction import bootstrapped, planned
 from cdo.cabal.rules.presentation import presented
-from cdo.cabal.rules.product_tree import PRESETS, reopened
+from cdo.cabal.rules.product_tree import PRESETS, objected
 from cdo.cabal.rules.versions import staled, versioned, wrote
 from cdo.core import file_paths
 from cdo.core.exchange import Fault
@@ -133,17 +133,18 @@ def stepped(state: MissionState) -> MissionState:
 def close_round(before: MissionState, after: MissionState) -> MissionState:
     """Return `after` with the round counted as idle if there was no progress since `before`.
 
-    A version by an operative or the person, a criterion newly met and a blocker confirmed or waived are progress, and
-    so is a refused sign-off. A changed definition of done is no progress, and neither is a withdrawn collab.
+    A version by an operative or the person, an acceptance, a criterion newly met, a blocker confirmed or waived and a
+    refused sign-off are progress. A changed definition of done is no progress, and neither is a withdrawn collab.
     """
     if _moved(before, after):
         return replace(after, idle=0)
-    text = "Nothing moved in this round: no new version, no criterion newly met, no blocker closed"
+    text = "Nothing moved in this round: no new version, no acceptance, no criterion newly met, no blocker closed"
     return recorded(replace(after, idle=after.idle + 1), MissionStep.INSPECT, "stall", "code", text)
 
 
 def _moved(before: MissionState, after: MissionState) -> bool:
-    if after.sign_off_asked:
+    accepted = any(before.acceptances.get(id) != pinned for id, pinned in after.acceptances.items())
+    if accepted or after.sign_off_asked:
         return True
     if any(item.author != CHAIR for item in islice(after.versions.values(), len(before.versions), None)):
         return True
@@ -190,7 +191,10 @@ def apply_reply(
         return state, problems
     for collab in islice(after.collabs.values(), len(state.collabs), None):
         if collab.blocking:
-            after = reopened(after, collab.product, step, agent, f"a blocking {collab.kind} was raised")
+            after = objected(after, collab, step, agent, f"a blocking {collab.kind} was raised")
+    if reply.rationale:
+        reason = Rationale(state.round, step, agent, reply.rationale)
+        after = replace(after, rationales=(*after.rationales, reason))
     return _forgotten(after, agent), ()
 
 
@@ -354,7 +358,7 @@ def user_said(
     summary = told(state, text, _SUMMARY)
     state, collab = raised(state, _FIRST, USER, product, kind, importance, text, summary)
     if collab.blocking:
-        state = reopened(state, product, _FIRST, USER, f"the user raised a blocking {kind}")
+        state = objected(state, collab, _FIRST, USER, f"the user raised a blocking {kind}")
     return state
 
 

@@ -172,7 +172,7 @@ def versioned(
     text = f"{item.name} got its version {version.number} from {called(author)}: {told(state, summary)}"
     after = recorded(after, step, "version", author, text, product, version.id)
     if not item.meta:
-        after = reopened(after, product, step, author, "it has a new version")
+        after = reopened(after, product, step, author, "it has a new version", delivered=True)
     if last and folded(last.outcome) != folded(version.outcome):
         after = unbound(after, step, author, product, f"the outcome of {item.name} changed")
     for id in version.addresses:
@@ -198,10 +198,15 @@ def unbound(state: MissionState, step: MissionStep, actor: str, decision: str, w
     return state
 
 
-def staled(state: MissionState, step: MissionStep, actor: str, product: str, why: str) -> MissionState:
-    """Make all inspections of a product up to now stale; `why` is a clause without ids."""
+def staled(
+    state: MissionState, step: MissionStep, actor: str, product: str, why: str, *, delivered: bool = False
+) -> MissionState:
+    """Make all inspections of a product up to now stale; `why` is a clause without ids.
+
+    With `delivered`, the version that was accepted stays delivered until the next one is accepted.
+    """
     item = state.products[product]
     after = recorded(state, step, "stale", actor, f"{item.name} has to be inspected again: {why}", product)
     item = replace(item, stale_at=len(after.events), stale_why=why)
     after = replace(after, products={**after.products, product: item})
-    return reopened(after, product, step, actor, why)
+    return reopened(after, product, step, actor, why, delivered=delivered)

@@ -19,6 +19,7 @@ from cdo.cabal.model.entities import (
     InspectionFinding,
     InspectionVerdict,
     Kind,
+    MissionStep,
     Product,
     Status,
     Version,
@@ -26,6 +27,7 @@ from cdo.cabal.model.entities import (
     identity,
 )
 from cdo.cabal.model.state import MissionState
+from cdo.cabal.rules import accepting
 from cdo.cabal.rules.acceptance import current, due, holds, missing_for_acceptance, parts, unaccepted, verdict
 from cdo.cabal.rules.criteria import material
 from cdo.core.mission_names import CHAIR, ROOT, WATCHDOG
@@ -171,7 +173,7 @@ def test_what_lies_below_a_decision_is_part_of_the_container_around_it() -> None
     assert dict(parts(first, ROOT))["p6"] == fingerprint("content of v9")
     assert parts(annexed("v9", "v10"), ROOT) != parts(first, ROOT)
     assert due(bare) == ()
-    assert due(first) == ("p6", ROOT)
+    assert due(first) == ("p6",)
 
 
 def test_a_later_version_below_a_decision_ends_the_inspection_of_the_container() -> None:
@@ -421,7 +423,7 @@ def test_a_container_that_was_accepted_empty_does_not_count() -> None:
 def test_what_is_due_has_a_version_that_no_inspection_holds_for() -> None:
     assert due(todo(0)) == ()
     assert due(todo(2)) == ()
-    assert due(versioned(todo(2), "p4", "v9")) == ("p4", "p1")
+    assert due(versioned(todo(2), "p4", "v9")) == ("p4",)
     stale = replace(todo(2).products["p4"], stale_at=10**6)
     assert due(replace(todo(2), products={**todo(2).products, "p4": stale})) == ("p4",)
     log = versioned(todo(2), "p2", "v9", CHAIR)
@@ -430,13 +432,24 @@ def test_what_is_due_has_a_version_that_no_inspection_holds_for() -> None:
 
 def test_a_version_whose_inspection_was_missed_stays_due_in_later_rounds() -> None:
     state = replace(versioned(todo(2), "p4", "v9"), round=7)
-    assert due(state) == ("p4", "p1")
+    assert due(state) == ("p4",)
 
 
-def test_containers_come_last_and_the_deepest_first() -> None:
+def test_a_container_is_due_when_its_parts_are_accepted_the_deepest_first() -> None:
     state = nested()
     assert due(state) == ()  # p7 has no version, so that neither p6 nor the root could be accepted
-    assert due(versioned(state, "p7", "v9")) == ("p7", "p6", "p1")
+    state = versioned(state, "p7", "v9")
+    for due_now in ("p7", "p6", ROOT):
+        assert due(state) == (due_now,)
+        product, latest = state.products[due_now], state.latest(due_now)
+        dod = tuple(CriterionResult(item.id, True, "content", "", WATCHDOG) for item in product.dod)
+        found = Inspection(
+            f"i{due_now}", due_now, latest.id if latest else "", product.dod_sha, dod, (), InspectionVerdict.APPROVED,
+            2, len(state.events) + 1, () if latest else parts(state, due_now),
+        )  # fmt: skip
+        state = replace(state, inspections={**state.inspections, found.id: found})
+        state = accepting.accepted(state, MissionStep.INSPECT)
+    assert due(state) == () and not unaccepted(state)
 
 
 def test_a_container_of_nothing_is_not_inspected() -> None:
@@ -479,6 +492,6 @@ def test_fifty_products_after_twenty_rounds_are_looked_at_at_once() -> None:
             return super().__getitem__(key)
 
     state = replace(state, versions=Counted(versions))
-    assert due(state) == (ROOT,)
+    assert due(state) == ()
     assert len(unaccepted(state)) == 51
     assert calls < 1_000  # of 1,000 versions each newest one is looked at a few times, the others never

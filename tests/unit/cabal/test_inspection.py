@@ -23,6 +23,7 @@ from cdo.cabal.model.entities import (
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.fields import CriterionItem
 from cdo.cabal.replies.schemas import InspectReply
+from cdo.cabal.rules import accepting
 from cdo.cabal.rules.acceptance import current, due, missing_for_acceptance, parts
 from cdo.cabal.rules.criteria import made
 from cdo.cabal.rules.inspection import inspected
@@ -98,7 +99,7 @@ def newest(state: MissionState, product: str = "p4") -> Inspection:
 
 def test_an_inspection_is_of_the_newest_version_and_its_definition_of_done() -> None:
     state = written()
-    after = done(state, on(ratings={"clarity": 8}))
+    after = done(state, on(), rationale="It has all that it needs.")
     assert newest(after) == Inspection(
         "i7",
         "p4",
@@ -113,13 +114,14 @@ def test_an_inspection_is_of_the_newest_version_and_its_definition_of_done() -> 
         3,
         len(state.events) + 1,
         (),
-        (("clarity", 8),),
+        "It has all that it needs.",
     )
     event = after.events[-1]
     assert (event.kind, event.actor, event.product, event.ref) == ("inspection", WATCHDOG, "p4", "i7")
     assert (event.text, event.number) == ("Technical Architecture: approved", newest(after).at)
     assert missing_for_acceptance(after, "p4") == ()
-    assert due(after) == (ROOT,)
+    assert due(after) == ()
+    assert due(accepting.accepted(after, MissionStep.INSPECT)) == (ROOT,)
 
 
 def test_what_was_stale_holds_again() -> None:
@@ -130,10 +132,10 @@ def test_what_was_stale_holds_again() -> None:
     assert current(done(state, on(version="v4", criteria=[met("React, Node")])), "p4") is not None
 
 
-def test_the_word_of_the_watchdog_is_not_the_verdict() -> None:
+def test_the_severities_are_the_verdict_whatever_else_is_said() -> None:
     after = done(written(), on(assessment="approved", findings=[found(8)]))
     assert newest(after).verdict is InspectionVerdict.BLOCKED
-    after = done(written(), on(assessment="blocked", findings=[found(4)]))
+    after = done(written(), on(verdict="blocked", findings=[found(4)]))
     assert newest(after).verdict is InspectionVerdict.APPROVED
 
 
@@ -356,18 +358,19 @@ def test_the_watchdog_confirms_that_its_flag_is_settled() -> None:
 
 def test_a_flag_that_was_a_mistake_can_be_taken_back_without_a_new_version() -> None:
     state = done(written(), on(findings=[found(9)]))
-    assert due(state) == (ROOT,)
+    assert due(state) == ()
     taken, problems = inspected(state, reply(withdraws=["c3"]), ())
     assert problems == ()
-    assert (current(taken, "p4"), due(taken)) == (None, ("p4", ROOT))
+    assert (current(taken, "p4"), due(taken)) == (None, ("p4",))
     assert any("has been withdrawn" in why for why in missing_for_acceptance(taken, "p4"))
     after = done(taken, on())
     assert missing_for_acceptance(after, "p4") == ()
-    assert due(after) == (ROOT,)
+    assert due(after) == ()
 
 
 def test_a_flag_is_taken_back_with_the_inspection_that_takes_its_place() -> None:
-    state = done(rooted(), on(ROOT, None, [], [found(9)]), due=(ROOT,))
+    state = accepting.accepted(rooted(), MissionStep.INSPECT)
+    state = done(state, on(ROOT, None, [], [found(9)]), due=(ROOT,))
     assert due(state) == ()
     taken, problems = inspected(state, reply(withdraws=["c3"]), ())
     assert (problems, due(taken)) == ((), (ROOT,))

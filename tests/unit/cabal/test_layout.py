@@ -253,7 +253,7 @@ def test_a_collab_and_an_inspection_come_back_from_their_files(one: str, two: st
         3,
         17,
         (("p5", "1" * 64), ("p6", "")),
-        (("clarity", 7),),
+        two,
     )
     assert serialization.inspection_of(serialization.inspection_text(inspection)) == inspection
 
@@ -274,8 +274,10 @@ def test_a_product_comes_back_from_its_file_with_the_same_definition_of_done(
         "p4", name, Kind.DECISION, None, None, dod, Status.ACCEPTED, False, "deep", ("v1",), 7, why, "slug", 2
     )
     accepted = Acceptance("p4", "v1", "0" * 64, identity(dod), "i1", why, 3)
-    back, pinned = serialization.product_of(serialization.product_text(product, accepted))
-    assert (back, pinned) == (product, accepted)
+    for accepted_now, before in ((accepted, None), (None, accepted), (None, None)):
+        text = serialization.product_text(product, accepted_now, before)
+        back, *pins = serialization.product_of(text)
+        assert (back, pins) == (product, [accepted_now, before])
     assert identity(back.dod) == accepted.dod
 
 

@@ -114,13 +114,14 @@ def test_the_steps_run_in_order_each_when_there_is_something_to_do() -> None:
         ["r1-plan"],
         [f"r1-write-{ALEX}", f"r1-write-{JORDAN}"],
         [f"r1-review-{ALEX}", f"r1-review-{JORDAN}"],
-        ["r1-inspect"],
+        ["r1-inspect-p3", "r1-inspect-p4"],
         ["r1-present"],
         [f"r2-reflect-{ALEX}", f"r2-reflect-{JORDAN}"],
         ["r2-plan"],
         [f"r2-write-{ALEX}", f"r2-write-{JORDAN}"],
         [f"r2-review-{ALEX}", f"r2-review-{JORDAN}"],
-        ["r2-inspect"],
+        ["r2-inspect-p3", "r2-inspect-p4", "r2-inspect-p5"],
+        ["r2-inspect-p1"],
         ["r2-present"],
         [f"r3-reflect-{ALEX}", f"r3-reflect-{JORDAN}"],
         ["r3-plan"],
@@ -140,8 +141,9 @@ def test_the_steps_run_in_order_each_when_there_is_something_to_do() -> None:
 def test_only_inspection_and_presentation_may_use_what_is_held_back() -> None:
     mission = Mission(team(r1_review_operative_1="!budget: The cap of 5 calls is reached.")).run()
     assert {call.kind for call in mission.calls if call.closes} == {"inspect", "present"}
-    late = Mission(team(r1_inspect="!budget: The cap of 6 calls is reached.", r1_inspect_2="!invalid: no")).run()
-    assert [call.name for call in late.calls if call.closes] == ["r1-inspect-2", "r1-present"]
+    capped = "!budget: The cap of 6 calls is reached."
+    late = Mission(team(r1_inspect_p4=capped, r1_inspect_p4_2="!invalid: no")).run()
+    assert [call.name for call in late.calls if call.closes] == ["r1-inspect-p4-2", "r1-present"]
     mission = Mission(team()).run()
     assert not [call for call in mission.calls if call.closes], "as long as no cap is reached"
     assert {step.lenient for step in mission.steps if isinstance(step, Batch)} == {True, False}
@@ -209,7 +211,7 @@ def test_a_question_of_the_bootstrap_is_asked_and_then_no_more_than_allowed() ->
 
 def test_a_reply_that_is_missing_is_told_and_the_round_goes_on() -> None:
     mission = Mission(
-        team(r1_write_operative_1="!invalid: nonsense", r1_inspect="!invalid: nonsense"), crew(rounds=1)
+        team(r1_write_operative_1="!invalid: nonsense", r1_inspect_p3="!invalid: nonsense"), crew(rounds=1)
     )
     events = [event for event in mission.run().desk.state.events if event.kind == "missed"]
     assert {event.actor for event in events} == {ALEX, WATCHDOG}
@@ -218,7 +220,7 @@ def test_a_reply_that_is_missing_is_told_and_the_round_goes_on() -> None:
 
 def test_a_cap_goes_straight_to_inspection_and_the_end() -> None:
     mission = Mission(team(r1_review_operative_1="!budget: The cap of 5 calls is reached.")).run()
-    assert mission.batches[-2:] == [["r1-inspect"], ["r1-present"]]
+    assert mission.batches[-2:] == [["r1-inspect-p3", "r1-inspect-p4"], ["r1-present"]]
     assert mission.outcome and mission.outcome.why == "The cap of 5 calls is reached."
     early = Mission(team(r1_plan="!budget: The cap of 2 calls is reached.")).run()
     assert [names[0] for names in early.batches] == ["r0-bootstrap", "r1-plan", "r1-present"]
@@ -241,18 +243,23 @@ def test_rounds_without_progress_are_nudged_then_replanned_then_end(idle: int) -
     assert mission.desk.state.halt == "stall"
 
 
-def test_many_versions_are_inspected_in_portions_and_containers_last() -> None:
+def test_each_version_is_inspected_alone_once_and_the_whole_when_its_parts_are_accepted() -> None:
     script = busy_script(12, 3)
-    size = crew(4, tokens=2000, rounds=3)
 
     def say(call: Call) -> str:
         prompt = prompts.messages(call, {"00-input": REQUEST}, LIBRARY)
         return script.reply(call.name, "\n".join(message.text for message in prompt))
 
-    mission = Mission(say, size).run()
-    portions = [call.format.about for call in mission.calls if call.name.startswith("r1-inspect")]  # type: ignore[attr-defined]
-    assert len(portions) > 1 and all(portions)
-    assert len({id for portion in portions for id in portion}) == sum(map(len, portions))
+    mission = Mission(say, crew(4, rounds=3)).run()
+    inspected = [call for call in mission.calls if call.kind == "inspect"]
+    assert all(len(call.format.about) == 1 for call in inspected)  # type: ignore[attr-defined]
+    assert [batch for batch in mission.batches if batch[0].startswith("r1-inspect")] == [
+        [f"r1-inspect-p{number}" for number in range(2, 14)]
+    ], "side by side"
+    assert [call.name for call in inspected if call.name.endswith("-p1")] == ["r2-inspect-p1"]
+    shown = [str(call.data["own"]).count("It covers costs and risks") for call in inspected]
+    assert shown == [*[1] * (len(shown) - 1), 12], "only the inspection of the root shows the versions of others"
+    assert mission.outcome and mission.outcome.status == "done"
 
 
 def deciding(result: Nested | None) -> Mission:
@@ -262,12 +269,10 @@ def deciding(result: Nested | None) -> Mission:
         "r0_bootstrap": bootstrap(initial_products=[stack], objectives=["A database is chosen"]),
         "r1_plan": planned(assignment("p2", ALEX, objective="Which database?")),
         "r1_review_operative_2": said(),
-        "r1_inspect": inspect(
-            inspection("p2", "v1", {"d1": "Take PostgreSQL for everything."}),
-            inspection("p1", "", {"d1": "PostgreSQL"}),
-        ),
+        "r1_inspect_p2": inspect(inspection("p2", "v1", {"d1": "Take PostgreSQL for everything."})),
+        "r1_inspect_p1": inspect(inspection("p1", "", {"d1": "PostgreSQL"})),
         "r2_reflect_operative_1": said(),
-        "r2_plan": done("p2", "p1"),
+        "r2_plan": done(),
         "r1_write_operative_1": write(version("p2", "Stack", text, outcome="PostgreSQL")),
     }
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from cdo.cabal.model.entities import Collab, InspectionVerdict, Kind, Status
+from cdo.cabal.model.entities import Collab, InspectionVerdict, Kind, MissionStep, Status
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.schemas import BootstrapReply, PlanReply
-from cdo.cabal.rules import reducer
+from cdo.cabal.rules import accepting, reducer
 from cdo.cabal.rules.acceptance import holds, unaccepted
 from cdo.cabal.rules.plan_transaction import ORDERS, bootstrapped, planned
 from cdo.core.mission_names import CHAIR, ENVOY, ROOT, USER, WATCHDOG, operatives
@@ -68,12 +68,9 @@ def order(product: str, *agents: str, **more: Any) -> Item:
     return {"product_id": product, "assignee_ids": agents or (ALEX,), "directive": directive, **more}
 
 
-def accept(product: str, **more: Any) -> Item:
-    return {"product_id": product, "accepted": True, **more}
-
-
-def reject(product: str, reason: str = "Too thin", **more: Any) -> Item:
-    return {"product_id": product, "accepted": False, "rejection_reason": reason, **more}
+def approved(rounds: int) -> MissionState:
+    """The mission after so many rounds, with what code accepts then."""
+    return accepting.accepted(todo(rounds), MissionStep.INSPECT)
 
 
 def news(before: MissionState, after: MissionState) -> list[tuple[str, str]]:
@@ -170,7 +167,7 @@ def test_the_root_has_a_name_whatever_the_mission_is() -> None:
 
 
 def test_overrides_wait_for_the_next_round_and_hold_only_what_changes() -> None:
-    before = todo(1)
+    before = approved(1)
     state = done(
         before,
         bootstrap_overrides={
@@ -195,7 +192,7 @@ def test_overrides_wait_for_the_next_round_and_hold_only_what_changes() -> None:
     again = done(state, bootstrap_overrides={"operative_domains": {ALEX: {"responsibility": "All", "area": "Any"}}})
     assert set(again.pending) == {"objectives", "personas", "domains"}
     assert again.pending["domains"] == {**MISSION.domains, ALEX: ("All", "Any")}
-    assert done(todo(1), bootstrap_overrides={"mission": MISSION.mission}) == todo(1)
+    assert done(before, bootstrap_overrides={"mission": MISSION.mission}) == before
     assert "v77" in refused(todo(1), bootstrap_overrides={"mission": "As [[v:v77]]"})[0]
 
 
@@ -204,11 +201,11 @@ def test_overrides_wait_for_the_next_round_and_hold_only_what_changes() -> None:
 
 def test_the_chair_waives_what_blocks_but_never_a_flag_of_the_watchdog() -> None:
     before = with_collab(todo(2), "p4", 9)
-    state = done(before, waivers=[{"collab_id": "c9", "reason": "Known, see [[p:p5]]"}], acceptance=[accept("p4")])
+    state = done(before, waivers=[{"collab_id": "c9", "reason": "Known, see [[p:p5]]"}])
     item = state.collabs["c9"]
     assert (item.open, item.closed_by, item.how, item.why) == (False, CHAIR, "waived", "Known, see [[p:p5]]")
-    assert set(state.acceptances) == {"p4"}
-    assert "a blocking concern is open: It may break" in refused(before, acceptance=[accept("p4")])[0]
+    assert set(state.acceptances) == {"p1", "p3", "p4", "p5"}
+    assert set(done(before).acceptances) == {"p3", "p5"}
     flag = with_collab(todo(2), "p4", 9, WATCHDOG)
     [problem] = refused(flag, waivers=[{"collab_id": "c9", "reason": "Never mind"}])
     assert "c9 is a flag of the watchdog, which nobody can waive" in problem
@@ -223,83 +220,82 @@ def test_only_what_blocks_is_waived(id: str) -> None:
 # -- acceptance ------------------------------------------------------------------------------------
 
 
-def test_children_are_accepted_before_what_holds_them_whatever_the_order() -> None:
+def test_what_lacks_nothing_is_accepted_by_code_children_before_what_holds_them() -> None:
     before = todo(2)
-    state = done(before, acceptance=[accept(ROOT), accept("p4", version_id="v4"), accept("p5"), accept("p3")])
+    state = done(before)
     assert all(holds(state, item.id) for item in state.live())
     assert state.acceptances == {id: replace(item, round=2) for id, item in todo(3).acceptances.items()}
+    assert [item.actor for item in state.events[len(before.events) :]] == 4 * ["code"]
     assert [text for _, text in news(before, state)] == [
-        "Technical Architecture was accepted",
-        "Error Handling was accepted",
-        "MVP Features Selection was accepted",
-        "Specify a TODO list MVP was accepted",
+        "MVP Features Selection was accepted: all 2 criteria are met, and nothing open is against it",
+        "Technical Architecture was accepted: all 2 criteria are met, and nothing open is against it",
+        "Error Handling was accepted: its criterion is met, and nothing open is against it",
+        "Specify a TODO list MVP was accepted: all 3 criteria are met, and nothing open is against it",
     ]
+    assert done(todo(3)) == todo(3), "what is accepted already stays so without a word"
+    assert set(done(todo(1)).acceptances) == {"p4"}, "p3 is blocked, and the root waits for it"
 
 
-def test_what_lacks_anything_is_not_accepted_and_what_rests_on_it_is_not_told() -> None:
-    told = refused(todo(1), acceptance=[accept(ROOT), accept("p3"), accept("p4")])
-    assert len(told) == 1
-    assert told[0].startswith("acceptance: p3 (MVP Features Selection) cannot be accepted: a flag of the watchdog")
-    assert "not accepted of what it holds" in refused(todo(1), acceptance=[accept(ROOT)])[0]
-
-
-def test_an_acceptance_names_the_newest_version_or_none() -> None:
-    [problem] = refused(todo(2), acceptance=[accept("p4", version_id="v2")])
-    assert problem == ("acceptance: p4 (Technical Architecture) cannot be judged by v2: its newest version is v4.")
-
-
-def test_needs_revision_passes_with_a_waiver_on_record_only() -> None:
-    before = todo(2)
-    finding = todo(1).inspections["i1"].findings[0]
+def wanting() -> MissionState:
+    """The mission after round 2, where the inspection of p4 wants a revision."""
+    before, finding = todo(2), todo(1).inspections["i1"].findings[0]
     i4 = replace(
         before.inspections["i4"], verdict=InspectionVerdict.NEEDS_REVISION, findings=(replace(finding, severity=6),)
     )
-    before = replace(before, inspections={**before.inspections, "i4": i4})
-    assert "only a waiver with a reason" in refused(before, acceptance=[accept("p4")])[0]
-    state = done(before, acceptance=[accept("p4", waiver="It is a detail of [[p:p4]]"), accept("p5", waiver="No")])
-    assert state.acceptances["p4"].waiver == "It is a detail of [[p:p4]]"
+    return replace(before, inspections={**before.inspections, "i4": i4})
+
+
+def test_needs_revision_passes_with_a_waiver_on_record_only() -> None:
+    before = wanting()
+    assert "p4" not in done(before).acceptances
+    state = done(before, waivers=[{"product_id": "p4", "reason": "It is a detail of [[p:p4]]"}])
+    assert state.acceptances["p4"].waiver == "It is a detail of [[p:p4]]" and ROOT in state.acceptances
     assert state.acceptances["p5"].waiver == ""
-    assert news(before, state)[0] == (
-        "waived",
-        "Technical Architecture may pass without a revision: It is a detail of Technical Architecture",
-    )
+    told = ("waived", "Technical Architecture may pass without a revision: It is a detail of Technical Architecture")
+    assert told in news(before, state)
 
 
-def test_what_is_accepted_already_stays_so_without_a_word() -> None:
-    assert done(todo(3), acceptance=[accept("p4"), accept(ROOT)]) == todo(3)
+@pytest.mark.parametrize(
+    ("waiver", "why"),
+    [
+        ({"product_id": "p3"}, "p3 (MVP Features Selection) cannot be accepted with a waiver either: a flag of the"),
+        ({"product_id": "p1"}, "not accepted of what it holds: MVP Features Selection"),
+        ({"product_id": "p2"}, "it is the chair's own, and nobody accepts that"),
+        ({"product_id": "p40"}, "waivers: p40 is not a product; the products are p1, p2, p3 and p4."),
+    ],
+)
+def test_a_waiver_lets_pass_only_what_lacks_no_more_than_a_revision(waiver: Item, why: str) -> None:
+    [problem] = refused(todo(1), waivers=[{**waiver, "reason": "Fine"}])
+    assert why in problem
 
 
-def test_a_rejection_is_an_event_and_takes_acceptance_back() -> None:
-    before = todo(3)
-    state = done(before, acceptance=[reject("p4", "Ask [[a:operative-1]] of p5")])
+@pytest.mark.parametrize("waiver", [{}, {"product_id": "p4", "collab_id": "c1"}])
+def test_a_waiver_is_of_one_thing(waiver: Item) -> None:
+    with pytest.raises(ValidationError, match="a waiver names a `collab_id` or a `product_id`"):
+        plan(waivers=[{**waiver, "reason": "Fine"}])
+
+
+def objection(product: str, importance: int = 8) -> Item:
+    said = {"comment": "[[p:new-1]] must say it first", "shortestSummary": "Too early"}
+    return {"refersToProduct": product, "type": "concern", "importance": importance, **said}
+
+
+def test_the_chair_objects_by_a_collab_and_keeps_a_product_from_being_accepted() -> None:
+    state = done(todo(2), tree_operations=[add("new-1", dod=DOD)], collabs=[objection("p4")])
     assert set(state.acceptances) == {"p3", "p5"}
-    assert state.products["p4"].status is Status.IN_PROGRESS
-    assert news(before, state) == [
-        ("rejected", "Technical Architecture was rejected: Ask operative 1 of Error Handling"),
-        ("reopened", "Technical Architecture was reopened: the chair rejected it"),
-        ("reopened", "Specify a TODO list MVP was reopened: the chair rejected it"),
-    ]
-    assert "without a rejection_reason" in refused(before, acceptance=[reject("p4", "")])[0]
-
-
-def test_there_is_nothing_to_reject_in_what_nobody_has_written() -> None:
-    assert done(todo(0), acceptance=[reject("p3", ""), reject(ROOT, "")]) == todo(0)
-
-
-@pytest.mark.parametrize("word", [accept, reject])
-def test_only_what_is_live_is_judged(word: Any) -> None:
-    state = done(todo(2), tree_operations=[remove("p5")])
-    assert "p5 (Error Handling) is archived" in refused(state, acceptance=[word("p5")])[0]
-    assert "p2 (Change Log) is the chair's own" in refused(state, acceptance=[word("p2")])[0]
-    assert "p40 is not a product; the products are p1, p2, p3 and p4" in refused(state, acceptance=[word("p40")])[0]
-    assert "p4 is used twice" in refused(state, acceptance=[accept("p4"), reject("p4")])[0]
+    raised = list(state.collabs.values())[-1]
+    assert (raised.author, raised.product, raised.comment) == (CHAIR, "p4", "[[p:p6]] must say it first")
+    reply = plan(tree_operations=[add("new-1", dod=DOD)], collabs=[objection("p4")])
+    after, problems = reducer.apply_reply(todo(3), MissionStep.PLAN, CHAIR, reply)
+    assert not problems and "p4" not in after.acceptances
+    assert "p40 is not a product" in refused(todo(2), collabs=[{**objection("p40"), "comment": "x"}])[0]
 
 
 # -- assignments -----------------------------------------------------------------------------------
 
 
 def test_a_plan_assigns_what_it_adds() -> None:
-    before = todo(1)
+    before = approved(1)
     state = done(
         before,
         tree_operations=[add("new-1", name="Error Handling")],
@@ -360,7 +356,6 @@ def test_what_a_decision_bound_is_stale_once_that_is_none(operations: list[Item]
     state = done(todo(3), tree_operations=operations)  # p4 refers to p3
     assert "p4" not in state.acceptances and "p5" in state.acceptances
     assert why in state.products["p4"].stale_why
-    assert "is stale" in refused(todo(3), tree_operations=operations, acceptance=[accept("p4")])[0]
     never = done(todo(2), tree_operations=operations)
     assert never.products["p4"].stale_at == 0
 
@@ -377,13 +372,12 @@ def test_what_follows_from_a_refused_operation_is_not_told() -> None:
         todo(2),
         tree_operations=[add("new-1", "p4", dod=["x [[p:new-1]]"]), update("p5", owner=ENVOY)],
         assignments=[order("new-1"), order("p5", directive={"context": "[[p:new-1]]"})],
-        acceptance=[accept("p5"), accept(ROOT)],
         chair_versions=[log("With [[p:new-1]]")],
         remarks=[{"recipients": ["team"], "type": "note", "content": "See [[p:new-1]]"}],
         halt={"type": "done", "message": "As [[p:new-1]] says"},
     )
     assert [problem.split(":")[0] for problem in told[:2]] == ["ADD new-1", "UPDATE p5"]
-    assert [problem.split(":")[0] for problem in told[2:]] == ["halt", "halt"]
+    assert [problem.split(":")[0] for problem in told[2:]] == ["halt"]
 
 
 def test_all_that_is_wrong_is_told_at_once_up_to_a_dozen() -> None:
@@ -391,7 +385,7 @@ def test_all_that_is_wrong_is_told_at_once_up_to_a_dozen() -> None:
         todo(2),
         tree_operations=[remove(ROOT)],
         waivers=[{"collab_id": "c50", "reason": "x"}],
-        acceptance=[accept("p50")],
+        collabs=[objection("p50")],
         assignments=[order("p51")],
         chair_versions=[{**log("x"), "product_id": "p4"}],
         remarks=[{"recipients": ["operative-9"], "type": "note", "content": "x"}],
@@ -444,17 +438,15 @@ def test_done_is_refused_while_anything_is_unaccepted_or_assigned() -> None:
     [problem] = refused(todo(1), halt=end)
     assert problem.startswith(
         "halt: not done while these are not accepted: p1 (Specify a TODO list MVP): not accepted of what it holds: "
-        "MVP Features Selection, Technical Architecture, p3 (MVP Features Selection): a flag of the watchdog is open"
+        "MVP Features Selection and p3 (MVP Features Selection): a flag of the watchdog is open"
     )
-    assert problem.endswith("p4 (Technical Architecture): nothing is missing: put it into `acceptance`.")
-    everything = [accept(id) for id in ("p1", "p3", "p4", "p5")]
-    state = done(todo(2), acceptance=everything, halt=end)
+    assert "p4" not in problem, "it lacks nothing"
+    state = done(todo(2), halt=end)
     assert (state.halt, state.why) == ("done", "All of Specify a TODO list MVP is there.")
     assert state.events[-1].kind == "halt"
     [problem] = refused(todo(3), assignments=[order("p4")], halt=end)
     assert "has no assignments" in problem
     assert len(refused(todo(3), tree_operations=[add("new-1")], halt=end)) == 1
-    assert len(refused(todo(1), acceptance=everything[:3], halt=end)) == 1
 
 
 def test_nothing_is_done_while_the_charter_changes() -> None:
@@ -469,8 +461,8 @@ def test_nothing_is_done_while_the_charter_changes() -> None:
 
 
 def test_a_question_is_left_to_whoever_asks_it() -> None:
-    state = done(todo(1), response_type="halt", halt={"type": "question", "message": "Which cloud?"})
-    assert state == todo(1)
+    state = done(approved(1), response_type="halt", halt={"type": "question", "message": "Which cloud?"})
+    assert state == approved(1)
 
 
 # -- whatever is planned ---------------------------------------------------------------------------
@@ -481,21 +473,19 @@ AGENTS = st.lists(st.sampled_from([*operatives(3)]), min_size=1, max_size=3)
 TEXTS = st.sampled_from(["Fine", "See [[p:p4]]", "See [[p:new-1]]", "[[v:v99]]", "new-2 \x1b[2J"])
 
 
-def _judged(item: Item) -> str:
-    return str(item["product_id"])
-
-
 PLANS: st.SearchStrategy[Item] = st.fixed_dictionaries(
     {"response_type": st.just("final_output")},
     optional={
         "bootstrap_overrides": st.fixed_dictionaries({}, optional={"mission": TEXTS, "objectives": st.lists(TEXTS)}),
         "tree_operations": st.lists(OPERATIONS, max_size=2),
-        "waivers": st.lists(st.fixed_dictionaries({"collab_id": COLLABS, "reason": TEXTS}), max_size=1),
-        "acceptance": st.lists(
-            st.one_of(st.builds(accept, IDS), st.builds(reject, IDS, TEXTS)),
-            max_size=4,
-            unique_by=lambda x: x["product_id"],
+        "waivers": st.lists(
+            st.one_of(
+                st.fixed_dictionaries({"collab_id": COLLABS, "reason": TEXTS}),
+                st.fixed_dictionaries({"product_id": IDS, "reason": TEXTS}),
+            ),
+            max_size=2,
         ),
+        "collabs": st.lists(st.builds(objection, IDS, st.integers(5, 10)), max_size=1),
         "assignments": st.lists(
             st.builds(lambda id, agents, text: order(id, *agents, directive={"context": text}), IDS, AGENTS, TEXTS),
             max_size=2,

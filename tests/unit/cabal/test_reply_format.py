@@ -15,7 +15,7 @@ from cdo.cabal.model.entities import InspectionVerdict, MissionStep, Status
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.schemas import ContextRequest, PlanReply, ReviewReply
 from cdo.cabal.reply_format import MAX_PROBLEMS, StepFormat, extracted, load
-from cdo.cabal.rules import acceptance, reducer
+from cdo.cabal.rules import acceptance, accepting, reducer
 from cdo.cabal.rules.peer_review import reviewers, unreviewed
 from cdo.core.mission_names import CHAIR, ENVOY, ROOT, WATCHDOG
 from cdo.core.steps import InvalidReply
@@ -102,7 +102,7 @@ REFUSED = {
     '{"collabs": []} and {"remarks": []}': "something follows the object",
     'Of {p4}: {"collabs": []}': "The reply is not valid JSON",
     '```json\n{"collabs": []}\n```\n\n```json\n{"remarks": []}\n```': "There are 2 blocks of JSON in the reply.",
-    '[{"collabs": []}]': "The reply must be a JSON object with the keys response_type, collabs",
+    '[{"collabs": []}]': "The reply must be a JSON object with the keys rationale, response_type, collabs",
     '{"collabs": 7}': "The reply: `collabs`: must be a list.",
     '{"collabs": "loud"}': "The reply: `collabs.0` must be a mapping with the keys refersToProduct, type, importance",
     '{"note": "fine"}': "`response_type` is missing, and so is every other key of this step",
@@ -250,19 +250,18 @@ def test_nothing_is_made_up() -> None:
 # -- missions that scripts play --------------------------------------------------------------------
 
 
-def playing(said: Reply, size: int, rounds: int, portion: int = 1000) -> list[MissionState]:
+def playing(said: Reply, size: int, rounds: int) -> list[MissionState]:
     """The mission after its bootstrap and each round; `said` gives the reply to a call, by its name and format.
 
-    It goes the program's way, without its caps; an inspection looks at `portion` products at most.
+    It goes the program's way, without its caps.
     """
     state = reducer.begin(team.REQUEST, size)
 
-    def take(base: MissionState, step: MissionStep, agent: str, about: Sequence[str] = (), part: int = 1) -> None:
+    def take(base: MissionState, step: MissionStep, agent: str, about: Sequence[str] = ()) -> None:
         nonlocal state
-        name = f"r{base.round}-{step}" + (f"-{agent}" if agent in base.team else "")
+        what = agent if agent in base.team else about[0] if step is MissionStep.INSPECT else ""
         format = StepFormat(step, agent, base, tuple(about))
-        text = said(name + (f"-part-{part}" if part > 1 else ""), format)
-        reply = format.parse(text)
+        reply = format.parse(said(f"r{base.round}-{step}" + (f"-{what}" if what else ""), format))
         assert not isinstance(reply, ContextRequest)
         state = reduced(state, step, agent, reply, about)
 
@@ -296,21 +295,16 @@ def playing(said: Reply, size: int, rounds: int, portion: int = 1000) -> list[Mi
         chosen, alone = reviewers(state, new)
         state = unreviewed(state, alone)
         together(MissionStep.REVIEW, chosen)
-        for part, due in enumerate(portions(acceptance.due(state), portion), 1):
-            state = reducer.stepped(state)
-            take(state, MissionStep.INSPECT, WATCHDOG, due, part)
+        seen = set[str]()
+        while due := [id for id in acceptance.due(state) if id not in seen]:
+            seen.update(due)
+            base = state = reducer.stepped(state)
+            for id in due:
+                take(base, MissionStep.INSPECT, WATCHDOG, (id,))
+            state = accepting.accepted(state, MissionStep.INSPECT)
         state = reducer.close_round(before, state)
         together(MissionStep.PRESENT, {ENVOY: ()})
         found.append(state)
-    return found
-
-
-def portions(due: Sequence[str], most: int) -> list[list[str]]:
-    """What is due in portions of so many products; the root costs no room and goes with the last of them."""
-    found = [list(due[start : start + most]) for start in range(0, len(due), most)]
-    if len(found) > 1 and found[-1] == [ROOT]:
-        root = found.pop()
-        found[-1] += root
     return found
 
 
@@ -342,7 +336,7 @@ def test_the_todo_list_is_played_as_the_design_tells_it() -> None:
     assert second.products["p5"].name == "Error Handling" and second.products["p5"].owner == ALEX
     assert second.collabs["c3"].how == "confirmed" and "httpOnly" in second.versions["v7"].outcome
     assert {second.inspection(id).verdict for id in (ROOT, "p3", "p4", "p5")} == {InspectionVerdict.APPROVED}  # type: ignore[union-attr]
-    assert not second.acceptances
+    assert set(first.acceptances) == {"p4"} and set(second.acceptances) == {ROOT, "p3", "p4", "p5"}
 
     assert third.halt == "done" and third.round == 3 and not acceptance.unaccepted(third)
     assert set(third.acceptances) == {ROOT, "p3", "p4", "p5"}
@@ -350,10 +344,10 @@ def test_the_todo_list_is_played_as_the_design_tells_it() -> None:
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize(("products", "rounds", "portion"), [(50, 20, 7), (50, 6, 1000), (50, 2, 1000), (3, 4, 1000)])
-def test_a_busy_mission_is_done_in_its_last_round(products: int, rounds: int, portion: int) -> None:
+@pytest.mark.parametrize(("products", "rounds"), [(50, 20), (50, 6), (50, 2), (3, 4)])
+def test_a_busy_mission_is_done_in_its_last_round(products: int, rounds: int) -> None:
     script = team.busy_script(products, rounds)
-    states = playing(lambda call, format: script.reply(call, prompt(format)), 4, rounds + 5, portion)
+    states = playing(lambda call, format: script.reply(call, prompt(format)), 4, rounds + 5)
     assert len(states) == rounds + 1 and [bool(state.halt) for state in states] == [False] * rounds + [True]
     last = states[-1]
     assert last.halt == "done" and len(last.live()) == products + 1

@@ -172,7 +172,10 @@ def test_a_mission_that_was_capped_is_unresolved() -> None:
     html = page_of(replace(course(2), state=state))
     top = text(html, "status")
     assert top.startswith("Unresolved unresolved It ended (rounds) before everything was accepted: The cap of 2")
-    assert "Technical Architecture: the chair has not accepted it" in top and "accepted Deliverables" not in top
+    assert (
+        "Technical Architecture: it lacks nothing, and the mission ended before it was accepted" in top
+        and "accepted Deliverables" not in top
+    )
     # What was accepted and lost its ground is no deliverable, even in a mission that was declared done.
     done = todo(3)
     late = replace(done.collabs["c2"], id="c3", open=True, product="p4")
@@ -210,7 +213,7 @@ def test_the_tree_tells_who_is_blocked_by_what() -> None:
         "p4": (
             'href="products/p4-tech-arch/v2.md">1 (v2)</a>',
             '<a href="#i2">2/2</a>',
-            "the chair has not accepted it",
+            "it lacks nothing, and the mission ended before it was accepted",
         ),
     }.items():
         for word in words:
@@ -264,7 +267,8 @@ def test_each_product_has_its_place() -> None:
     features = text(html, "p3")
     for words in (
         "MVP Features Selection Decision p3", "owner operative-2", "products/p3-mvp-features/product.yaml",
-        "Not accepted: the chair has not accepted it", "CRUD, session in an httpOnly cookie",
+        "Not accepted: it lacks nothing, and the mission ended before it was accepted",
+        "CRUD, session in an httpOnly cookie",
         "d1 Lists task CRUD contains ✓ met by code create",
         "d2 Says how users log in, safely against script injection ✓ met by watchdog-1 a session in an",
         "version 1 (v1) by operative-2 in round 1: First draft Outcome: CRUD, JWT in localStorage",
@@ -410,7 +414,7 @@ def test_parts_add_up(tokens: int, count: int) -> None:
         ("r12-plan-2", (12, MissionStep.PLAN, CHAIR)),
         ("r1-write-operative-3", (1, MissionStep.WRITE, "operative-3")),
         ("r1-review-operative-12-2", (1, MissionStep.REVIEW, "operative-12")),
-        ("r3-inspect", (3, MissionStep.INSPECT, WATCHDOG)),
+        ("r3-inspect-p4", (3, MissionStep.INSPECT, WATCHDOG)),
         ("r3-present", (3, MissionStep.PRESENT, "envoy-1")),
         ("t1-critic", None),
         ("r1-write-user-1", None),
