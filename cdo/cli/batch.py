@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cdo.cli.batch_results import batch_merge, batch_place, batch_status
 from cdo.cli.common import OUT, dumps, library_here, out_folder
 from cdo.cli.options import CONSENT, LIMITS, OUTPUT, REVIEW, TRUST, model_option, resolve
 from cdo.core.errors import CdoError, ItemsFailed, NeedsHuman, UsageError
@@ -64,6 +65,7 @@ def _how(function: Any) -> Any:
             click.option(
                 "--table", metavar="FILE", help="Write the table also to this file: .jsonl, .csv or .parquet."
             ),
+            click.option("--take-over", is_flag=True, help="Go on with a batch that another machine ran last."),
             LIMITS, OUT, TRUST, CONSENT, OUTPUT,
         )
     ):  # fmt: skip
@@ -83,9 +85,12 @@ def _how(function: Any) -> Any:
 @click.option("--width", metavar="N|A-B", help="Number of voices in a turn.")
 @click.option("--turns", metavar="N", help="Maximum number of turns.")
 @REVIEW
+@click.option("--shard", metavar="K/N", help="Take part K of N; auto: the part of this array job's task.")
 @click.option("--dry-run", is_flag=True, help="Print the items and the range of calls and cost. Send nothing.")
 @_how
-def batch_run(file: str, name: str | None, column: tuple[str, ...], preset: str | None, **options: Any) -> None:
+def batch_run(
+    file: str, name: str | None, column: tuple[str, ...], preset: str | None, shard: str | None, **options: Any
+) -> None:
     """Deliberate every question of a file, or go on with that.
 
     The same command again goes on where the batch was stopped, and asks what was added to the file.
@@ -93,9 +98,13 @@ def batch_run(file: str, name: str | None, column: tuple[str, ...], preset: str 
     from cdo.app.batch.folder import batch_path
     from cdo.app.batch.items import mapped
     from cdo.app.batch.opening import BatchOrder
+    from cdo.app.batch.shards import shard_of
 
-    path = batch_path(out_folder(options["out"]), name or _named_after(file))
-    _run(BatchOrder(path, Path(file), mapped(column), preset or "", options["retry_failed"]), options)
+    part = shard_of(shard, os.environ)
+    called = (name or _named_after(file)) + (part.suffix if part and part.of > 1 else "")
+    path, columns = batch_path(out_folder(options["out"]), called), mapped(column)
+    redo, force = options["retry_failed"], options["take_over"]
+    _run(BatchOrder(path, Path(file), columns, preset or "", redo, part, force), options)
 
 
 @batch.command("resume")
@@ -105,7 +114,8 @@ def batch_resume(name: str, **options: Any) -> None:
     """Go on with a batch as it was begun, without its file. Nothing that was paid is asked again."""
     from cdo.app.batch.opening import BatchOrder
 
-    _run(BatchOrder(_place(name, options["out"]), None, {}, "", options["retry_failed"]), options)
+    path, redo = batch_place(name, options["out"]), options["retry_failed"]
+    _run(BatchOrder(path, None, {}, "", redo, take_over=options["take_over"]), options)
 
 
 def _named_after(file: str) -> str:
@@ -116,11 +126,8 @@ def _named_after(file: str) -> str:
     return name
 
 
-def _place(name: str, out: str | None) -> Path:
-    """Return the folder of a batch by its name or path."""
-    from cdo.app.batch.folder import batch_path
-
-    return Path(name) if os.sep in name else batch_path(out_folder(out), name)
+batch.add_command(batch_status)
+batch.add_command(batch_merge)
 
 
 # -- running ---------------------------------------------------------------------------------------

@@ -804,7 +804,9 @@ SHOWN = f"{MISSION}test_context_shows_what_an_agent_would_be_shown"
 VERIFIED = "tests/runs/test_verify_command.py::"
 THINKS = "tests/runs/test_protocols.py::test_effort_and_flex_reach_every_command_that_asks_models"
 BATCH = "tests/runs/test_batch.py::"
+SHARDS = "tests/runs/test_batch_shards.py::"
 BATCHED = {
+    "--take-over": f"{SHARDS}test_another_machine_goes_on_only_when_told_to_take_over",
     "--live": f"{BATCH}test_every_question_of_a_file_gets_a_session_and_a_row",
     "--fail-fast": f"{BATCH}test_fail_fast_begins_no_further_item",
     "--retry-failed": f"{BATCH}test_an_item_that_fails_does_not_stop_the_rest",
@@ -886,9 +888,20 @@ EFFECTS: dict[str, dict[str, str]] = {
         "--width": f"{BATCH}test_options_shape_the_plan_of_every_item",
         "--turns": f"{BATCH}test_options_shape_the_plan_of_every_item",
         "--review": f"{BATCH}test_options_shape_the_plan_of_every_item",
+        "--shard": f"{SHARDS}test_shards_share_a_batch_out_and_each_is_asked_once",
         "--dry-run": f"{BATCH}test_a_dear_batch_is_agreed_to_as_a_whole",
     },
     "batch resume": BATCHED,
+    "batch status": {
+        "--out": f"{SHARDS}test_status_tells_how_far_a_batch_is",
+        "--json": f"{SHARDS}test_status_tells_how_far_a_batch_is",
+        "--verbose": LOUD,
+    },
+    "batch merge": {
+        "--out": f"{SHARDS}test_what_shards_have_is_joined_and_goes_on",
+        "--json": f"{SHARDS}test_what_shards_have_is_joined_and_goes_on",
+        "--verbose": LOUD,
+    },
     "skills": {},
     "skills list": {
         "--skills": f"{LISTS}test_list_shows_name_place_state_and_description",

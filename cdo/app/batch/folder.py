@@ -18,6 +18,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from cdo.app.batch.items import BatchItem
+from cdo.app.batch.shards import BatchOwner, Shard
 from cdo.content.library import checked
 from cdo.core.errors import ContentError, SessionError, UsageError
 from cdo.core.formatting import json_line
@@ -49,8 +50,8 @@ class BatchFile(BaseModel):
     """The content of `batch.yaml`.
 
     `file` is the path of the items' file as it was given, `sha256` its digest. `models` are those of items that name
-    none: by the name of a preset's kind, "one" or "mixed". `size` is how many bytes of items.jsonl count, `count` how
-    many items these are.
+    none: by the name of a preset's kind, "one" or "mixed". `owner` is the process that ran it last.
+    `size` is how many bytes of items.jsonl count, `count` how many items these are.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -64,6 +65,8 @@ class BatchFile(BaseModel):
     models: dict[str, tuple[str, ...]] = {}
     settings: Settings
     sources: dict[str, str]
+    shard: Shard | None = None
+    owner: BatchOwner = BatchOwner()
     count: int = Field(ge=0)
     size: int = Field(ge=0)
 
@@ -258,6 +261,10 @@ class BatchFolder:
             if self._waiting:
                 lines, self._waiting = self._waiting, []
                 await asyncio.to_thread(self._append, "".join(lines).encode())
+
+    def add_all(self, results: Iterable[ItemResult]) -> None:
+        """Record how items ended, all at once."""
+        self._append("".join(f"{json_line(self._clean(asdict(result)))}\n" for result in results).encode())
 
     def close(self) -> None:
         """Give up the folder."""

@@ -157,7 +157,7 @@ class ItemRegister:
     """Knows which items a batch has, and takes in the rows of a file one by one.
 
     `begun` are the items that the batch has already. Rows that ask the same under the same id are counted once, in
-    `repeated`. `alike` counts items that ask the same under ids of their own.
+    `repeated`. `alike` counts items that ask the same under ids of their own, `seen` all rows.
     """
 
     def __init__(self, batch: str, begun: Iterable[BatchItem] = ()) -> None:
@@ -166,13 +166,14 @@ class ItemRegister:
         self._sessions: dict[str, str] = {}  # name of a session without regard to case → id
         self._asked: set[str] = set()
         self.repeated: list[tuple[int, int]] = []  # (line, line before)
-        self.alike = 0
+        self.alike = self.seen = 0
         for item in begun:
             self._note(item, 0)
         self.begun = frozenset(self._known)
 
     def take(self, item: BatchItem) -> BatchItem | None:
         """Return the item if it is new; None for one that is known. Raises `UsageError` for an edited question."""
+        self.seen += 1
         if known := self._known.get(item.id):
             asked, line = known
             if asked != item.digest:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +20,7 @@ from cdo.app.batch.folder import (
 from cdo.app.batch.items import BatchItem, ItemRegister, items
 from cdo.app.batch.plans import ItemPlans
 from cdo.app.batch.rows import fingerprint, rows
+from cdo.app.batch.shards import Shard, owner_here
 from cdo.content.library import Library
 from cdo.core.errors import SessionError, UsageError
 from cdo.core.formatting import one_line, pluralise
@@ -39,6 +40,8 @@ class BatchOrder:
     columns: Mapping[str, str] = field(default_factory=dict)
     preset: str = ""
     retry_failed: bool = False
+    shard: Shard | None = None
+    take_over: bool = False
 
     @property
     def name(self) -> str:
@@ -76,14 +79,14 @@ class PreparedBatch:
 
     def settled(self, folder: BatchFolder) -> BatchFile:
         """Write down what the batch is from now on, with the new items; raise `SessionError`."""
-        head = self.head or self._first()
+        head = (self.head or self._first()).model_copy(update={"owner": owner_here()})
         file = self.order.file
         if file is None or (self.head and self.sha256 == head.sha256):
-            return head
+            return folder.settle(head, ())
         known = read_items(self.order.path, head) if self.head else ()
         register = ItemRegister(self.order.name, known)
         update = {"sha256": self.sha256, "file": str(file), "models": self.plans.chosen}
-        new = _new(file, register, head.columns, set())
+        new = _new(file, register, replace(self.order, columns=head.columns), set())
         settled = folder.settle(head.model_copy(update=update), new)
         if settled.count != self.count or fingerprint(file) != self.sha256:
             raise SessionError(f"{file} changed while it was read.", "Run the same command again.")
@@ -93,8 +96,8 @@ class PreparedBatch:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         return BatchFile(
             cdo=__version__, created=now, file="", sha256="", columns=dict(self.order.columns),
-            preset=self.order.preset, settings=self.resolved.values, sources=dict(self.resolved.sources),
-            count=0, size=0,
+            preset=self.order.preset, shard=self.order.shard, settings=self.resolved.values,
+            sources=dict(self.resolved.sources), count=0, size=0,
         )  # fmt: skip
 
 
@@ -106,7 +109,7 @@ def prepare(order: BatchOrder, resolved: Resolved, library: Library, *, trust: b
     head = read_head(order.path) if begun else None
     if head:
         _require_same(order, head, resolved)
-        order = replace(order, columns=head.columns, preset=head.preset)
+        order = replace(order, columns=head.columns, preset=head.preset, shard=head.shard)
         values = with_overrides(head.settings, resolved).model_copy(update={"out": str(order.path)})
         resolved = Resolved(values, {**resolved.sources, "model": head.sources["model"]})
     else:
@@ -115,6 +118,8 @@ def prepare(order: BatchOrder, resolved: Resolved, library: Library, *, trust: b
     plans = ItemPlans(resolved, library, order.preset, dict(head.models) if head else {})
     batch = PreparedBatch(order, head, resolved, plans, read_results(order.path) if head else {})
     _count(batch)
+    if head and batch.open and not order.take_over:
+        _require_own(order, head)
     if batch.open:
         plans.look_around(trust=trust)
         batch.notes += plans.notes
@@ -140,17 +145,19 @@ def _count(batch: PreparedBatch) -> None:
     if head and batch.sha256 == head.sha256:
         return
     unused: set[str] = set()
-    for _ in counted(_new(order.file, register, order.columns, unused)):
+    for _ in counted(_new(order.file, register, order, unused)):
         batch.new += 1
-    if not batch.count:
+    if not (batch.count or register.seen):
         raise UsageError(f"{order.file} has no items.", "Give it a row for each question.")
     batch.notes += _remarks(register, unused)
 
 
-def _new(file: Path, register: ItemRegister, columns: Mapping[str, str], unused: set[str]) -> Iterator[BatchItem]:
-    """Yield the items of a file that a batch does not have yet."""
-    take: Callable[[BatchItem], BatchItem | None] = register.take
-    return (new for item in items(rows(file), columns, unused) if (new := take(item)))
+def _new(file: Path, register: ItemRegister, order: BatchOrder, unused: set[str]) -> Iterator[BatchItem]:
+    """Yield the items of a file that a batch does not have yet: of a shard only its own, though all are checked."""
+    for item in items(rows(file), order.columns, unused):
+        new = register.take(item)
+        if new and (order.shard is None or order.shard.has(new.id)):
+            yield new
 
 
 def _remarks(register: ItemRegister, unused: set[str]) -> Iterator[str]:
@@ -166,6 +173,15 @@ def _remarks(register: ItemRegister, unused: set[str]) -> Iterator[str]:
         yield f"items that ask what another one asks, under an id of their own: {register.alike:,}; all are asked"
     if gone := register.gone():
         yield f"items of the batch that the file does not have any more: {gone:,}; they stay in the batch"
+
+
+def _require_own(order: BatchOrder, head: BatchFile) -> None:
+    """Raise `SessionError` if another machine ran a batch last: a process there may still pay for its items."""
+    if head.owner.host and head.owner.host != owner_here().host:
+        raise SessionError(
+            f"The batch {order.name} was run by another machine last: {one_line(head.owner.host, 100)}.",
+            "If no process there goes on with it, pass --take-over.",
+        )
 
 
 def _require_same(order: BatchOrder, head: BatchFile, resolved: Resolved) -> None:

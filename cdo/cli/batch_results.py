@@ -1,0 +1,92 @@
+"""Implements `cdo batch status` and `merge`, which look at batches and send nothing."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cdo.cli.common import JSON, OUT, VERBOSE, dumps, out_folder, print_text
+
+
+def batch_place(name: str, out: str | None) -> Path:
+    """Return the folder of a batch by its name or path; raise `UsageError`."""
+    from cdo.app.batch.folder import batch_path
+
+    return Path(name) if os.sep in name else batch_path(out_folder(out), name)
+
+
+@click.command("status")
+@click.argument("name")
+@OUT
+@JSON
+@VERBOSE
+def batch_status(name: str, out: str | None, as_json: bool) -> None:
+    """Show how far a batch is: items by status, cost, why items failed, and who runs it."""
+    from cdo.app.batch.folder import PREFIX, in_use, read_head, read_items, read_results
+    from cdo.app.batch.running import used_so_far
+    from cdo.core.formatting import one_line, paid, pluralise
+
+    path = batch_place(name, out)
+    head, results = read_head(path), read_results(path)
+    statuses = Counter(ended.status for ended in results.values())
+    causes = Counter(one_line(ended.error, 200) for ended in results.values() if ended.failed)
+    used = used_so_far(path, results, (item for item in read_items(path, head) if item.id not in results))
+    told: dict[str, Any] = {
+        "batch": path.name.removeprefix(PREFIX), "path": str(path), "file": head.file, "created": head.created,
+        "running": in_use(path), "owner": head.owner.model_dump(), "shard": head.shard and head.shard.model_dump(),
+        "items": head.count, "open": head.count - len(results), "failed": statuses["failed"],
+        "statuses": dict(sorted(statuses.items())), "causes": dict(causes.most_common()),
+        "calls": used.calls, "tokens": used.tokens, "cost": used.known_cost,
+    }  # fmt: skip
+    if as_json:
+        click.echo(dumps(told))
+        return
+    where = f"running on {head.owner.host} (process {head.owner.pid})" if told["running"] else "not running"
+    print_text(f"{told['batch']}: {len(results):,} of {pluralise(head.count, 'item')} ended; {where}")
+    for status, count in statuses.most_common():
+        print_text(f"  {count:>7,}  {status}")
+    if told["open"]:
+        print_text(f"  {told['open']:>7,}  open")
+    print_text(paid(told["cost"], pluralise(used.calls, "call")))
+    for cause, count in causes.most_common(5):
+        print_text(f"failed {count:,} times: {cause}")
+    if told["open"] and not told["running"]:
+        print_text(f"`cdo batch resume {told['batch']}` goes on.")
+
+
+@click.command("merge")
+@click.argument("name")
+@click.argument("folders", nargs=-1, required=True, metavar="FOLDER…")
+@OUT
+@JSON
+@VERBOSE
+def batch_merge(name: str, folders: tuple[str, ...], out: str | None, as_json: bool) -> None:
+    """Join batches, such as the shards of one, into the batch NAME.
+
+    Each FOLDER is that of a batch, or its name. Items, results and sessions are copied; the folders stay as they are.
+    """
+    from cdo.app.batch import table
+    from cdo.app.batch.folder import BatchFolder, read_results
+    from cdo.app.batch.merging import merge
+    from cdo.core.formatting import pluralise, visible
+    from cdo.security.secrets import redactor
+
+    path, redact = batch_place(name, out), redactor(os.environ)
+    head, notes = merge(path, [batch_place(folder, out) for folder in folders], redact)
+    folder = BatchFolder.take(path, redact, make=False)
+    try:
+        folder.write(table.NAME, table.as_json_lines(path, head))
+    finally:
+        folder.close()
+    for note in notes:
+        click.echo(visible(note), err=True)
+    ended = len(read_results(path))
+    if as_json:
+        told = {"batch": name, "path": str(path), "items": head.count, "ended": ended, "remarks": notes}
+        click.echo(dumps({**told, "table": str(path / table.NAME)}))
+    else:
+        print_text(f"{pluralise(head.count, 'item')}, {ended:,} ended\nTable: {path / table.NAME}")
