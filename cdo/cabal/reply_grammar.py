@@ -3,7 +3,8 @@
 A model of 135M parameters knows no ids and follows no rules, so the grammar lists the choices that the state leaves
 open: products, criteria, lines of a version that can be quoted. If the rules leave only one choice, the grammar makes
 it: a mission ends as soon as all products can be accepted. Such a model cannot request context, and it judges badly:
-it may demand a revision, but it cannot block (severities end at 7).
+it may demand a revision, but it cannot block (severities end at 7). The mission is the request in the user's words,
+and what the envoy tells are the texts of events.
 
 Free texts have only letters and simple punctuation, so they contain no ids or references and are always valid JSON.
 """
@@ -17,10 +18,12 @@ from itertools import islice
 from typing import Any
 
 from cdo.cabal.model.entities import InspectionVerdict, Kind, MissionStep, Product
+from cdo.cabal.model.events import told
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.rules.acceptance import acceptance_status, current, held
 from cdo.cabal.rules.criteria import evidence, material
 from cdo.cabal.rules.feedback import renewed
+from cdo.cabal.rules.presentation import tellable
 from cdo.core.formatting import one_line
 from cdo.core.mission_names import CHAIR
 from cdo.formats import gbnf
@@ -30,6 +33,7 @@ from cdo.formats import gbnf
 _LETTER = """[a-z'] | [,;]? " " [A-Za-z]"""
 _MOST = 6  # most items of one kind, if a reply need not have them all
 _HEADING = 80  # characters of a heading
+_ASKED, _TOLD = 300, 200  # most characters of the request as a mission, and of an event as a message
 _TYPES = ("feedback", "question", "suggestion", "concern", "endorsement")  # the last is not allowed on own products
 _PIECE = re.compile(r"(?<!\w)[ -~]{2,60}(?!\w)")
 _MARK = r'"\""'  # a quotation mark
@@ -55,7 +59,6 @@ def grammar(step: MissionStep, agent: str, state: MissionState, about: Sequence[
 def _texts() -> dict[str, str]:
     """Return the rules for texts. Most have a fixed beginning, else a small model leaves English or the topic."""
     return {
-        "mission": _said(30, 140, "Deliver "),
         "name": _said(6, 40),
         "area": _said(4, 24),
         "duty": _said(12, 50, "Write about "),
@@ -78,7 +81,7 @@ def _texts() -> dict[str, str]:
 def _bootstrap(agent: str, state: MissionState, about: tuple[str, ...]) -> dict[str, str]:
     product = _object({"name": "name", "type": _json("Content"), "dod": '"[" covers (", " explains)? "]"'})
     fields = {
-        "mission": "mission",
+        "mission": _json(told(state, state.request, _ASKED)),  # in the user's words: it would invent another one
         "objectives": '"[" goal ", " goal "]"',
         "constraints": _json([]),
         "personas": _json({}),
@@ -196,13 +199,19 @@ def _inspect(agent: str, state: MissionState, about: tuple[str, ...]) -> dict[st
 
 
 def _present(agent: str, state: MissionState, about: tuple[str, ...]) -> dict[str, str]:
-    events = [item.id for item in state.events if item.round == state.round] or ["e1"]
-    message = {"content": "voice", "as_agent": "speaker", "events": '"[" event "]"'}
+    events = [item for item in state.events if item.round == state.round and item.kind != "message"]
+    true = {item.id: item.text for item in events if tellable(state, item)}
+    true = dict([*true.items()][-2 * _MOST :]) or {
+        events[-1].id if events else "e1": "The team went on with its work"
+    }
+    messages = (
+        _object({"content": _json(one_line(text, _TOLD)), "as_agent": "speaker", "events": _json([id])})
+        for id, text in true.items()
+    )
     return {
         "root": _final({"messages": '"[" message (", " message){0,2} "]"'}),
-        "message": _object(message),
+        "message": gbnf.either(*messages),
         "speaker": _choice(CHAIR, *state.team),
-        "event": _choice(*events[-2 * _MOST :]),
     }
 
 

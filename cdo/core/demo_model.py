@@ -9,6 +9,10 @@ from collections.abc import Iterable
 
 DEMO_MODEL = "local"  # its name in plans and records; any other embedded model is called `local:…` there
 DEMO_NOTICE = "135M demo model: shows the machinery, not judgement"
+DEMO_MISSION = (
+    "This model of 135 million parameters cannot do the work that was asked for. What follows shows how a mission "
+    "runs; nothing in it is worth using."
+)
 DEMO_ADVICE = "For answers worth having: export OPENAI_API_KEY=…, or -m PROVIDER/MODEL, or cdo models pull qwen3-4b"
 
 

@@ -15,6 +15,7 @@ import pexpect
 import pytest
 import yaml
 
+from cdo.core.demo_model import DEMO_MISSION
 from tests.conftest import A, Desk, explained
 from tests.runs.test_seats_run import AGENT
 from tests.support.answers import Answer, RequestInfo
@@ -692,6 +693,8 @@ def test_the_embedded_model_comes_to_an_honest_end(bare: Desk) -> None:
     ended = bare(*words, env={"CDO_MODELS_DIR": os.environ.get("CDO_MODELS_DIR", "")}, timeout=900)
     assert ended.code in (0, 3), ended.err
     assert ended.json["status"] == {0: "done", 3: "unresolved"}[ended.code]
-    assert (bare.session() / "FINAL.md").is_file() and (bare.session() / "r0-bootstrap.md").is_file()
+    assert (bare.session() / "r0-bootstrap.md").is_file() and REQUEST in (bare.session() / "mission.md").read_text()
+    assert f"> **{DEMO_MISSION}** For answers worth having" in (bare.session() / "FINAL.md").read_text()
+    assert (bare.session() / "r1-present.md").is_file(), "the word check refuses nothing that happened"
     assert bool(ended.json["unaccepted"]) is (ended.code == 3)
     bare("verify", "a").ok()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cdo.cabal.files.certificate import certificate
 from cdo.cabal.files.final_report import Delivery, final
 from cdo.cabal.files.serialization import inert
+from cdo.core.demo_model import DEMO_ADVICE, DEMO_MISSION, only_demo
 from cdo.core.mission_names import MODE
 from cdo.formats import strict_yaml
 from cdo.formats.final_opening import opening, status_in_words
@@ -64,6 +65,7 @@ def ending(
         created=created,
         models=asked,
     )
+    top += f"\n\n> **{DEMO_MISSION}** {inert(DEMO_ADVICE)}." if only_demo(asked) else ""
     page = f"{top}\n\n{body}" + (f"\n## Handed over\n\n{inert(handed)}\n" if handed else "")
     proof = certificate(delivery, session, models, page)
     return MissionEnding(Artifact({}, page, own), strict_yaml.dump(proof), result)

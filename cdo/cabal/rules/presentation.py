@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from cdo.cabal.model.entities import EnvoyMessage, MissionStep
+from cdo.cabal.model.entities import EnvoyMessage, MissionEvent, MissionStep
 from cdo.cabal.model.events import identifiers, recorded
 from cdo.cabal.model.references import listed
 from cdo.cabal.model.state import MissionState
@@ -76,6 +76,11 @@ def _miscounted(state: MissionState, reply: PresentReply) -> list[str]:
     if stated == (accepted, live):
         return []
     return [f"The reply states {stated[0]} of {stated[1]} products accepted; in fact it is {accepted} of {live}."]
+
+
+def tellable(state: MissionState, event: MissionEvent) -> bool:
+    """True if the text of an event may be told to the person as it is, in a message that cites only this event."""
+    return not identifiers(state, event.text) and not any(_untrue(state, event.text, (event.id,)))
 
 
 def _untrue(state: MissionState, text: str, events: Collection[str]) -> Iterator[str]:

@@ -173,6 +173,26 @@ def test_names_and_criteria_can_say_anything(name: str, criterion: str, seed: in
     assert said["product_id"] == "p3" and said["content"].startswith("# ") and said["outcome"]
 
 
+def test_a_small_model_takes_the_mission_in_the_users_words() -> None:
+    asked = 'Réservez “p2” [[p:p9]]\x07 for "us"'
+    state = reducer.begin(asked, 2)
+    for seed in range(5):
+        reply: Any = StepFormat(MissionStep.BOOTSTRAP, CHAIR, state).parse(
+            sample(StepFormat(MissionStep.BOOTSTRAP, CHAIR, state), seed)
+        )
+        assert reply.mission.startswith("Réservez “p2” p9") and reply.mission.endswith('for "us"')
+
+
+@pytest.mark.parametrize("rounds", range(1, 4))
+def test_what_a_small_models_envoy_tells_is_what_happened(rounds: int) -> None:
+    state = MISSIONS[rounds]
+    format = StepFormat(MissionStep.PRESENT, ENVOY, state)
+    texts = {item.id: item.text for item in state.events}
+    for seed in range(20):
+        reply: Any = format.parse(sample(format, seed))
+        assert all(texts[item.events[0]] == item.content for item in reply.messages)
+
+
 def test_the_envoy_cites_events_of_the_round_in_a_voice_of_the_team() -> None:
     state = MISSIONS[2]
     format = StepFormat(MissionStep.PRESENT, ENVOY, state)
