@@ -11,6 +11,10 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import aiohttp
 
 Ask = Callable[[str, str, str], Awaitable[str]]  # (kind, call, prompt) -> text
 
@@ -40,20 +44,25 @@ def arguments(description: str) -> argparse.Namespace:
     return parser.parse_args()
 
 
+def asking(session: aiohttp.ClientSession, url: str) -> Ask:
+    """Return what sends a prompt to the provider at `url` and returns the text of its answer."""
+
+    async def ask(kind: str, call: str, prompt: str) -> str:
+        body = {"model": "bench", "messages": [{"role": "user", "content": prompt}], "max_tokens": 4096}
+        headers = {"X-Cdo-Kind": kind, "X-Cdo-Call": call, "Authorization": "Bearer x"}
+        async with session.post(f"{url}/v1/chat/completions", json=body, headers=headers) as response:
+            response.raise_for_status()
+            return str((await response.json())["choices"][0]["message"]["content"])
+
+    return ask
+
+
 async def run(url: str, turns: int, width: int) -> dict[str, float]:
     """The job through one aiohttp session."""
     import aiohttp
 
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-
-        async def ask(kind: str, call: str, prompt: str) -> str:
-            body = {"model": "bench", "messages": [{"role": "user", "content": prompt}], "max_tokens": 4096}
-            headers = {"X-Cdo-Kind": kind, "X-Cdo-Call": call, "Authorization": "Bearer x"}
-            async with session.post(f"{url}/v1/chat/completions", json=body, headers=headers) as response:
-                response.raise_for_status()
-                return str((await response.json())["choices"][0]["message"]["content"])
-
-        return await deliberate(ask, turns, width)
+        return await deliberate(asking(session, url), turns, width)
 
 
 if __name__ == "__main__":

@@ -170,12 +170,12 @@ def _cold(command: list[str], environment: dict[str, str], place: Path) -> tuple
 
 
 @contextmanager
-def provider(width: int) -> Iterator[str]:
+def provider(width: int, latency: float = LATENCY) -> Iterator[str]:
     """Run the provider of the tests as a process; yield its URL.
 
     Its directives ask for `width` roles, open a tension and name a gap every turn, and never end the run.
     """
-    command = [sys.executable, "-m", "tests.support.provider", "--latency", str(LATENCY), "--width", str(width)]
+    command = [sys.executable, "-m", "tests.support.provider", "--latency", str(latency), "--width", str(width)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
             line = process.stdout.readline().strip() if process.stdout else ""
