@@ -10,6 +10,7 @@ from cdo.formats.final_answer import add_to_section, final_section, unmarked
 from cdo.formats.final_opening import confidence_in_words, opening, status_in_words
 from cdo.formats.markdown import sections
 from cdo.history import baseline, history
+from cdo.history.past_session import History
 from cdo.planning.plan import Plan
 from cdo.programs import registry
 from cdo.programs.deliberation import final_record
@@ -101,7 +102,7 @@ def _opening(final: artifacts.Artifact, created: str, confidence: str) -> str:
     )
 
 
-def _origin(past: history.History) -> dict[str, Any]:
+def _origin(past: History) -> dict[str, Any]:
     """Return a fork's origin: its source session, the last shared turn, and the cost of the shared calls."""
     forked = past.frozen.forked
     if forked is None:

@@ -16,7 +16,7 @@ from cdo.core.errors import UsageError
 if TYPE_CHECKING:
     from cdo.history.comparison import Comparison
     from cdo.history.comparison_text import Line
-    from cdo.history.history import History
+    from cdo.history.past_session import History
     from cdo.session.reader import SessionReader
 
 EXIT_STRICT = 3

@@ -13,7 +13,7 @@ from cdo.core.formatting import money, one_line, paid, pluralise
 from cdo.core.usage import TotalUsage
 from cdo.formats.sections import folded
 from cdo.formats.voice import Camp
-from cdo.history.history import History, PositionChange, TensionHistory, TurnRecord, VoiceReply
+from cdo.history.past_session import History, PositionChange, TensionHistory, TurnRecord, VoiceReply
 
 TITLE = "Worth of the run"
 SHOWN = 12  # moves and tensions that FINAL.md lists; the report has all

@@ -12,7 +12,7 @@ from cdo.core.mission_names import round_of
 from cdo.core.usage import TotalUsage
 from cdo.formats.final_answer import final_section
 from cdo.formats.markdown import sections
-from cdo.history.history import History, TurnRecord, VoiceReply
+from cdo.history.past_session import History, TurnRecord, VoiceReply
 from cdo.programs.deliberation.convergence import Tension
 from cdo.programs.deliberation.objections import Dissent
 from cdo.session.reader import SessionReader

@@ -22,7 +22,8 @@ from cdo.core.steps import CitationCheck
 from cdo.core.usage import TotalUsage
 from cdo.formats.final_answer import FINAL_SECTIONS, final_section
 from cdo.history import baseline
-from cdo.history.history import SYNTHESIS, History, PositionChange, TensionHistory, TurnRecord, VoiceReply
+from cdo.history.history import SYNTHESIS
+from cdo.history.past_session import History, PositionChange, TensionHistory, TurnRecord, VoiceReply
 from cdo.programs import registry
 from cdo.programs.debug.evidence import Checks
 from cdo.report import charts, safe_html, summary

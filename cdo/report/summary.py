@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from cdo.core.formatting import one_line
 from cdo.formats.final_answer import final_section
-from cdo.history.history import History
+from cdo.history.past_session import History
 
 _VOTES, _RECORD = "votes", "record of votes"
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cdo.formats.voice import Camp, Directive
 from cdo.history import baseline, history
 from cdo.history.baseline import Baseline
-from cdo.history.history import TurnRecord, VoiceReply
+from cdo.history.past_session import TurnRecord, VoiceReply
 from cdo.session.reader import SessionFolder
 from tests.conftest import A, Desk
 from tests.runs.test_modes_run import case, house

@@ -20,7 +20,7 @@ from cdo.core.steps import CitationCheck
 from cdo.core.usage import TotalUsage
 from cdo.formats.voice import Camp, Directive
 from cdo.history import history
-from cdo.history.history import History, TensionHistory, TurnRecord, VoiceReply
+from cdo.history.past_session import History, TensionHistory, TurnRecord, VoiceReply
 from cdo.programs.deliberation.convergence import Record
 from cdo.session.reader import InMemorySession, SessionFolder
 from tests.conftest import Desk, _desk

@@ -25,7 +25,7 @@ from cdo.files.atomic_files import closing, open_directory
 from cdo.files.locks import take
 from cdo.history import baseline as worths
 from cdo.history import history
-from cdo.history.history import History
+from cdo.history.past_session import History
 from cdo.report import charts, safe_html
 from cdo.report import page as report
 from cdo.session.reader import InMemorySession, SessionFolder
