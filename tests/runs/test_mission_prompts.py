@@ -58,3 +58,14 @@ def test_an_empty_repository_is_no_place_to_look(todo: Desk, provider: Provider)
     todo.write("app.py", "print('hello')\n")
     todo("cabal", "--operatives", "2", "--session", "b", "-q", "--rounds", "1", REQUEST).failed(3)
     assert any("tools" in info.body for info in provider.calls)
+
+
+def test_what_an_owner_promised_is_shown_to_its_writer_and_the_watchdog(todo: Desk, provider: Provider) -> None:
+    todo(*TEAM, "-q", REQUEST).ok()
+    promise = (
+        "- c2, which the owner accepted: Say what a client sees when limited. "
+        "Promised: Rate limits, with error codes aligned"
+    )
+    shown = {info.call: info.prompt for info in provider.calls}
+    assert promise in shown["r2-write-operative-1"] and promise in shown["r2-inspect-p4"]
+    assert promise not in shown["r2-inspect-p3"] + shown[f"r2-review-{JORDAN}"]

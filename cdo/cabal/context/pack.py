@@ -287,12 +287,18 @@ class _PackBuilder:
         ][:RAISED]
 
     def _attached(self) -> list[Item]:
-        """Return other products in full: attached by the chair, or held by a container under inspection."""
+        """Return other products in full: attached by the chair, held by a container under inspection, or decided.
+
+        A reviewer is shown the accepted Decisions that a version cites.
+        """
         ids: list[str] = []
         for id in self.sight.focus:
             order = self.state.assignments.get(id)
             if self.step is MissionStep.WRITE and order:
                 ids += order.attach
+            if self.step is MissionStep.REVIEW:
+                decided = {product.id for product, _ in _binding(self.state)}
+                ids += [other for _, other in cited(self.sight.content(id)) if other in decided]
             if self.step is MissionStep.INSPECT and self.state.products[id].container:
                 ids += [item.id for item in self.sight.below.get(id, ())]
         return [

@@ -150,6 +150,7 @@ class Visibility:
             "older": max(0, len(history) - VERSIONS),
             "collabs": [self.collab(item) for item in self.talk(product.id)],
             "endorsed": self._endorsed(product.id),
+            "promised": self._promised(product.id),
             "parts": [self._part(item) for item in self.below.get(product.id, ())] if product.container else [],
             "verdict": inspection.verdict.value if inspection else "",
             "inspected": inspection.version if inspection else "",
@@ -209,6 +210,20 @@ class Visibility:
         found = [item for item in self.state.about(product) if item.kind == "endorsement"]
         kept = [item for item in found if latest and item.version == latest.id]
         return [{"author": item.author, "text": item.summary} for item in kept[:TALK]]
+
+    def _promised(self, product: str) -> list[Item]:
+        """Return the collabs that the owner accepted in this round's reflection, with what it said it would change.
+
+        The answer has closed them, so that they do not stand among the open ones.
+        """
+        if self.step not in (MissionStep.WRITE, MissionStep.INSPECT):
+            return []
+        said = [answer for item in self.state.reflections if item.product == product for answer in item.responses]
+        return [
+            {"id": answer.collab, "text": self.state.collabs[answer.collab].comment, "change": answer.text}
+            for answer in said
+            if answer.action == "accept" and not self.state.collabs[answer.collab].open
+        ][:TALK]
 
     def collab(self, item: Collab) -> Item:
         """Return a collab in full, with what the agent may or has to do about it."""

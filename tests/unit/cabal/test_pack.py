@@ -796,3 +796,17 @@ def test_every_budget_makes_a_pack_that_can_be_worded(budget: int, step: Mission
     made = pack(todo(rounds), step, agent, StepScope(), budget)
     assert worded(todo(rounds), step, agent, made, "own")
     assert set(made.shown) <= set(todo(rounds).products)
+
+
+def test_a_reviewer_is_shown_the_accepted_decision_that_a_version_cites() -> None:
+    state = todo(3)
+    latest, decision = state.latest("p4"), state.latest("p3")
+    assert latest and decision
+    assert "[[p:p3]]" in latest.content
+    silent = replace(latest, content=latest.content.replace("[[p:p3]]", "the features"))
+    without = replace(state, versions={**state.versions, latest.id: silent})
+    shown, bare = (
+        prompt(each, MissionStep.REVIEW, JORDAN, StepScope(("p4",))).partition("# Accepted Decisions that it cites")
+        for each in (state, without)
+    )
+    assert decision.content in shown[2] and not bare[1] and decision.content not in bare[0]
