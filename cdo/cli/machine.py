@@ -169,13 +169,13 @@ def _embedded(library: Library) -> str:
     if not importlib.util.find_spec("xllamacpp"):
         return "not installed: pip install 'cdo-deliberate[local]'"
     from cdo.core.demo_model import DEMO_MODEL
-    from cdo.providers import embedded, local_models
+    from cdo.providers import demo_model_file, local_models
 
     name = local_models.best(library)
     if name != DEMO_MODEL:
         return f"local is {name} ({local_models.located(name.partition(':')[2], library)})"
-    if embedded.present():
-        return f"local is the 135M demo model ({embedded.model_path()}); `cdo models` lists better ones"
+    if demo_model_file.present():
+        return f"local is the 135M demo model ({demo_model_file.model_path()}); `cdo models` lists better ones"
     return "local is the 135M demo model, fetched at its first use; `cdo models` lists better ones"
 
 

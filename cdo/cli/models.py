@@ -67,7 +67,7 @@ def _providers(library: Library) -> list[dict[str, str]]:
 def _local(library: Library) -> list[dict[str, str]]:
     """Return a row for each local model: those of the table, others that were fetched, the demo model last."""
     from cdo.core.demo_model import DEMO_MODEL
-    from cdo.providers import embedded, local_models
+    from cdo.providers import demo_model_file, local_models
     from cdo.providers.hub import megabytes
 
     missing = "" if importlib.util.find_spec("xllamacpp") else "; needs pip install 'cdo-deliberate[local]'"
@@ -78,9 +78,9 @@ def _local(library: Library) -> list[dict[str, str]]:
             size, state = megabytes(model.path.stat().st_size), f"here{missing}"
         row = {"prefix": f"{DEMO_MODEL}:{model.name}", "route": "embedded", "default": str(model.source)}
         rows.append({**row, "state": state, "size": size, "license": model.license})
-    state = f"here{missing}" if embedded.present() else f"fetched at its first use{missing}"
+    state = f"here{missing}" if demo_model_file.present() else f"fetched at its first use{missing}"
     demo = {"prefix": f"{DEMO_MODEL}:{local_models.DEMO}", "route": "embedded", "default": "SmolLM2-135M-Instruct"}
-    return [*rows, {**demo, "state": state, "size": megabytes(embedded.MODEL_BYTES), "license": "Apache-2.0"}]
+    return [*rows, {**demo, "state": state, "size": megabytes(demo_model_file.MODEL_BYTES), "license": "Apache-2.0"}]
 
 
 def _complete(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -130,11 +130,11 @@ def _allow(name: str, library: Library) -> None:
 
 def fetch_demo_model() -> str:
     """Fetch the demo model unless it is here, showing progress on stderr; return its path."""
-    from cdo.providers import embedded
+    from cdo.providers import demo_model_file
     from cdo.terminal.transfer import Transfer
 
     with Transfer(sys.stderr) as progress:
-        return str(embedded.pull(progress.say, progress=progress))
+        return str(demo_model_file.pull(progress.say, progress=progress))
 
 
 def require_demo_model(specs: Sequence[ModelSpec], *, quiet: bool) -> None:
@@ -142,11 +142,11 @@ def require_demo_model(specs: Sequence[ModelSpec], *, quiet: bool) -> None:
     from cdo.core.demo_model import DEMO_MODEL
 
     if any(spec.name == DEMO_MODEL for spec in specs) and importlib.util.find_spec("xllamacpp"):
-        from cdo.providers import embedded
+        from cdo.providers import demo_model_file
 
         if quiet:
-            embedded.pull(lambda _: None)
-        elif not embedded.present():
+            demo_model_file.pull(lambda _: None)
+        elif not demo_model_file.present():
             fetch_demo_model()
 
 

@@ -191,6 +191,20 @@ def _kill(child: subprocess.Popen[bytes], mark: str) -> None:
             break
 
 
+def kill_group(child: subprocess.Popen[bytes]) -> None:
+    """End a child and whatever it started in its process group; wait for it."""
+    if child.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def end_of(log: IO[bytes]) -> str:
+    """Return the last 4,000 bytes of what a child wrote to a file, as text."""
+    log.seek(max(0, log.seek(0, os.SEEK_END) - 4000))
+    return log.read().decode("utf-8", "replace").strip()
+
+
 def _processes() -> list[int]:
     """All processes there are, where the system lists them."""
     with contextlib.suppress(OSError):

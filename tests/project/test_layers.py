@@ -48,8 +48,8 @@ SESSION = ("files.atomic_files", "files.locks", "session.creation", "session.wri
 WRITERS = (
     *SESSION, "files.grouped_writes", "security.trust", "cli.skills", "history.run_index", "repository.git",
     "app.replay", "app.batch.folder",
-    "providers.embedded", "providers.hub", "providers.local_models", "providers.command_agent_process",
-    "security.child_processes", "runner.check_command",
+    "providers.demo_model_file", "providers.embedded", "providers.hub", "providers.local_models",
+    "providers.command_agent_process", "security.child_processes", "runner.check_command",
     "repository.work_tree_copy", "security.sandbox_child",
 )  # fmt: skip
 MOST = 25  # modules of a folder

@@ -14,7 +14,7 @@ from cdo.cli.common import dumps
 from cdo.content.library import Library
 from cdo.content.project import FOLDERS, SUFFIXES
 from cdo.core.demo_model import DEMO_NOTICE
-from cdo.providers import embedded, local_models, models
+from cdo.providers import demo_model_file, local_models, models
 from cdo.session.records import read_session
 from tests.conftest import Desk, explained
 from tests.support.answers import Answer, RequestInfo
@@ -256,8 +256,8 @@ def test_the_demo_model_is_never_used_without_saying_so(
     """The provider answers in its place; its file has the right size and no content."""
     stand_in(tmp_path / "fake", monkeypatch, url=provider.url)
     (tmp_path / "kept").mkdir()
-    with (tmp_path / "kept" / embedded.MODEL_FILE).open("wb") as file:
-        file.truncate(embedded.MODEL_BYTES)
+    with (tmp_path / "kept" / demo_model_file.MODEL_FILE).open("wb") as file:
+        file.truncate(demo_model_file.MODEL_BYTES)
     path = f"{tmp_path}/fake:{ROOT}/tests/support/guard:{ROOT}"
     desk = bare.having(PYTHONPATH=path, CDO_MODELS_DIR=str(tmp_path / "kept"))
     for words in (["quick"], ["quick", "-m", "local", "-q"], ["quick", "--json"]):

@@ -22,7 +22,7 @@ from cdo.cabal.replies.schemas import InspectReply, PlanReply
 from cdo.cabal.reply_format import StepFormat, load
 from cdo.cabal.rules import acceptance, reducer
 from cdo.core.mission_names import CHAIR, ENVOY, WATCHDOG
-from cdo.providers import embedded
+from cdo.providers import demo_model_file, embedded
 from cdo.providers.models import LOCAL_REPLY_TOKENS
 from tests.support import cabal_team as team
 from tests.support.missions import ALEX, JORDAN, todo
@@ -234,7 +234,7 @@ def test_many_products_still_leave_room_for_the_reply() -> None:
 @pytest.fixture(scope="module")
 def ask() -> Iterator[Callable[[str, str], str]]:
     """Ask the real model something, with a grammar and the tokens of one reply."""
-    server = embedded.LocalServer(embedded.pull(print))
+    server = embedded.LocalServer(demo_model_file.pull(print))
     url = asyncio.run(server.start())
 
     def asked(question: str, grammar: str) -> str:

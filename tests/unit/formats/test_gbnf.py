@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cdo.formats import gbnf
-from cdo.providers import embedded
+from cdo.providers import demo_model_file, embedded
 
 LENGTHS = st.tuples(st.integers(1, 250), st.integers(0, 600)).map(lambda pair: (pair[0], sum(pair)))
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=40)
@@ -203,7 +203,7 @@ def test_what_nobody_can_satisfy_is_refused(make: Callable[[], str]) -> None:
 @pytest.fixture(scope="module")
 def ask() -> Iterator[Callable[[str, int], str]]:
     """Ask the real model with a grammar and a number of tokens; fails when llama.cpp rejects the grammar."""
-    server = embedded.LocalServer(embedded.pull(print))
+    server = embedded.LocalServer(demo_model_file.pull(print))
     url = asyncio.run(server.start())
 
     def asked(grammar: str, tokens: int) -> str:

