@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdo.cli.batch_results import batch_merge, batch_place, batch_status
+from cdo.cli.batch_results import batch_merge, batch_place, batch_report, batch_status
 from cdo.cli.common import OUT, dumps, library_here, out_folder
 from cdo.cli.options import CONSENT, LIMITS, OUTPUT, REVIEW, TRUST, model_option, resolve
 from cdo.core.errors import CdoError, ItemsFailed, NeedsHuman, UsageError
@@ -127,6 +127,7 @@ def _named_after(file: str) -> str:
 
 
 batch.add_command(batch_status)
+batch.add_command(batch_report)
 batch.add_command(batch_merge)
 
 

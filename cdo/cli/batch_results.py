@@ -1,4 +1,4 @@
-"""Implements `cdo batch status` and `merge`, which look at batches and send nothing."""
+"""Implements `cdo batch status`, `report` and `merge`, which look at batches and send nothing."""
 
 from __future__ import annotations
 
@@ -26,36 +26,70 @@ def batch_place(name: str, out: str | None) -> Path:
 @VERBOSE
 def batch_status(name: str, out: str | None, as_json: bool) -> None:
     """Show how far a batch is: items by status, cost, why items failed, and who runs it."""
+    from cdo.core.formatting import paid, pluralise
+
+    told = _standing(batch_place(name, out))
+    if as_json:
+        click.echo(dumps(told))
+        return
+    where = (
+        f"running on {told['owner']['host']} (process {told['owner']['pid']})" if told["running"] else "not running"
+    )
+    ended = told["items"] - told["open"]
+    print_text(f"{told['batch']}: {ended:,} of {pluralise(told['items'], 'item')} ended; {where}")
+    for status, count in told["statuses"].items():
+        print_text(f"  {count:>7,}  {status}")
+    if told["open"]:
+        print_text(f"  {told['open']:>7,}  open")
+    print_text(paid(told["cost"], pluralise(told["calls"], "call")))
+    for cause, count in list(told["causes"].items())[:5]:
+        print_text(f"failed {count:,} times: {cause}")
+    if told["open"] and not told["running"]:
+        print_text(f"`cdo batch resume {told['batch']}` goes on.")
+
+
+def _standing(path: Path) -> dict[str, Any]:
+    """Return how the batch at `path` stands; raise `SessionError`."""
     from cdo.app.batch.folder import PREFIX, in_use, read_head, read_items, read_results
     from cdo.app.batch.running import used_so_far
-    from cdo.core.formatting import one_line, paid, pluralise
+    from cdo.core.formatting import one_line
 
-    path = batch_place(name, out)
     head, results = read_head(path), read_results(path)
     statuses = Counter(ended.status for ended in results.values())
     causes = Counter(one_line(ended.error, 200) for ended in results.values() if ended.failed)
     used = used_so_far(path, results, (item for item in read_items(path, head) if item.id not in results))
-    told: dict[str, Any] = {
+    return {
         "batch": path.name.removeprefix(PREFIX), "path": str(path), "file": head.file, "created": head.created,
         "running": in_use(path), "owner": head.owner.model_dump(), "shard": head.shard and head.shard.model_dump(),
         "items": head.count, "open": head.count - len(results), "failed": statuses["failed"],
-        "statuses": dict(sorted(statuses.items())), "causes": dict(causes.most_common()),
+        "statuses": dict(statuses.most_common()), "causes": dict(causes.most_common()),
         "calls": used.calls, "tokens": used.tokens, "cost": used.known_cost,
     }  # fmt: skip
-    if as_json:
-        click.echo(dumps(told))
-        return
-    where = f"running on {head.owner.host} (process {head.owner.pid})" if told["running"] else "not running"
-    print_text(f"{told['batch']}: {len(results):,} of {pluralise(head.count, 'item')} ended; {where}")
-    for status, count in statuses.most_common():
-        print_text(f"  {count:>7,}  {status}")
-    if told["open"]:
-        print_text(f"  {told['open']:>7,}  open")
-    print_text(paid(told["cost"], pluralise(used.calls, "call")))
-    for cause, count in causes.most_common(5):
-        print_text(f"failed {count:,} times: {cause}")
-    if told["open"] and not told["running"]:
-        print_text(f"`cdo batch resume {told['batch']}` goes on.")
+
+
+@click.command("report")
+@click.argument("name")
+@click.option(
+    "-o", "--output", metavar="FILE", help="File to write (default: report.html in the batch; -: standard output)."
+)
+@OUT
+@VERBOSE
+def batch_report(name: str, output: str | None, out: str | None) -> None:
+    """Write a batch as one HTML page: outcomes, costs, outliers, and every item with a link to its session."""
+    from urllib.parse import quote
+
+    from cdo.app.batch.folder import read_head
+    from cdo.app.batch.table import table_rows
+    from cdo.cli.report import deliver, trusted_library
+    from cdo.report.batch_page import batch_page
+    from cdo.report.page import NAME
+
+    path = batch_place(name, out)
+    told, rows = _standing(path), list(table_rows(path, read_head(path)))
+    target = None if output == "-" else Path(output) if output else path / NAME
+    place = os.path.relpath(path.resolve(), (target.parent if target else Path()).resolve())
+    base = "" if place == "." else quote(Path(place).as_posix(), errors="surrogateescape")
+    deliver(batch_page(told, rows, base, trusted_library()), target)
 
 
 @click.command("merge")

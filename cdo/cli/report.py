@@ -49,17 +49,17 @@ def report(session: str | None, output: str | None, out: str | None, as_json: bo
         now = reports.standing(archive, isinstance(archive, SessionFolder) and locked(archive.path))
         course = reconstruction.retrace(archive)
         if as_json:
-            return _deliver(dumps(asdict(course.state)) + "\n", target)
-        return _deliver(missions.page(archive, course, _library(), _base(archive, target), now), target)
+            return deliver(dumps(asdict(course.state)) + "\n", target)
+        return deliver(missions.page(archive, course, trusted_library(), _base(archive, target), now), target)
     told = history.read(archive)
     if as_json:
-        return _deliver(dumps(reports.as_data(told)) + "\n", target)
+        return deliver(dumps(reports.as_data(told)) + "\n", target)
     papers = reports.papers(archive, _base(archive, target))
     now = reports.standing(archive, isinstance(archive, SessionFolder) and locked(archive.path))
-    return _deliver(reports.page(told, papers, _library(), now), target)
+    return deliver(reports.page(told, papers, trusted_library(), now), target)
 
 
-def _library() -> Library:
+def trusted_library() -> Library:
     """Return the content without the project's files, so that a cloned project cannot change the text of a page."""
     from cdo.content.library import Library
 
@@ -107,7 +107,7 @@ def _base(archive: SessionReader, target: Path | None) -> str | None:
     return "" if place == "." else quote(Path(place).as_posix(), errors="surrogateescape")
 
 
-def _deliver(text: str, target: Path | None) -> None:
+def deliver(text: str, target: Path | None) -> None:
     """Print `text`, or replace the target file with it, never through a symlink; raise `SessionError`.
 
     A device or pipe named by the person is written to directly.

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 
 from cdo.app.batch.shards import Shard, owner_here, shard_of
 from cdo.core.errors import UsageError
+from cdo.core.exchange import Usage
 from tests.conftest import Desk, explained
-from tests.runs.test_batch import CALLS, QUICK, asking, failing, folder, jsonl, sessions, table, twice
+from tests.runs.test_batch import CALLS, QUICK, asking, failing, folder, jsonl, question, sessions, table, twice
+from tests.support.answers import Answer, RequestInfo, agent_text
+from tests.support.faults import Fault
 from tests.support.harness import wait_for
 from tests.support.provider import Provider
 
@@ -165,3 +169,33 @@ def test_status_tells_how_far_a_batch_is(cdo: Desk, provider: Provider) -> None:
     process.communicate(timeout=60)
     assert re.match(r"q: 3 of 4 items ended; running on \S+ \w+ \(process \d+\)", running)
     assert "  open" in running
+
+
+def test_a_report_shows_all_items_and_what_stands_out(cdo: Desk, provider: Provider) -> None:
+    def script(info: RequestInfo) -> Answer | Fault | None:
+        if question(info) == "3" and info.kind == "agent":
+            return Answer(agent_text("Stage it."), usage=Usage(60_000, 4_000))
+        return Fault(status=400) if question(info) == "2" else None
+
+    provider.script = script
+    odd = {"question": "Is <script>alert(1)</script> [safe](http://x)?", "id": "<b>&"}
+    jsonl(cdo, [*asking(7), odd])
+    assert cdo("batch", "q.jsonl", *QUICK).code == 9
+    done = cdo("batch", "report", "q", "--out", "tmp").ok()
+    assert done.out == "tmp/batch-q/report.html\n"
+    page = (folder(cdo) / "report.html").read_text()
+    rows = {row["question"]: row for row in table(cdo)}
+    assert page.count('<tr id="item-') == 8
+    assert "<script" not in page and "<b>&" not in page.partition("<main")[2]
+    assert "Is &lt;script&gt;alert(1)&lt;/script&gt; [safe](http://x)?" in page
+    dear = rows["Should we split service 3?"]["id"]
+    outliers = page.partition('id="outliers"')[2].partition("</section>")[0]
+    assert re.search(rf'<a href="#item-3">{dear}</a>: cost \$[0-9.]+, median \$', outliers)
+    assert "1 × The models failed: 0 of 2 answered" in page
+    for row in rows.values():
+        if row["status"] != "failed":
+            link = f'href="{Path(row["path"]).name}/FINAL.md"'
+            assert link in page
+    cdo("batch", "report", "q", "-o", "pages/all.html").ok()
+    assert f'href="../tmp/batch-q/cdo-{dear}/FINAL.md"' in (cdo.path / "pages/all.html").read_text()
+    assert cdo("batch", "report", "q", "-o", "-").ok().out.startswith("<!DOCTYPE html>")

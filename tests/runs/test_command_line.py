@@ -897,6 +897,11 @@ EFFECTS: dict[str, dict[str, str]] = {
         "--json": f"{SHARDS}test_status_tells_how_far_a_batch_is",
         "--verbose": LOUD,
     },
+    "batch report": {
+        "--output": f"{SHARDS}test_a_report_shows_all_items_and_what_stands_out",
+        "--out": f"{SHARDS}test_a_report_shows_all_items_and_what_stands_out",
+        "--verbose": LOUD,
+    },
     "batch merge": {
         "--out": f"{SHARDS}test_what_shards_have_is_joined_and_goes_on",
         "--json": f"{SHARDS}test_what_shards_have_is_joined_and_goes_on",
