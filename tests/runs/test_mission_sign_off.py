@@ -145,6 +145,18 @@ def test_a_cap_ends_a_mission_without_a_sign_off(desk: Desk, provider: Provider)
     assert f"{SIGNED_OFF}3." in section(desk.session(), "Result")
 
 
+def test_a_mission_that_is_done_in_its_last_round_waits_for_the_sign_off_too(desk: Desk, provider: Provider) -> None:
+    desk(*TEAM, "--sign-off", "--rounds", "1", "Make an app").failed(6)
+    desk("answer", "a", WRONG).ok()
+    asked = len(provider.calls)
+    desk("resume", "a").failed(3)
+    assert len(provider.calls) == asked, "no round is left"
+    assert NOT_SIGNED_OFF in section(desk.session(), "Result")
+    assert WRONG.rstrip(".") in section(desk.session(), "What is missing")
+    assert proof(desk.session())["signed_off"] is None
+    desk("verify", "a").ok()
+
+
 def test_a_process_that_is_killed_at_the_pause_goes_on_with_the_question(desk: Desk, provider: Provider) -> None:
     words = [sys.executable, "-m", "cdo", *SIGNED]
     for _ in range(2):
