@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -218,7 +219,7 @@ def _hold(
     shared = shared_by(specs, settings, prepared.plans.library, standing.used, progress.say)
     running = BatchRun(
         folder, prepared.plans, shared, standing, min(options["live"], prepared.open), tell, options["fail_fast"],
-        f"cdo batch resume {prepared.order.name}",
+        _again(prepared.order, options),
     )  # fmt: skip
     try:
         asyncio.run(running.go(prepared.todo(head)))
@@ -308,12 +309,18 @@ def _summary(prepared: PreparedBatch, standing: BatchStanding, error: CdoError |
     }  # fmt: skip
 
 
+def _again(order: BatchOrder, options: Mapping[str, Any]) -> str:
+    """Return the command that goes on with a batch."""
+    place = f" --out {shlex.quote(options['out'])}" if options["out"] else ""
+    return f"cdo batch resume {order.name}{place}"
+
+
 def _report(prepared: PreparedBatch, standing: BatchStanding, options: Mapping[str, Any]) -> None:
     """Print how a batch ended; raise `ItemsFailed` if items failed."""
     from cdo.cli.common import print_text
     from cdo.core.formatting import paid, pluralise
 
-    name, told = prepared.order.name, _summary(prepared, standing)
+    told = _summary(prepared, standing)
     if options["as_json"]:
         click.echo(dumps(told))
     else:
@@ -325,5 +332,5 @@ def _report(prepared: PreparedBatch, standing: BatchStanding, options: Mapping[s
         left = f", and {standing.open:,} have not begun (--fail-fast)" if standing.open else ""
         raise ItemsFailed(
             f"{standing.failed:,} of {pluralise(standing.count, 'item')} failed{left}.",
-            f"The table says why; `cdo batch resume {name} --retry-failed` asks them again.",
+            f"The table says why; `{_again(prepared.order, options)} --retry-failed` asks them again.",
         )

@@ -444,7 +444,8 @@ def test_limits_reach_every_item(cdo: Desk, provider: Provider) -> None:
     assert len(list((cdo.path / "here" / "batch-q").glob("cdo-*"))) == 4
     jsonl(cdo, asking(4), "late.jsonl")
     provider.hold()
-    explained(cdo("batch", "late.jsonl", *QUICK, "--timeout", "1"), 5, "The time limit of 1 s is reached")
+    late = cdo("batch", "late.jsonl", *QUICK, "--timeout", "1", "--out", "here")
+    explained(late, 5, "The time limit of 1 s is reached", "`cdo batch resume late --out here`")
     provider.release()
 
 
