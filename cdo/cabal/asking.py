@@ -15,6 +15,7 @@ from cdo.cabal.context import token_budget
 from cdo.cabal.context.pack import Pack, StepScope
 from cdo.cabal.model.entities import ITERATIONS, MissionStep
 from cdo.cabal.model.state import MissionState
+from cdo.cabal.replies.partial import PARTS, RefusedPart
 from cdo.cabal.replies.schemas import ContextRequest, InspectReply, ReflectReply, ReviewReply, WriteReply
 from cdo.cabal.reply_format import StepFormat
 from cdo.cabal.rules import citations, reducer
@@ -97,7 +98,32 @@ class StepCalls:
                 break
         for place in sorted(said):  # in the order of the briefs, not of the replies
             self._take(step, briefs[place][0], *said[place])
+        yield from self._ask_again(step, [(*briefs[place], said[place][1].data) for place in sorted(said)])
         return {place: reply.data for place, (_, reply) in said.items()}
+
+    def _ask_again(self, step: MissionStep, replies: Sequence[tuple[str, StepScope, Any]]) -> Program[None]:
+        """Ask once more for the parts of these replies that were not taken: a writer for one version in each call."""
+        briefs: list[tuple[str, StepScope]] = []
+        for agent, brief, data in replies:
+            groups, left = _groups(step, brief, data.refused)
+            briefs += ((agent, replace(brief, asked=(), last=True, **group)) for group in groups)
+            for parts, again in ((left, False), (tuple(p for group in groups for p in group["refused"]), True)):
+                if parts:
+                    self.desk.state = reducer.record_refused(self.desk.state, step, agent, parts, again=again)
+        if not briefs or self.desk.capped:
+            return
+        base = self.desk.state = reducer.stepped(self.desk.state)
+        calls = self.calls(base, step, briefs)
+        answers = yield from self._heard(Batch(tuple(calls), quorum=1, lenient=True))
+        for (agent, brief), call, reply in zip(briefs, calls, answers, strict=True):
+            if reply.missing:
+                self._missed(step, agent, reply)
+                parts = brief.refused
+            else:
+                self._take(step, agent, call, reply)
+                parts = reply.data.refused
+            if parts:
+                self.desk.state = reducer.record_refused(self.desk.state, step, agent, parts, again=False)
 
     def _heard(self, batch: Batch) -> Program[tuple[Reply, ...]]:
         self.desk.asked = batch.calls
@@ -115,7 +141,10 @@ class StepCalls:
     def _call(self, step: MissionStep, agent: str, brief: StepScope, pack: Pack) -> Call:
         state, seat = self.desk.state, self.crew.seats[agent]
         about = agent if agent in state.team else brief.products[0] if step is MissionStep.INSPECT else ""
-        name = self.numbered(f"r{state.round}-{step}" + (f"-{about}" if about else ""))
+        name = f"r{state.round}-{step}" + (f"-{about}" if about else "")
+        if brief.refused:
+            name += f"-{brief.products[0]}" if step is MissionStep.WRITE else "-again"
+        name = self.numbered(name)
         data: dict[str, Json] = {
             "turn": state.round,
             "role": agent,
@@ -162,13 +191,14 @@ class StepCalls:
         If the reply is still invalid, record it as missing. What a reply brings that the person edited says so.
         """
         state, format, data = self.desk.state, cast(StepFormat, call.format), reply.data
-        after, problems = format.judged(data, state)
+        part = bool(data.refused)
+        after, problems = format.judged(data, state, part=part)
         if problems and isinstance(data, ReflectReply | WriteReply | ReviewReply | InspectReply):
             gone = {item.id for item in state.collabs.values() if not item.open}
             change: dict[str, Any] = {
                 key: tuple(id for id in getattr(data, key) if id not in gone) for key in ("confirms", "withdraws")
             }
-            after, problems = format.judged(data.model_copy(update=change), state)
+            after, problems = format.judged(data.model_copy(update=change), state, part=part)
         if problems:
             self.desk.state = reducer.record_missing_reply(state, step, agent, reducer.OVERTAKEN)
             return
@@ -184,3 +214,22 @@ class StepCalls:
         self.desk.state = reducer.record_missing_reply(self.desk.state, step, agent, reply.reason)
         if reply.reason.kind == CAPPED:
             self.desk.capped = reply.reason.text or CAPPED
+
+
+def _groups(
+    step: MissionStep, brief: StepScope, refused: Sequence[RefusedPart]
+) -> tuple[list[dict[str, Any]], tuple[RefusedPart, ...]]:
+    """Return what to ask for again, as fields of a scope for each call, and the parts that are not asked for again.
+
+    Collabs and remarks beside the work of a step are left.
+    """
+    core = PARTS[step] if step in (MissionStep.REVIEW, MissionStep.PLAN) else PARTS.get(step, ("",))[:1]
+    mine = [item for item in refused if item.key in core and (item.product in brief.products or not brief.products)]
+    left = tuple(item for item in refused if item not in mine)
+    if not mine:
+        return [], left
+    ids = tuple(dict.fromkeys(item.product for item in mine))
+    if step is not MissionStep.WRITE:
+        products = ids if step is MissionStep.REFLECT else brief.products
+        return [{"products": products, "refused": tuple(mine)}], left
+    return [{"products": (id,), "refused": tuple(item for item in mine if item.product == id)} for id in ids], left

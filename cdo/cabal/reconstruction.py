@@ -13,12 +13,14 @@ from cdo.cabal.files.final_report import Delivery
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.program import cabal
 from cdo.core.errors import CdoError, SessionError
+from cdo.core.exchange import Fault
 from cdo.core.steps import (
     Ask,
     Batch,
     Call,
     CheckRun,
     Collect,
+    DivisibleFormat,
     Gather,
     InvalidReply,
     Missing,
@@ -95,6 +97,7 @@ class _RecordedReplies:
         self._archive = archive
         self.lost: dict[str, str] = {}
         self._exchanged: dict[str, list[str]] = {}
+        self._cut: dict[str, list[str]] = {}
         self.files = frozenset(archive.files())
         self.replies: list[tuple[Call, Artifact]] = []
         self._missing: dict[str, str] = {}
@@ -107,6 +110,8 @@ class _RecordedReplies:
             match record["kind"]:
                 case "exchange" if without_files and "response" in record:
                     self._exchanged.setdefault(record["call"], []).append(str(record["response"]["text"]))
+                case "exchange" if without_files and record["fault"]["kind"] == Fault.LENGTH.value:
+                    self._cut.setdefault(record["call"], []).append(str(record["fault"]["text"]))
                 case "missing":
                     self._missing[record["call"]] = str(record["reason"])
                 case "collected":
@@ -159,6 +164,10 @@ class _RecordedReplies:
                 data = read(call.format, text).data
                 self.lost.setdefault(file, "it is gone")
                 return Reply(call.name, data)
+        for text in self._cut.get(call.name, ()) if call.name not in self._missing else ():
+            if isinstance(call.format, DivisibleFormat) and (part := call.format.complete_part(text)):
+                self.lost.setdefault(file, "it is gone")
+                return Reply(call.name, call.format.parse(part))
         if file in self.lost:
             raise _EndOfRecord
         return Reply(call.name, reason=Missing.read(self._known(self._missing, call.name)))

@@ -38,7 +38,7 @@ def placed(key: str, entries: Sequence[Any], blocks: Sequence[DocumentBlock], st
     result = PlacedDocuments([])
     held = _by_product(result, blocks)
     for item in entries:
-        id = _product(item)
+        id = product(item)
         if id is None:  # the schema reports it
             result.entries.append(item)
             continue
@@ -71,7 +71,7 @@ def _by_product(result: PlacedDocuments, blocks: Sequence[DocumentBlock]) -> dic
     return held
 
 
-def _product(item: Any) -> str | None:
+def product(item: Any) -> str | None:
     """Return the id of the product that an entry names, as written or in the form of a reference."""
     said = item.get("product_id") if isinstance(item, dict) else None
     match = _OWNER.fullmatch(said.strip()) if isinstance(said, str) else None

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cdo.cabal import reply_documents, reply_grammar
+from cdo.cabal import cut_reply, reply_documents, reply_grammar
 from cdo.cabal.model.entities import MissionStep
 from cdo.cabal.model.references import absent
 from cdo.cabal.model.state import MissionState
+from cdo.cabal.replies import partial
 from cdo.cabal.replies.fields import bracketed
+from cdo.cabal.replies.partial import RefusedPart
 from cdo.cabal.replies.schemas import REPLIES, ContextRequest, Said, StepReply
 from cdo.cabal.rules import reducer
 from cdo.cabal.rules.feedback import Judged
@@ -84,34 +87,84 @@ class StepFormat:
             raise InvalidReply([self._refused(kind)])
         if kind == REQUEST:
             return self._requested(data)
-        if key:
-            data = self._with_documents(data, key, blocks)
-        reply = validate(REPLIES[self.step], data, "The reply")
-        _, problems = self.judged(reply, self.state)
+        data, refused = self._with_documents(data, key, blocks) if key else (data, ())
+        try:
+            reply = self._whole(data)
+        except InvalidReply as invalid:
+            return self._part(data, refused, invalid)
+        if not refused:
+            return reply
+        problems = [problem for part in refused for problem in part.problems]
+        return self._part(data, refused, InvalidReply(_bounded(problems), needs_prompt=True))
+
+    def _whole(self, data: Mapping[str, Any], *, part: bool = False) -> StepReply:
+        """Return a reply that is valid as a whole, or with `part` as part of one; raise `InvalidReply`."""
+        reply = validate(REPLIES[self.step], dict(data), "The reply")
+        _, problems = self.judged(reply, self.state, part=part)
         if problems:
             raise InvalidReply(_bounded(problems), needs_prompt=True)
         return reply
 
-    def _with_documents(self, data: dict[str, Any], key: str, blocks: Sequence[DocumentBlock]) -> dict[str, Any]:
-        """Return the data with the text of each block in its entry of `key`; raise `InvalidReply`."""
+    def _part(self, data: Mapping[str, Any], refused: Sequence[RefusedPart], invalid: InvalidReply) -> StepReply:
+        """Return what is valid of a reply, with what is not; raise `invalid` if nothing is."""
+
+        def problems(part: Mapping[str, Any]) -> Sequence[str]:
+            try:
+                self._whole(part, part=True)
+            except InvalidReply as wrong:
+                return wrong.problems
+            return ()
+
+        found = partial.valid_part(self.step, data, problems)
+        if found is None:
+            raise invalid
+        kept, more = found
+        parts = (*refused, *more)
+        gone = {part.product for part in parts}
+        left = [id for id in self._unsaid(kept) if id not in gone]
+        parts += tuple(RefusedPart(DOCUMENTS[self.step], id, (f"There is no version of {id}.",)) for id in left)
+        return self._whole(kept, part=True).without(parts) if parts else self._refuse(invalid)
+
+    def _refuse(self, invalid: InvalidReply) -> StepReply:
+        raise invalid
+
+    def _unsaid(self, kept: Mapping[str, Any]) -> list[str]:
+        """Return the products to write of which a reply says nothing."""
+        if self.step is not MissionStep.WRITE:
+            return []
+        said = {partial.product_of(item) for key in ("versions", "collabs") for item in kept.get(key, ())}
+        return [id for id in self.about if id not in said]
+
+    def _with_documents(
+        self, data: dict[str, Any], key: str, blocks: Sequence[DocumentBlock]
+    ) -> tuple[dict[str, Any], tuple[RefusedPart, ...]]:
+        """Return the data with the text of each block in its entry of `key`, without entries whose text is wrong."""
         clean = [replace(block, text=_clean(block.text, 0)) for block in blocks]
         found = reply_documents.placed(key, bracketed(data.get(key)), clean, self.state)
-        if found.problems:
-            problems = [problem for told in found.problems.values() for problem in told]
-            raise InvalidReply(_bounded(problems), needs_prompt=True)
-        return {**data, key: found.entries} if key in data or clean else data
+        refused = tuple(RefusedPart(key, id, tuple(told)) for id, told in found.problems.items())
+        entries = [item for item in found.entries if reply_documents.product(item) not in found.problems]
+        return ({**data, key: entries} if key in data or clean else data), refused
 
-    def judged(self, reply: StepReply, state: MissionState) -> Judged:
+    def judged(self, reply: StepReply, state: MissionState, *, part: bool = False) -> Judged:
         """Return the result of `reducer.apply_reply`; it is cached for the last reply and state."""
         for known, before, found in self._known:
             if known is reply and before is state:
                 return found
-        found = reducer.apply_reply(state, self.step, self.agent, reply, self.about, self.presets)
+        found = reducer.apply_reply(state, self.step, self.agent, reply, self.about, self.presets, part=part)
         self._known[:] = [(reply, state, found)]
         return found
 
     def repair(self, text: str) -> tuple[str, tuple[str, ...]] | None:
         """Return None: text added by cdo would count as the agent's own."""
+        return None
+
+    def complete_part(self, text: str) -> str | None:
+        """Return a reply that was cut off as far as it is complete and valid, None if nothing is."""
+        for each in (text, cut_reply.closed(text)):
+            with suppress(InvalidReply):
+                if each:
+                    self.parse(each)
+                    return each
         return None
 
     def grammar(self) -> str:

@@ -18,8 +18,9 @@ from cdo.cabal.files.ending import HANDED_OVER, ending
 from cdo.cabal.files.serialization import MAX_DEPTH
 from cdo.cabal.reconstruction import ReconstructedMission, retrace
 from cdo.core.errors import SessionError
+from cdo.core.exchange import Fault
 from cdo.core.formatting import pluralise, without_controls
-from cdo.core.steps import Call, InvalidReply
+from cdo.core.steps import Call, DivisibleFormat, InvalidReply
 from cdo.core.usage import totals
 from cdo.files.atomic_files import encodable
 from cdo.formats import strict_yaml
@@ -187,7 +188,8 @@ def _calls(
     """
     answers: dict[str, list[Mapping[str, Any]]] = {}
     for record in records:
-        if record["kind"] == "exchange" and "response" in record:
+        cut = record.get("fault", {}).get("kind") == Fault.LENGTH.value
+        if record["kind"] == "exchange" and ("response" in record or cut):
             answers.setdefault(str(record["call"]), []).append(record)
     known = {f"{call.artifact}.md" for call, _ in mission.replies}
     wrong, gap = {}, _gap(archive)
@@ -220,9 +222,12 @@ def _named_as_edited(archive: SessionReader) -> list[Mapping[str, Any]]:
 
 def _answered(call: Call, artifact: Artifact, record: Mapping[str, Any]) -> bool:
     """True if this recorded answer, of the model that the file names, is the reply in the file."""
-    text = str(record["response"]["text"])
+    text = str((record.get("response") or record["fault"])["text"])
     if str(artifact.own.get("model", "")) != str(record["model"]):
         return False
+    if "response" not in record:
+        part = call.format.complete_part(text) if isinstance(call.format, DivisibleFormat) else None
+        return part is not None and _stored(part) == artifact.sha
     if _stored(text) == artifact.sha:
         return True
     try:

@@ -47,6 +47,15 @@ class ReplyFormat(Protocol):
         ...
 
 
+@runtime_checkable
+class DivisibleFormat(Protocol):
+    """A reply format of which a part can count: what is complete of a reply that was cut off."""
+
+    def complete_part(self, text: str) -> str | None:
+        """Return a reply that was cut off as far as it is complete and valid, None if nothing is."""
+        ...
+
+
 class InvalidReply(Exception):
     """A reply does not follow its format. `problems` are sentences the model can act on.
 

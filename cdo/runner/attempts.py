@@ -38,7 +38,7 @@ from cdo.core.exchange import (
     ToolCall,
 )
 from cdo.core.formatting import one_line
-from cdo.core.steps import InvalidReply, Missing, Reply
+from cdo.core.steps import DivisibleFormat, InvalidReply, Missing, Reply
 from cdo.core.usage import estimate_tokens
 from cdo.formats.lenient.layout import AS_JSON
 from cdo.formats.lenient.reading import read
@@ -133,7 +133,7 @@ class Attempts:
             elif (fault := Fault(record["fault"]["kind"])) in retry.CHANGED:
                 tries.note(fault)
                 if not talk.change(fault):
-                    return _given_up(work, fault, record["fault"]["message"])
+                    return _cut(work, record) or _given_up(work, fault, record["fault"]["message"])
             elif fault is Fault.REJECTED and not record["fault"].get("left_out"):
                 talk.refuse_tools()
         anew = False
@@ -153,7 +153,7 @@ class Attempts:
                     continue  # the model does not support tools: ask without them
                 tries.note(error.fault)
                 if not talk.change(error.fault) or not await self._again(work, tries, error):
-                    return _given_up(work, error.fault, error.message)
+                    return _cut(work, work.records[-1]) or _given_up(work, error.fault, error.message)
             else:
                 if reply := await self._judge(work, record, tries, talk):
                     return reply
@@ -403,6 +403,17 @@ class Attempts:
 def _left_out(seat: ModelSeat, model: str) -> tuple[str, ...]:
     """Return the parameters that the seat's backend leaves out, since the model has refused them."""
     return seat.backend.left_out(model) if isinstance(seat.backend, AdaptiveBackend) else ()
+
+
+def _cut(work: PendingCall, record: Mapping[str, Any]) -> Reply | None:
+    """Return what is complete of a reply that was cut off, None if that is not what was wrong or nothing is."""
+    form, fault = work.call.format, record.get("fault", {})
+    if fault.get("kind") != Fault.LENGTH.value or not isinstance(form, DivisibleFormat):
+        return None
+    if (part := form.complete_part(str(fault.get("text", "")))) is None:
+        return None
+    work.last = (part, str(record["model"]))
+    return Reply(work.call.name, form.parse(part), notes=("cut off: what was complete counts",))
 
 
 def _given_up(work: PendingCall, fault: Fault, message: str) -> Reply:

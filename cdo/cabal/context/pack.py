@@ -18,6 +18,7 @@ from cdo.cabal.model.product_files import commands
 from cdo.cabal.model.references import cited
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.fields import StepQuestion
+from cdo.cabal.replies.partial import RefusedPart
 from cdo.cabal.rules import acceptance, reducer
 from cdo.core.formatting import one_line
 from cdo.core.mission_names import CHAIR, ENVOY, ROOT
@@ -48,7 +49,7 @@ class StepScope:
 
     `nudge` is "nudge" or "replan" after rounds without progress. `asked` are the agent's context requests in this
     step; `last` means that it cannot request more. `questions` are questions to the person that the state does not
-    have.
+    have. `refused` are the parts of its last reply that it is asked for again.
     """
 
     products: tuple[str, ...] = ()
@@ -56,6 +57,7 @@ class StepScope:
     asked: tuple[StepQuestion, ...] = ()
     last: bool = False
     questions: tuple[Question, ...] = ()
+    refused: tuple[RefusedPart, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -224,6 +226,14 @@ class _PackBuilder:
             "remarks": [{"author": item.author, "kind": item.kind, "text": item.content} for item in self._remarks()],
             "news": self._news() if focused else [],
             "requested": [self._requested(id, needs) for id, needs in self._asked().items()],
+            "refused": [
+                {
+                    "what": item.product or item.key,
+                    "problems": [{"text": text} for text in item.problems],
+                    "said": item.said,
+                }
+                for item in self.brief.refused
+            ],
             "last": self.brief.last,
             "left_out": [],
             "identity": self._identity(),

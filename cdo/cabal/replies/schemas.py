@@ -6,9 +6,10 @@ of assigned products. `reducer` checks the rules that need the mission's state (
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from cdo.cabal.model.entities import REQUESTS, MissionStep
 from cdo.cabal.replies.fields import (
@@ -34,8 +35,11 @@ from cdo.cabal.replies.fields import (
     Words,
     bracketed,
 )
+from cdo.cabal.replies.partial import RefusedPart
 from cdo.core.formatting import pluralise
 from cdo.formats.fields import Block, number, texts
+
+REPLY = TypeVar("REPLY", bound="MissionReply")
 
 
 def _told(*amounts: tuple[int, str], else_: str) -> str:
@@ -50,12 +54,23 @@ class MissionReply(Block):
     """
 
     rationale: Maybe = ""
+    _refused: tuple[RefusedPart, ...] = PrivateAttr(default=())
 
     @model_validator(mode="before")
     @classmethod
     def _aloud(cls, value: Any) -> Any:
         """Drop the `thinking` key."""
         return {key: item for key, item in value.items() if key != "thinking"} if isinstance(value, dict) else value
+
+    @property
+    def refused(self) -> tuple[RefusedPart, ...]:
+        """What of the reply as it was sent was not taken."""
+        return self._refused
+
+    def without(self: REPLY, refused: Sequence[RefusedPart]) -> REPLY:
+        """Return the reply as what is left of one of which these parts were not taken."""
+        self._refused = tuple(refused)
+        return self
 
     @property
     def texts(self) -> tuple[str, ...]:

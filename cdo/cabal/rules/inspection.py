@@ -36,14 +36,16 @@ from cdo.formats.sections import folded
 _SUMMARY = 600  # characters of a collab's summary
 
 
-def inspected(state: MissionState, reply: InspectReply, due: Sequence[str]) -> tuple[MissionState, tuple[str, ...]]:
-    """Add one inspection of each product in `due`, and the watchdog's other feedback.
+def inspected(
+    state: MissionState, reply: InspectReply, due: Sequence[str], *, part: bool = False
+) -> tuple[MissionState, tuple[str, ...]]:
+    """Add one inspection of each product in `due` (with `part`, of some of them), and the watchdog's other feedback.
 
     Return the state and the problems with the reply. If there are any, the state is unchanged.
     """
     said = [item.product_id for item in reply.inspections]
     problems = twice(said, "In `inspections`,")
-    if missing := [id for id in due if id not in said]:
+    if not part and (missing := [id for id in due if id not in said]):
         problems.append(f"These are to be inspected too: {listed(missing)}.")
     if strange := [id for id in dict.fromkeys(said) if id not in due]:
         problems.append(f"Not to be inspected now: {listed(strange)}; inspect {listed(due)}.")
@@ -55,7 +57,7 @@ def inspected(state: MissionState, reply: InspectReply, due: Sequence[str]) -> t
             problems += _unfit(after, state.products[id], items[id])
     if problems:
         return state, tuple(problems)
-    for id in due:
+    for id in (id for id in due if id in items):
         after = _inspection(after, state.products[id], items[id], reply.rationale)
     return after, ()
 

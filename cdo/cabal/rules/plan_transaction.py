@@ -136,7 +136,7 @@ def planned(state: MissionState, reply: PlanReply, presets: Collection[str] = PR
     plan.write(reply.chair_versions)
     plan.remark(reply.remarks)
     if reply.halt is not None:
-        plan.end(reply.halt, bool(reply.assignments))
+        plan.end(reply.halt, bool(plan.state.assignments))
     return (state, tuple(plan.problems)) if plan.problems else (plan.state, ())
 
 

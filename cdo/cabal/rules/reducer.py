@@ -16,6 +16,7 @@ from cdo.cabal.model.events import called, recorded, told
 from cdo.cabal.model.product_files import folder_problems
 from cdo.cabal.model.references import listed
 from cdo.cabal.model.state import MissionState
+from cdo.cabal.replies.partial import RefusedPart
 from cdo.cabal.replies.schemas import (
     BootstrapReply,
     InspectReply,
@@ -35,6 +36,7 @@ from cdo.cabal.rules.product_tree import PRESETS, objected
 from cdo.cabal.rules.versions import staled, versioned, wrote
 from cdo.core import file_paths
 from cdo.core.exchange import Fault
+from cdo.core.formatting import one_line
 from cdo.core.mission_names import CHAIR, ENVOY, USER, WATCHDOG, operatives
 from cdo.core.steps import Missing
 
@@ -178,15 +180,17 @@ def apply_reply(
     reply: StepReply,
     about: Sequence[str] = (),
     presets: Collection[str] = PRESETS,
+    *,
+    part: bool = False,
 ) -> Judged:
     """Apply a reply; return the state and the problems with the reply. With problems, the state is unchanged.
 
-    `about` are the products to review or due to be inspected; `presets` are what a Decision may be decided by. A
-    blocking collab on an accepted product reopens it.
+    `about` are the products to write, to review or due to be inspected; `presets` are what a Decision may be decided
+    by. With `part`, the reply is part of one and need not be complete. A blocking collab reopens an accepted product.
     """
     if problem := _misplaced(state, step, agent):
         return state, (problem,)
-    after, problems = _dispatched(state, step, agent, reply, about, presets)
+    after, problems = _dispatched(state, step, agent, reply, about, presets, part=part)
     if problems:
         return state, problems
     for collab in islice(after.collabs.values(), len(state.collabs), None):
@@ -215,6 +219,8 @@ def _dispatched(
     reply: StepReply,
     about: Sequence[str],
     presets: Collection[str],
+    *,
+    part: bool,
 ) -> Judged:
     match step, reply:
         case MissionStep.BOOTSTRAP, BootstrapReply():
@@ -224,11 +230,11 @@ def _dispatched(
         case MissionStep.PLAN, PlanReply():
             return planned(state, reply, presets)
         case MissionStep.WRITE, WriteReply():
-            return wrote(state, agent, reply)
+            return wrote(state, agent, reply, about, part=part)
         case MissionStep.REVIEW, ReviewReply():
             return reviewed(state, agent, reply, about)
         case MissionStep.INSPECT, InspectReply():
-            return inspected(state, reply, about)
+            return inspected(state, reply, about, part=part)
         case MissionStep.PRESENT, PresentReply():
             return presented(state, reply, _events(state))
     return state, (f"This is not a reply to the step {step}.",)
@@ -249,6 +255,25 @@ def record_missing_reply(state: MissionState, step: MissionStep, agent: str, rea
     why = _WHY.get(reason.kind, "no reply")
     text = f"Nothing came from {called(agent)} in its {_DOING[step]}: {why}"
     return recorded(_forgotten(state, agent), step, "missed", agent, text)
+
+
+def record_refused(
+    state: MissionState, step: MissionStep, agent: str, parts: Sequence[RefusedPart], *, again: bool
+) -> MissionState:
+    """Record that parts of an agent's reply were not taken; the agent and the chair are told why.
+
+    With `again`, the agent is asked for them once more; otherwise they are missing.
+    """
+    ids = dict.fromkeys(item.product for item in parts)
+    names = [state.products[id].name for id in ids if id in state.products]
+    about = f" on {listed(names)}" if names else ""
+    why = "; ".join(dict.fromkeys(problem for item in parts for problem in item.problems))
+    said = "asked for again" if again else "not taken"
+    remark = f"What {agent} replied{about} was {said}: {one_line(why, 1000)}"
+    told_to = tuple(dict.fromkeys((agent, CHAIR)))
+    state = replace(state, remarks=(*state.remarks, Remark("code", told_to, "note", remark, state.round, state.at)))
+    text = f"Part of what {called(agent)} replied in its {_DOING[step]} was {said}{about}"
+    return recorded(state, step, "again" if again else "missed", agent, text)
 
 
 def edited_by_hand(

@@ -7,7 +7,7 @@ inspections of all products that refer to the Decision stale.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
@@ -56,12 +56,14 @@ def _shingles(found: str) -> Iterator[str]:
 # -- versions by operatives ------------------------------------------------------------------------
 
 
-def wrote(state: MissionState, agent: str, reply: WriteReply) -> Judged:
+def wrote(
+    state: MissionState, agent: str, reply: WriteReply, about: Collection[str] = (), *, part: bool = False
+) -> Judged:
     """Apply the versions that `agent` wrote as this round's assigned writer, and its feedback.
 
-    Every assigned product gets one version, or a collab that says why not. A version closes the collabs below
-    `BLOCKING` that it addresses. A version nearly the same as the last is refused, unless it answers another agent's
-    collab or changes the outcome.
+    Every assigned product (of `about`, if there is one) gets one version, or a collab that says why not, unless the
+    reply is only `part` of one. A version closes the collabs below `BLOCKING` that it addresses. A version nearly the
+    same as the last is refused, unless it answers another agent's collab or changes the outcome.
     """
     orders = {id: item for id, item in state.assignments.items() if item.writer == agent}
     problems = twice([item.product_id for item in reply.versions], "In `versions`,")
@@ -74,7 +76,8 @@ def wrote(state: MissionState, agent: str, reply: WriteReply) -> Judged:
                 after, MissionStep.WRITE, agent, item.product_id, item.title, item.content, item.change_summary,
                 outcome=item.outcome, addresses=item.addresses,
             )  # fmt: skip
-    problems += _unsaid(state, agent, reply, orders)
+    if not part:
+        problems += _unsaid(state, agent, reply, {id: orders[id] for id in orders if not about or id in about})
     after, talk = talked(after, MissionStep.WRITE, agent, reply)
     problems += talk
     return (state, tuple(problems)) if problems else (after, ())

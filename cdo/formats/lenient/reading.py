@@ -58,9 +58,18 @@ def _read(form: ReplyFormat, text: str) -> ReadReply:
         except InvalidReply:
             pass
     try:
-        return ReadReply(form.parse(text), text)
+        found = ReadReply(form.parse(text), text)
+        if not getattr(found.data, "refused", ()):
+            return found
+        strict = InvalidReply(["Only a part of the reply is valid."])
     except InvalidReply as invalid:
-        strict = invalid
+        found, strict = None, invalid
+    if found is not None:  # a reading as a whole, if there is one, is worth more than a part
+        try:
+            whole = _read_leniently(form, plain, notes, strict)
+        except InvalidReply:
+            return found
+        return found if getattr(whole.data, "refused", ()) else whole
     if not notes and (cut := _behind_thoughts(plain)):
         try:
             return ReadReply(form.parse(cut), cut, (_LEFT_OUT,))

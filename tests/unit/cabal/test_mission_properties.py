@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from cdo.cabal.model.entities import Kind, MissionStep, Product, Status
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.schemas import REPLIES
-from cdo.cabal.rules import acceptance, peer_review, reducer
+from cdo.cabal.rules import acceptance, accepting, peer_review, reducer
 from cdo.core.mission_names import CHAIR, ENVOY, ROOT, USER, WATCHDOG
 from cdo.core.steps import Missing
 
@@ -208,7 +208,7 @@ class Ledger:
             if before.acceptances.get(id) is item:
                 assert self.accepted[id] == now
                 continue
-            assert step is MissionStep.PLAN
+            assert step in (MissionStep.PLAN, MissionStep.INSPECT)
             found = [other for other in after.inspections.values() if other.product == id][-1]
             assert item.inspection == found.id and self.inspected[found.id] == now
             assert found.at > product.stale_at and after.events[found.at - 1].ref == found.id
@@ -462,23 +462,14 @@ class Chaos:
         )
         return any(product in way for way in above)
 
-    def accepting(self, changed: set[str]) -> list[dict[str, Any]]:
-        """What can be accepted now, by what the code says: the ledger judges whether that is right."""
-        found: dict[str, str] = {}
-        for item in sorted(self.state.live(), key=lambda item: -len(self.path(item))):
-            for waiver in ("", "It is good enough."):
-                if (
-                    not acceptance.missing_for_acceptance(self.state, item.id, waiver, accepting=found)
-                    and item.id not in found
-                ):
-                    found[item.id] = waiver
-        fresh = [id for id in found if id not in changed and id not in self.state.acceptances]
-        items: list[dict[str, Any]] = [{"product_id": id, "accepted": True, "waiver": found[id]} for id in fresh]
-        strays = self.stray([*self.ids(), *self.alive()])
-        items += [{"product_id": id, "accepted": True, "waiver": "I say so."} for id in strays if id not in found]
-        there = [item.id for item in self.state.live() if item.id not in found and item.versions]
-        items += [{"product_id": id, "accepted": False, "rejection_reason": "No."} for id in self.some(there, 0.1)]
-        return self.some(items, 0.9)
+    def waiving(self, changed: set[str]) -> list[dict[str, Any]]:
+        """What can pass with a waiver, by what the code says: the ledger judges whether that is right."""
+        why = "It is good enough."
+        lacking = {id: item for id, item in acceptance.acceptance_status(self.state).items() if item}
+        found = [id for id in lacking if not acceptance.missing_for_acceptance(self.state, id, why)]
+        strays = [id for id in self.stray([*self.ids(), *self.alive()]) if id not in found]
+        ids = [*(id for id in found if id not in changed), *strays]
+        return self.some([{"product_id": id, "reason": why} for id in ids], 0.9)
 
     def path(self, product: Product) -> list[str]:
         above = self.state.products[product.parent] if product.parent else None
@@ -510,15 +501,17 @@ class Chaos:
         changed = {str(item.get(key)) for item in operations for key in ("product_id", "parent_id")}
         data: dict[str, Any] = {
             "tree_operations": operations,
-            "waivers": [{"collab_id": id, "reason": "It is not so bad."} for id in waived],
-            "acceptance": [] if operations and operations[0]["action"] == "REMOVE" else self.accepting(changed),
+            "waivers": [
+                *({"collab_id": id, "reason": "It is not so bad."} for id in waived),
+                *([] if operations and operations[0]["action"] == "REMOVE" else self.waiving(changed)),
+            ],
+            "collabs": [self.collab(self.alive()) for _ in range(1) if self.chance(0.05)],
             "assignments": orders,
             "chair_versions": log,
         }
         if self.chance(0.15):
             data["bootstrap_overrides"] = {"mission": f"Another mission {self.count}"}
-        left = set(self.alive()) - {item["product_id"] for item in data["acceptance"] if item["accepted"]}
-        if left <= set(self.state.acceptances) or self.stray([1]):
+        if set(self.alive()) <= set(self.state.acceptances) or self.stray([1]):
             data |= {"halt": {"type": "done", "message": "All is done."}, "assignments": self.stray(orders)}
             data |= {"tree_operations": []} if self.chance(0.9) else {}
             data |= {"bootstrap_overrides": None} if self.chance(0.9) else {}
@@ -637,9 +630,12 @@ class Chaos:
         assert {id for ids in chosen.values() for id in ids} | {*alone} == {*written}
         self.done(MissionStep.REVIEW, "code", peer_review.unreviewed(self.state, alone))
         self.each(MissionStep.REVIEW, lambda agent: self.talk(agent, chosen[agent]), chosen)
-        due = acceptance.due(self.state)
-        self.done(MissionStep.INSPECT, "code", reducer.stepped(self.state))
-        self.tried(MissionStep.INSPECT, WATCHDOG, lambda: self.inspect(due), due)
+        seen = set[str]()
+        while due := [id for id in acceptance.due(self.state) if id not in seen]:
+            seen.update(due)
+            self.done(MissionStep.INSPECT, "code", reducer.stepped(self.state))
+            self.tried(MissionStep.INSPECT, WATCHDOG, lambda due=due: self.inspect(due), due)
+            self.done(MissionStep.INSPECT, "code", accepting.accepted(self.state, MissionStep.INSPECT))
         self.tried(MissionStep.PRESENT, ENVOY, self.present)
         self.done(MissionStep.PRESENT, "code", reducer.close_round(before, self.state))
 
@@ -662,7 +658,7 @@ def test_such_missions_go_everywhere() -> None:
         refused += ledger.refused
         done += chaos.state.halt == "done"
     assert {
-        "accepted", "rejected", "reopened", "waived", "stale", "override", "moved", "archived", "updated", "lapsed",
+        "accepted", "reopened", "waived", "stale", "override", "moved", "archived", "updated", "lapsed",
         "unreviewed", "decided", "confirmed blocking", "withdrawn blocking", "waived blocking", "replied minor",
         "unbound",
     } <= seen  # fmt: skip

@@ -435,18 +435,22 @@ def test_the_chair_remarks_on_what_it_adds() -> None:
 
 def test_done_is_refused_while_anything_is_unaccepted_or_assigned() -> None:
     end = {"type": "done", "message": "All of [[p:p1]] is there."}
-    [problem] = refused(todo(1), halt=end)
+
+    def idle(rounds: int) -> MissionState:
+        return replace(todo(rounds), assignments={})
+
+    [problem] = refused(idle(1), halt=end)
     assert problem.startswith(
         "halt: not done while these are not accepted: p1 (Specify a TODO list MVP): not accepted of what it holds: "
         "MVP Features Selection and p3 (MVP Features Selection): a flag of the watchdog is open"
     )
     assert "p4" not in problem, "it lacks nothing"
-    state = done(todo(2), halt=end)
+    state = done(idle(2), halt=end)
     assert (state.halt, state.why) == ("done", "All of Specify a TODO list MVP is there.")
     assert state.events[-1].kind == "halt"
-    [problem] = refused(todo(3), assignments=[order("p4")], halt=end)
+    [problem] = refused(idle(3), assignments=[order("p4")], halt=end)
     assert "has no assignments" in problem
-    assert len(refused(todo(3), tree_operations=[add("new-1")], halt=end)) == 1
+    assert len(refused(idle(3), tree_operations=[add("new-1")], halt=end)) == 1
 
 
 def test_nothing_is_done_while_the_charter_changes() -> None:

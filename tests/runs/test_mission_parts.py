@@ -1,0 +1,150 @@
+"""What is valid of a reply counts, and only the rest is asked for again. Real processes against a scripted team."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Desk
+from tests.runs.test_mission import TEAM, Said, files, names, tells, told
+from tests.support.answers import Answer
+from tests.support.cabal_team import (
+    ALEX,
+    JORDAN,
+    assignment,
+    bootstrap,
+    inspect,
+    inspection,
+    plan,
+    product,
+    review,
+    version,
+    write,
+)
+from tests.support.provider import Provider
+
+IDS = ("p2", "p3", "p4")
+ONE_ROUND = (*TEAM, "--rounds", "1", "Write it down")
+
+
+def text(id: str) -> str:
+    return f"# Part {id}\n\nThe part {id} says all that it has to say about its subject."
+
+
+def script(**changes: Said) -> dict[str, Said]:
+    """One operative writes three parts in one round, and all is accepted."""
+    parts = [product(f"Part {id}", "Content", "Says what it has to", new_id=f"new-{id[1]}") for id in IDS]
+    versions = [version(id, f"Part {id}", text(id)) for id in IDS]
+    found: dict[str, Said] = {
+        "r0-bootstrap": bootstrap(objectives=["All is said"], initial_products=parts),
+        "r1-plan": plan(*(assignment(id, ALEX, JORDAN) for id in IDS)),
+        f"r1-write-{ALEX}": write(*versions),
+        f"r1-review-{JORDAN}": review(),
+        **{
+            f"r1-inspect-{id}": inspect(inspection(id, f"v{place}", {"d1": "says all that it has to say"}))
+            for place, id in enumerate(IDS, 1)
+        },
+        "r1-inspect-p1": inspect(inspection("p1", "", {"d1": "says all that it has to say"})),
+        "r1-present": tells(("chair-1", "The parts are written.")),
+    }
+    return found | {name.replace("_", "-"): reply for name, reply in changes.items()}
+
+
+def section(session: Path, title: str) -> str:
+    return (session / "FINAL.md").read_text().partition(f"## {title}\n")[2].partition("\n## ")[0].strip()
+
+
+def proved_again(desk: Desk, provider: Provider) -> None:
+    """Verify, replay and resume the session, which asks nobody."""
+    before = files(desk.session())
+    provider.reset()
+    desk("verify", "a").ok()
+    desk("replay", "a", "--strict").ok()
+    desk("resume", "a")
+    assert provider.calls == [] and files(desk.session()) == before
+
+
+def test_one_round_delivers_what_passes_its_inspection(cdo: Desk, provider: Provider) -> None:
+    provider.script = told(script())
+    result = cdo(*ONE_ROUND, "--json").ok().json
+    assert result["status"] == "done" and len(result["deliverables"]) == 3
+    assert "**Done**: all of 4 products accepted after 1 round." in section(cdo.session(), "Result")
+    proved_again(cdo, provider)
+
+
+@pytest.mark.quick
+def test_one_bad_version_goes_back_alone(cdo: Desk, provider: Provider) -> None:
+    bad = version("p3", "Part p3", "As [[v:v77]] says.")
+    once = write(version("p2", "Part p2", text("p2")), bad, version("p4", "Part p4", text("p4")))
+    again = {f"r1-write-{ALEX}-p3": write(version("p3", "Part p3", text("p3")))}
+    order = {f"r1-inspect-{id}": inspect(inspection(id, f"v{place}", {"d1": "says all that it has to say"}))
+             for place, id in enumerate(("p2", "p4", "p3"), 1)}  # fmt: skip
+    provider.script = told(script() | {f"r1-write-{ALEX}": once} | again | order)
+    cdo(*ONE_ROUND).ok()
+    assert [name for name in names(provider) if "write" in name] == [f"r1-write-{ALEX}", f"r1-write-{ALEX}-p3"]
+    asked = next(info.prompt for info in provider.calls if info.call == f"r1-write-{ALEX}-p3")
+    own = asked.partition("# What you are to write")[2]
+    assert "## p3" in own and "## p2" not in own
+    assert "- p3: " in own.partition("# Not taken of your last reply")[2] and "v77" in own
+    proved_again(cdo, provider)
+
+
+def test_a_version_that_stays_bad_is_the_only_one_missing(cdo: Desk, provider: Provider) -> None:
+    bad = version("p4", "Part p4", "As [[v:v77]] says.")
+    once = write(version("p2", "Part p2", text("p2")), version("p3", "Part p3", text("p3")), bad)
+    provider.script = told(script() | {f"r1-write-{ALEX}": once, f"r1-write-{ALEX}-p4": write(bad)})
+    result = cdo(*ONE_ROUND, "--json").failed(3).json
+    assert len(result["deliverables"]) == 2
+    assert "it has no version" in section(cdo.session(), "What is missing")
+    assert "not taken on Part p4" in section(cdo.session(), "Concerns on record")
+    proved_again(cdo, provider)
+
+
+def test_one_wrong_quote_is_nothing_to_the_other_inspections(cdo: Desk, provider: Provider) -> None:
+    wrong = inspect(inspection("p3", "v2", {"d1": "these words stand nowhere"}))
+    provider.script = told(script() | {"r1-inspect-p3": wrong})
+    result = cdo(*ONE_ROUND, "--json").failed(3).json
+    assert len(result["deliverables"]) == 2 and names(provider).count("r1-inspect-p3") == 3
+    missing = section(cdo.session(), "What is missing")
+    assert "has not been inspected" in missing and "Draft, not accepted: [version 1](products/p3-" in missing
+
+
+def test_of_a_reply_that_is_cut_off_the_complete_documents_count(cdo: Desk, provider: Provider) -> None:
+    entries = [{"product_id": id, "title": f"Part {id}", "change_summary": "First draft"} for id in IDS]
+    head = json.dumps({"response_type": "final_output", "versions": entries})
+    blocks = "".join(f"\n=====BEGIN {id}=====\n{text(id)}\n=====END {id}=====\n" for id in IDS[:2])
+    cut = Answer(f"{head}\n{blocks}\n=====BEGIN p4=====\n# Part p4\n\nThe part", finish="length")
+    again = {f"r1-write-{ALEX}-p4": write(version("p4", "Part p4", text("p4")))}
+    rest = told(script() | again)
+    provider.script = lambda info: cut if info.call == f"r1-write-{ALEX}" else rest(info)
+    cdo(*ONE_ROUND).ok()
+    asked = next(info.prompt for info in provider.calls if info.call == f"r1-write-{ALEX}-p4")
+    assert "p4 is cut off" in asked and "## p2" not in asked.partition("# What you are to write")[2]
+    assert len(list((cdo.session() / "deliverables").iterdir())) == 3
+    proved_again(cdo, provider)
+
+
+def test_an_accepted_version_stays_delivered_while_a_newer_one_is_refused(cdo: Desk, provider: Provider) -> None:
+    second = "# Part p2\n\nAnother text, which no longer does what it should do, at some length, so that it differs."
+    flaw = {"category": "quality", "severity": 9, "issue": "It says nothing", "recommendation": "Say it."}
+    refused = inspect({**inspection("p2", "v4", {"d1": ""}), "findings": [flaw]})
+    later: dict[str, Said] = {
+        f"r2-reflect-{ALEX}": review(), "r2-plan": plan(assignment("p2", ALEX, JORDAN)),
+        f"r2-write-{ALEX}": write(version("p2", "Part p2", second, "All new")), f"r2-review-{JORDAN}": review(),
+        "r2-inspect-p2": refused, "r2-present": tells(("chair-1", "The new text is refused.")),
+    }  # fmt: skip
+    provider.script = told(script() | later)
+    cdo(*TEAM, "--rounds", "2", "Write it down").failed(3)
+    session = cdo.session()
+    kept = next(path for path in (session / "deliverables").iterdir() if "p2" in path.name)
+    assert kept.read_text().strip() == text("p2")
+    assert "1 (v1); a newer one is not accepted" in section(session, "Deliverables")
+    missing = section(session, "What is missing")
+    assert "Draft, not accepted: [version 2](products/p2-" in missing and "version 1 stays delivered" in missing
+    inspected = [name for name in names(provider) if name.startswith("r2-inspect")]
+    assert inspected == ["r2-inspect-p2"], "what has not changed is not inspected again"
+    proved_again(cdo, provider)
+    kept.write_text("Something else")
+    assert kept.name in cdo("verify", "a").failed(8).out
