@@ -124,7 +124,7 @@ def estimate(crew: Crew, specs: Sequence[ModelSpec], given: int, looks: tuple[in
     by_name = {spec.name: spec for spec in specs}
     team = operatives(crew.operatives)
     best = [CHAIR, CHAIR, team[0], *team[1:2], WATCHDOG, WATCHDOG, ENVOY, team[0], CHAIR, ENVOY]
-    worst = [CHAIR, *[*team, CHAIR, *team, *team, *(WATCHDOG for _ in team), WATCHDOG, ENVOY] * crew.rounds]
+    worst = [CHAIR, *[*team, CHAIR, *team, *team, *(WATCHDOG for _ in (*team, *team)), WATCHDOG, ENVOY] * crew.rounds]
     spans = []
     for calls, size, reply, most in (
         (best, RULES + given, REPLY // 2, 0),

@@ -18,7 +18,7 @@ from typing import Any
 from tests.support.answers import RequestInfo
 
 ALEX, JORDAN = "operative-1", "operative-2"
-NAME = re.compile(r"r(\d+)-([a-z]+?)(?:-(operative-\d+|p\d+))?(?:-again)?(?:-\d+)?")
+NAME = re.compile(r"r(\d+)-([a-z]+?)(?:-(operative-\d+|p\d+))?(?:-p\d+)?(?:-again)?(?:-\d+)?")
 _EVENT = re.compile(r"^- e([1-9]\d*): ", re.MULTILINE)  # as the envoy's prompt lists them
 REQUEST = "Build a simple TODO list web application MVP"
 
