@@ -35,6 +35,7 @@ DOCUMENTS = {MissionStep.WRITE: "versions", MissionStep.PLAN: "chair_versions"} 
 MAX_DEPTH = 12  # levels of nested lists and objects
 MAX_PROBLEMS = 12  # most problems reported at once: a model does not fix more
 FINAL, REQUEST, HALT = "final_output", "request_context", "halt"
+_NO_ANSWER = re.compile(rf"""response_type\W{{1,8}}({REQUEST}|{HALT})|(?<!\\)["']requests["']\s*:""", re.IGNORECASE)
 _CONTROLS = re.compile(f"[{CONTROLS}]")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 _ADVICE = r"Answer with one JSON object; inside its texts write a quote as \" and a line break as \n."
@@ -77,7 +78,28 @@ class StepFormat:
         return (FINAL, *(() if self.last else (REQUEST,)), *((HALT,) if self.step is MissionStep.PLAN else ()))
 
     def parse(self, text: str) -> Said:
-        """Return the validated reply or context request; raise `InvalidReply`."""
+        """Return the validated reply or context request; raise `InvalidReply`.
+
+        What is no answer to the step, such as a broken request for context, needs the prompt: its draft alone could
+        only become an empty reply.
+        """
+        try:
+            return self._parsed(text)
+        except InvalidReply as invalid:
+            if invalid.needs_prompt or self._answers(text):
+                raise
+            raise InvalidReply(invalid.problems, needs_prompt=True) from None
+
+    def _answers(self, text: str) -> bool:
+        """Return whether an invalid reply answers the step: it is, and may be, no request for context and no halt."""
+        outside = document_blocks.split(text)[0] if self.step in DOCUMENTS else text
+        if REQUEST in self.types and "{" not in outside:
+            return False
+        other = _NO_ANSWER.search(outside)
+        return other is None or ((other[1] or "").lower() == HALT and HALT in self.types)
+
+    def _parsed(self, text: str) -> Said:
+        """Return what `parse` returns; raise `InvalidReply` with what is wrong with the text."""
         key = DOCUMENTS.get(self.step, "")
         too_long(text, *((MAX_CHARS,) if key else ()))
         outside, blocks = document_blocks.split(text) if key else (text, [])

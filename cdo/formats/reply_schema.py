@@ -17,13 +17,21 @@ _TEXT = {"type": "string"}
 
 
 def reply_schema(form: ReplyFormat) -> dict[str, Any] | None:
-    """Return the schema of a whole reply; None if it is an object of its own, or can hold any keys."""
-    if not isinstance(form, LenientFormat) or form.layout.place == "json":
+    """Return the schema of a whole reply; None if documents stand beside its object, or if it can hold any keys.
+
+    A document is not to be written as a string in JSON: it would be long, and each quote in it escaped.
+    """
+    if not isinstance(form, LenientFormat) or form.layout.documents:
         return None
     try:
         return _object(_properties(form.layout))
     except _NotStrict:
         return None
+
+
+def recast(form: ReplyFormat) -> bool:
+    """Return whether an answer by the schema of a reply is arranged otherwise than the reply."""
+    return reply_schema(form) is not None and isinstance(form, LenientFormat) and form.layout.place != "json"
 
 
 class _NotStrict(Exception):

@@ -16,7 +16,7 @@ from cdo.core.exchange import Effort, Message
 from cdo.core.steps import CONTEXT, DRAFT, FURTHER, Call
 from cdo.formats.final_answer import unmarked
 from cdo.formats.markdown import headings
-from cdo.formats.reply_schema import reply_schema
+from cdo.formats.reply_schema import recast
 
 QUESTION = "00-input"
 NO_LIMITS: Mapping[str, int] = {}
@@ -69,7 +69,7 @@ def correction(
         "form": "\n\n".join(form.strip() for form in forms),
         "draft": draft,
         "problems": problems,
-        "schema": reply_schema(call.format) is not None,
+        "schema": recast(call.format),
     }
     system = library.render("engine/repair-draft", told, "system")
     own = library.render("engine/repair-draft", told, "own")

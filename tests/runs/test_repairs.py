@@ -15,7 +15,7 @@ from tests.runs.test_mission import TEAM, told
 from tests.runs.test_modes_run import GATEWAY, case, house
 from tests.runs.test_protocols import WAYS
 from tests.support.answers import Answer, RequestInfo, default_answer
-from tests.support.cabal_team import REQUEST, todo_script
+from tests.support.cabal_team import REQUEST, asking, todo_script
 from tests.support.harness import exchanges, tree
 from tests.support.provider import Fault, Provider, Script
 
@@ -182,3 +182,49 @@ def test_a_model_that_knows_no_schemas_is_asked_without(cdo: Desk, provider: Pro
     third = provider.named("t1-synthesis")[-1]
     assert "<draft>" in third.prompt and GATEWAY not in third.prompt, "the draft alone, all the same"
     assert 1 <= sum(schema_of(info.body) is not None for info in provider.calls) <= 2, "the model is asked once"
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("call", ["r1-review-operative-2", "r1-inspect-p3", "r1-present"])
+def test_a_mission_holds_the_correction_of_an_object_to_a_schema(
+    cdo: Desk, provider: Provider, path: str, call: str
+) -> None:
+    way, model = PATHS[path]
+    said: dict[str, Any] = {}  # the draft alone does not show what the team's script looks at
+    provider.script = spoiling(lambda info: said.setdefault(info.call, told({})(info)), {call: unread})
+    cdo.write("facts.md", MATERIAL)
+    desk = way(cdo, provider)
+    desk(*TEAM[:-2], *model, *TEAM[-2:], "-c", "facts.md", REQUEST).ok()
+    first, second = provider.named(call)
+    assert schema_of(first.body) is None and "response_type" in schema_of(second.body)["properties"]
+    assert "<draft>" in second.prompt and "Fact 399" not in second.prompt and "# Mission" not in second.prompt
+    assert "`sections`" not in second.prompt, "the form is the object itself"
+    before = tree(desk.session())
+    desk("verify", "a").ok()
+    desk("replay", "a", "--strict").ok()
+    assert tree(desk.session()) == before
+
+
+def test_a_broken_request_for_context_is_not_forced_into_an_answer(cdo: Desk, provider: Provider) -> None:
+    call, asked = "r2-review-operative-2", asking(*[("p4", need) for need in ("full_content", "all_feedback")] * 2)
+
+    def script(info: RequestInfo) -> Answer | str | Fault | None:
+        if info.call != call:
+            return told({})(info)
+        return asked[:-1] if info.attempt == 1 else asked
+
+    provider.script = script
+    cdo(*TEAM, REQUEST).ok()
+    first, second = provider.named(call)
+    assert len(asked) > 200 and schema_of(second.body) is None and first.prompt in second.prompt
+    assert provider.named(f"{call}-2"), "it is asked again with what it wanted to see"
+
+
+def test_a_version_is_corrected_without_a_schema_so_that_its_document_stays_outside_the_object(
+    cdo: Desk, provider: Provider
+) -> None:
+    call = "r1-write-operative-1"
+    provider.script = spoiling(told({}), {call: unread})
+    cdo(*TEAM, REQUEST).ok()
+    _, second = provider.named(call)
+    assert "<draft>" in second.prompt and schema_of(second.body) is None

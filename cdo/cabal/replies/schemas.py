@@ -219,8 +219,8 @@ class PresentReply(MissionReply):
     """
 
     response_type: Literal["final_output"]
-    accepted: Annotated[int | None, BeforeValidator(number), Field(ge=0)] = None
-    of: Annotated[int | None, BeforeValidator(number), Field(ge=0)] = None
+    accepted: Annotated[int, BeforeValidator(number), Field(ge=0)] | None = None
+    of: Annotated[int, BeforeValidator(number), Field(ge=0)] | None = None
     messages: Annotated[tuple[MessageItem, ...], BeforeValidator(bracketed), Field(min_length=1, max_length=5)]
 
     @property
