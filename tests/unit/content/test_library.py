@@ -760,7 +760,7 @@ def test_a_wrong_key_or_value_names_file_key_and_allowed_keys(
         (
             {"purpose": "x", "load_when": "y", "providers": {"acme": {"price": {"input": 1}}}},
             "`providers.acme.price.output` is missing.",
-            "input, output, cached, cache_write",
+            "input, output, cached, cache_write, long_prompts",
         ),
     ],
 )
