@@ -40,7 +40,7 @@ def told(state: BatchState, rate: float | None) -> str:
         parts.append(f"{state.live:,} live")
     if rate:
         parts.append(f"{rate:,.0f} a minute" if rate >= 10 else f"{rate:.1f} a minute")
-    parts.append(money(state.cost))
+    parts.append("price unknown" if state.cost is None else money(state.cost))
     if rate and ended < state.count:
         parts.append(f"{duration((state.count - ended) / rate * 60)} left")
     return " · ".join(parts)

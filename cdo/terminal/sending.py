@@ -47,13 +47,11 @@ def _material(files: Sequence[ShownFile], tokens: int) -> str:
 
 
 def cost(specs: Sequence[ModelSpec], span: Range) -> str:
-    """Return what a run may cost, rounded."""
-    if all(free(spec) for spec in specs):
-        return "free"
+    """Return what a run may cost, rounded. An unknown price is not free: a server here may pass calls on."""
     if span.cost is not None:
-        return about_money(*span.cost)
+        return "free" if all(free(spec) for spec in specs) else about_money(*span.cost)
     known = f"{about_money(*span.known)} for the others, " if span.known[1] else ""
-    unknown = [spec.name for spec in specs if spec.price is None and not free(spec)]
+    unknown = [spec.name for spec in specs if spec.price is None]
     return f"{known}price unknown" + (f" for {one_line(', '.join(unknown), 120)}" if known else "")
 
 

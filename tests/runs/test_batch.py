@@ -478,6 +478,15 @@ def test_a_person_at_a_terminal_is_asked_once(cdo: Desk, provider: Provider) -> 
     assert len(provider.calls) == 3 * CALLS
 
 
+def test_a_price_that_nobody_knows_is_told_alike_before_and_after_by_a_batch_and_by_a_run(cdo: Desk) -> None:
+    jsonl(cdo, asking(1))
+    model = ("-m", "openai/bench")  # at an address of this machine
+    for done in cdo.several(["batch", "q.jsonl", *QUICK, *model], ["quick", *model, "Shall we?"]):
+        done.ok()
+        (sent,) = [line for line in done.err.splitlines() if line.startswith("Sending ")]
+        assert sent.endswith(", price unknown") and "calls, " in done.out and ", price unknown" in done.out
+
+
 def test_progress_is_told_in_lines_where_there_is_no_terminal(cdo: Desk, provider: Provider) -> None:
     provider.script = failing("2")
     jsonl(cdo, asking(3))
