@@ -6,8 +6,10 @@ import os
 import re
 import sys
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -216,12 +218,10 @@ def _short(text: str, width: int) -> str:
     """Shorten `text` to at most `width` columns of a terminal."""
     if text.isascii() and len(text) <= width:
         return text
-    wide = [2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text]
-    if sum(wide) <= width:
+    ends = list(accumulate(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text[: width + 1]))
+    if len(text) <= width and ends[-1] <= width:
         return text
-    while sum(wide) >= width:
-        wide.pop()
-    return f"{text[: len(wide)]}…"
+    return f"{text[: bisect_left(ends, width)]}…"
 
 
 # -- search ----------------------------------------------------------------------------------------

@@ -194,6 +194,9 @@ def main(words: Sequence[str]) -> int:
     """Plant what matches one of `words` (all, where there is none) and print the table; 1 when a defect survives."""
     every = defects()
     chosen = [d for d in every if not words or any(w in f"{d.kind} {d.what} {d.file} {d.test}" for w in words)]
+    if not chosen:
+        print(f"No defect is like {', '.join(words)}.", file=sys.stderr)
+        return 2
     results = survey(chosen)
     page = table(results)
     print(page)
