@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from cdo.cabal import human_input
+from cdo.cabal import human_input, writing_order
 from cdo.cabal.asking import Briefs, MissionContext, StepCalls
 from cdo.cabal.context.pack import StepScope
 from cdo.cabal.files.final_report import Delivery
@@ -22,7 +22,7 @@ from cdo.cabal.model.entities import MissionStep
 from cdo.cabal.model.product_files import files_digest, staged
 from cdo.cabal.model.round_summary import bulletin, tree
 from cdo.cabal.model.state import MissionState
-from cdo.cabal.nested_decisions import decide, decided
+from cdo.cabal.nested_decisions import decide
 from cdo.cabal.replies.schemas import BootstrapReply, PlanReply
 from cdo.cabal.rules import acceptance, accepting, command_checks, peer_review, reducer, sign_off
 from cdo.core.events import MessageTold, TreeChanged
@@ -124,21 +124,15 @@ class _MissionLoop:
     def _write(self, before: MissionState) -> Program[tuple[str, ...]]:
         """Get new versions of the assigned products; Decisions with a preset are deliberated first.
 
+        What rests on a Decision that another agent writes in this round is written after it.
         Returns the products (except meta products) with a version that they did not have `before` the round,
         including versions by the person.
         """
         yield from decide(self.desk, self.crew.deliberations)
-        state = self.desk.state
-        briefs: list[tuple[str, StepScope]] = []
-        for agent in state.team if not self.desk.capped else ():
-            mine = tuple(
-                item.product
-                for item in state.assignments.values()
-                if item.writer == agent and not decided(state, item.product)
-            )
-            if mine:
-                briefs.append((agent, StepScope(mine)))
-        yield from self._step(MissionStep.WRITE, briefs)
+        waves = writing_order.waves(self.desk.state, decisions_first=self.crew.decisions_first)
+        for briefs in waves:
+            if not self.desk.capped:
+                yield from self._step(MissionStep.WRITE, briefs)
         state = self.desk.state
         new = [version.product for id, version in state.versions.items() if id not in before.versions]
         return tuple(dict.fromkeys(product for product in new if not state.products[product].meta))

@@ -181,6 +181,7 @@ def _crew(options: Mapping[str, Any], resolved: Resolved, library: Library, requ
             seats=seats,
             exec=options["exec"],
             sign_off=options["sign_off"],
+            decisions_first=True,
             deliver=options["deliver"] or "",
             root=root,
             request=estimate_tokens(request),

@@ -49,7 +49,8 @@ class Crew(MissionLimits):
     `material`: there is material beside the request (files given, or a repository), which all agents are shown.
     `request` is the size of the request in estimated tokens.
     With `exec`, commands in definitions of done are run. With `sign_off`, the person has to sign off the result
-    before the mission is done. `deliver` says how accepted files are handed over to the git repository at `root`, as
+    before the mission is done. With `decisions_first`, a product is written after the Decisions of its round that it
+    rests on. `deliver` says how accepted files are handed over to the git repository at `root`, as
     seen from the session's folder.
     """
 
@@ -57,6 +58,7 @@ class Crew(MissionLimits):
     material: bool = False
     exec: bool = False
     sign_off: bool = False
+    decisions_first: bool = False
     deliver: Literal["", "branch", "patch"] = ""
     root: str = ""
     request: Annotated[int, Field(ge=0)] = 0

@@ -6,7 +6,7 @@ import re
 
 from tests.conftest import Desk
 from tests.runs.test_mission import TEAM, todo, todo_script_of, told
-from tests.support.cabal_team import JORDAN, REQUEST, plan
+from tests.support.cabal_team import ALEX, DRAFT, JORDAN, REQUEST, UNSAFE, assignment, inspect, plan, version, write
 from tests.support.provider import Provider
 from tests.support.repositories import git
 
@@ -69,3 +69,37 @@ def test_what_an_owner_promised_is_shown_to_its_writer_and_the_watchdog(todo: De
     shown = {info.call: info.prompt for info in provider.calls}
     assert promise in shown["r2-write-operative-1"] and promise in shown["r2-inspect-p4"]
     assert promise not in shown["r2-inspect-p3"] + shown[f"r2-review-{JORDAN}"]
+
+
+def test_what_rests_on_a_decision_is_written_after_it_in_the_same_round(todo: Desk, provider: Provider) -> None:
+    log = version("p2", "Change Log", "# Change Log\n\n- Round 1: first the features, then the architecture.")
+    orders = (assignment("p4", ALEX, attach_context=["p3"]), assignment("p3", JORDAN, ALEX))
+    says = {
+        "r1-plan": plan(*orders, chair_versions=[log]),
+        "r1-inspect-p3": inspect(),
+        "r1-inspect-p4": inspect(),
+    }
+    provider.script = told(says)
+    todo(*TEAM, "-q", "--rounds", "1", REQUEST).failed(3)
+    calls = {info.call: info for info in provider.calls}
+    decision, writer = calls[f"r1-write-{JORDAN}"], calls[f"r1-write-{ALEX}"]
+    assert decision.ended and decision.ended <= writer.arrived
+    assert UNSAFE in writer.prompt and "Outcome: Task CRUD, login by JWT in localStorage" in writer.prompt
+    assert DRAFT not in decision.prompt and sum("-write-" in name for name in calls) == 2
+    record = (todo.session() / "session.yaml").read_text()
+    assert "decisions_first: true" in record
+    provider.reset()
+    todo("replay", "a").ok()
+    todo("verify", "a").ok()
+    assert not provider.calls
+
+
+def test_a_writer_of_both_writes_a_decision_and_what_rests_on_it_together(todo: Desk, provider: Provider) -> None:
+    both = write(
+        version("p3", "MVP features", UNSAFE, outcome="Task CRUD, login by JWT in localStorage"),
+        version("p4", "Technical architecture", DRAFT),
+    )
+    orders = (assignment("p3", ALEX, JORDAN), assignment("p4", ALEX, attach_context=["p3"]))
+    provider.script = told({"r1-plan": plan(*orders), f"r1-write-{ALEX}": both})
+    todo(*TEAM, "-q", "--rounds", "1", REQUEST).failed(3)
+    assert [info.call for info in provider.calls if "-write-" in info.call] == [f"r1-write-{ALEX}"]

@@ -218,7 +218,7 @@ def todo(call: str, events: Sequence[str]) -> str:
 def _plan_1() -> str:
     return plan(
         assignment("p3", JORDAN, ALEX, objective="Select the features of the MVP and how users log in"),
-        assignment("p4", ALEX, JORDAN, objective="Draft the architecture", attach_context=["p3"]),
+        assignment("p4", ALEX, JORDAN, objective="Draft the architecture"),
         chair_versions=[version("p2", "Change Log", LOG)],
         remarks=[{"recipients": ["team"], "type": "note", "content": "Decide first, then build."}],
     )

@@ -49,7 +49,8 @@ class StepScope:
 
     `nudge` is "nudge" or "replan" after rounds without progress. `asked` are the agent's context requests in this
     step; `last` means that it cannot request more. `questions` are questions to the person that the state does not
-    have. `refused` are the parts of its last reply that it is asked for again.
+    have. `refused` are the parts of its last reply that it is asked for again. `decisions` are Decisions of this
+    round that the products to write rest on: they are shown in full.
     """
 
     products: tuple[str, ...] = ()
@@ -58,6 +59,7 @@ class StepScope:
     last: bool = False
     questions: tuple[Question, ...] = ()
     refused: tuple[RefusedPart, ...] = ()
+    decisions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -301,7 +303,7 @@ class _PackBuilder:
 
         A reviewer is shown the accepted Decisions that a version cites.
         """
-        ids: list[str] = []
+        ids = [*self.brief.decisions]
         for id in self.sight.focus:
             order = self.state.assignments.get(id)
             if self.step is MissionStep.WRITE and order:
