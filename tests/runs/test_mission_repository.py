@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable
 
 from tests.conftest import A, Desk
-from tests.runs.test_mission import TEAM, files, told
+from tests.runs import test_mission
+from tests.runs.test_mission import files, told
 from tests.runs.test_repository_evidence import checkout, wish
 from tests.support.answers import Answer, RequestInfo
 from tests.support.cabal_team import (
@@ -29,6 +30,7 @@ from tests.support.faults import Fault
 from tests.support.provider import Provider
 
 __all__ = ["checkout"]  # a fixture
+TEAM = (*test_mission.TEAM, "--yes")  # with looks into the repository the estimate is above what is asked for
 QUEUE = "Describe how the queue pushes a job, src/queue.py"
 LINE = "4| def push(item):"
 LOOKERS = {"bootstrap", "plan", "write", "review", "inspect", "reflect"}
