@@ -129,7 +129,7 @@ class _MissionLoop:
         including versions by the person.
         """
         yield from decide(self.desk, self.crew.deliberations)
-        waves = writing_order.waves(self.desk.state, decisions_first=self.crew.decisions_first)
+        waves = writing_order.waves(self.desk.state)
         for briefs in waves:
             if not self.desk.capped:
                 yield from self._step(MissionStep.WRITE, briefs)

@@ -51,6 +51,8 @@ _WITHOUT_RECORD = (
     *_ALWAYS,
 )
 
+_OTHER_RULES = "whether the record leads to this end: another version of cdo, whose rules differ, began the mission"
+
 
 def verified(archive: SessionReader) -> Proof:
     """Prove the certificate of a session, and compare its files with its record; raise `SessionError` without one."""
@@ -58,6 +60,9 @@ def verified(archive: SessionReader) -> Proof:
     found = {file for file in archive.files() if file.startswith("calls/") or _CALL.fullmatch(file)}
     if not found:
         return replace(proof, uncovered=_WITHOUT_RECORD)
+    crew = read_frozen(archive.text("session.yaml"), Path(archive.place)).plan.crew
+    if crew and not crew.known_rules:
+        return replace(proof, uncovered=(_OTHER_RULES, *_WITHOUT_RECORD[1:]))
     told = {claim.about for claim in proof.claims if not claim.holds}
     claims = [claim for claim in _record_claims(archive) if claim.about not in told]
     gone = (_GAP,) if _gap(archive) else ()

@@ -11,14 +11,14 @@ from cdo.cabal.model.state import MissionState
 from cdo.cabal.nested_decisions import decided
 
 
-def waves(state: MissionState, *, decisions_first: bool) -> list[list[tuple[str, StepScope]]]:
+def waves(state: MissionState) -> list[list[tuple[str, StepScope]]]:
     """Return the writers of this round with what they write, as one wave or two.
 
-    With `decisions_first`, the second wave has the products that rest on a Decision of the first wave by another
-    writer. A writer of both writes them together: it knows what it decides.
+    The second wave has the products that rest on a Decision of the first wave by another writer. A writer of both
+    writes them together: it knows what it decides.
     """
     orders = [item for item in state.assignments.values() if not decided(state, item.product)]
-    rests = {item.product: _decisions(state, item, orders) if decisions_first else () for item in orders}
+    rests = {item.product: _decisions(state, item, orders) for item in orders}
     second = [item for item in orders if rests[item.product]]
     first = [item for item in orders if item not in second]
     return [_briefs(state, wave, rests) for wave in (first, second) if wave]

@@ -138,7 +138,7 @@ def _crew(options: Mapping[str, Any], resolved: Resolved, library: Library, requ
     from cdo.core.mission_names import WATCHDOG
     from cdo.core.usage import estimate_tokens
     from cdo.planning import mission_plan
-    from cdo.planning.mission_crew import Crew
+    from cdo.planning.mission_crew import RULES, Crew
     from cdo.providers import models
     from cdo.providers.model_names import meant
 
@@ -181,7 +181,7 @@ def _crew(options: Mapping[str, Any], resolved: Resolved, library: Library, requ
             seats=seats,
             exec=options["exec"],
             sign_off=options["sign_off"],
-            decisions_first=True,
+            rules=RULES,
             deliver=options["deliver"] or "",
             root=root,
             request=estimate_tokens(request),

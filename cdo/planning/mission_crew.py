@@ -6,9 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from cdo.core.errors import SessionError
 from cdo.core.mission_names import CHAIR, ENVOY, WATCHDOG, operatives
 from cdo.core.schema import Schema
 
+RULES = 2  # version of the rules of missions: a change by which recorded replies no longer count makes it another
 Round = Annotated[int, Field(ge=1, le=100)]
 
 
@@ -49,25 +51,37 @@ class Crew(MissionLimits):
     `material`: there is material beside the request (files given, or a repository), which all agents are shown.
     `request` is the size of the request in estimated tokens.
     With `exec`, commands in definitions of done are run. With `sign_off`, the person has to sign off the result
-    before the mission is done. With `decisions_first`, a product is written after the Decisions of its round that it
-    rests on. `deliver` says how accepted files are handed over to the git repository at `root`, as
-    seen from the session's folder.
+    before the mission is done. `deliver` says how accepted files are handed over to the git repository at `root`, as
+    seen from the session's folder. `rules` is the version of the mission's rules that it was begun under.
     """
 
     seats: dict[str, str]
     material: bool = False
     exec: bool = False
     sign_off: bool = False
-    decisions_first: bool = False
     deliver: Literal["", "branch", "patch"] = ""
     root: str = ""
     request: Annotated[int, Field(ge=0)] = 0
+    rules: int = 1
 
     @model_validator(mode="after")
     def _seated(self) -> Crew:
         if set(self.seats) != set(self.agents):
             raise ValueError(f"the seats must be those of the team: {', '.join(self.agents)}")
         return self
+
+    @property
+    def known_rules(self) -> bool:
+        """True if this version of cdo follows the rules that the mission was begun under."""
+        return self.rules == RULES
+
+    def require_known_rules(self) -> None:
+        """Raise `SessionError` if the mission was begun under rules that this version of cdo no longer follows."""
+        if not self.known_rules:
+            raise SessionError(
+                "This mission was begun by another version of cdo, whose rules of missions differ.",
+                "Its files stay as they are. Begin a new mission; give it what is of use with -c.",
+            )
 
     @property
     def request_shown(self) -> int:

@@ -29,6 +29,7 @@ def program(plan: Plan, library: Library) -> Program[Outcome | Delivery]:
         from cdo.cabal.asking import MissionContext
         from cdo.cabal.program import cabal
 
+        plan.crew.require_known_rules()
         return cabal(plan, plan.crew, MissionContext.begin(plan, plan.crew))
     if plan.mode is None:
         return deliberate(plan)

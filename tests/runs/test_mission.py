@@ -698,3 +698,13 @@ def test_the_embedded_model_comes_to_an_honest_end(bare: Desk) -> None:
     assert (bare.session() / "r1-present.md").is_file(), "the word check refuses nothing that happened"
     assert bool(ended.json["unaccepted"]) is (ended.code == 3)
     bare("verify", "a").ok()
+
+
+def test_a_mission_begun_under_other_rules_is_not_paid_for_again(todo: Desk, provider: Provider) -> None:
+    todo(*TEAM, "-q", "--max-calls", "5", REQUEST).failed(3)
+    head = todo.session() / "session.yaml"
+    head.write_text(re.sub(r" *rules: 2\n", "", head.read_text()))
+    before, asked = files(todo.session()), len(provider.calls)
+    for words in (("resume", "a", "--yes", "--max-calls", "100"), ("replay", "a")):
+        todo(*words).failed(8, "another version of cdo, whose rules of missions differ")
+    assert len(provider.calls) == asked and files(todo.session()) == before

@@ -18,7 +18,7 @@ from cdo.cabal.rules import reducer
 from cdo.content.library import Library
 from cdo.core.mission_names import CHAIR, WATCHDOG, operatives
 from cdo.core.steps import Ask, Batch, Call, Collect, Gather, Missing, Nest, Nested, Project, Publish, Reply, Step
-from cdo.planning.mission_crew import Crew, MissionLimits
+from cdo.planning.mission_crew import RULES, Crew, MissionLimits
 from cdo.planning.mission_plan import kernel, plan, seats
 from cdo.providers.models import ModelSpec
 from cdo.runner import prompts
@@ -50,7 +50,7 @@ Says = Callable[[Call], str]
 
 def crew(size: int = 2, **changes: Any) -> Crew:
     base = kernel(LIBRARY).model_dump(include={*MissionLimits.model_fields})
-    manned = {**base, "operatives": size, "seats": seats(size, ["m"], {}, {})}
+    manned = {**base, "operatives": size, "seats": seats(size, ["m"], {}, {}), "rules": RULES}
     return Crew(**{**manned, **changes})
 
 
@@ -139,22 +139,22 @@ def test_the_steps_run_in_order_each_when_there_is_something_to_do() -> None:
     assert len(mission.desk.rounds) == 4
 
 
-@pytest.mark.parametrize("how", ["attached", "cited", "below", "alone", "old"])
+@pytest.mark.parametrize("how", ["attached", "cited", "below", "alone"])
 def test_a_product_waits_for_the_decision_of_its_round_that_it_rests_on(how: str) -> None:
     first = json.loads(bootstrap())
     if how == "below":
         first["initial_products"][2]["parent_id"] = "new-2"
     rests: dict[str, Any] = {"attached": {"attach_context": ["p3"]}, "cited": {"objective": "Build on [[p:p3]]"}}
-    orders = assignment("p4", ALEX, **rests.get("attached" if how == "old" else how, {})), assignment("p3", JORDAN)
+    orders = assignment("p4", ALEX, **rests.get(how, {})), assignment("p3", JORDAN)
     gone = dict.fromkeys(("r1_inspect_p3", "r1_inspect_p4"), "!failed: It is not inspected.")
     says = team(r0_bootstrap=json.dumps(first), r1_plan=planned(*orders), **gone)
-    mission = Mission(says, crew(rounds=1, decisions_first=how != "old")).run()
+    mission = Mission(says, crew(rounds=1)).run()
     written = [names for names in mission.batches if "-write-" in names[0]]
     first_wave, second = f"r1-write-{JORDAN}", f"r1-write-{ALEX}"
-    assert written == ([[second, first_wave]] if how in ("alone", "old") else [[first_wave], [second]])
+    assert written == ([[second, first_wave]] if how == "alone" else [[first_wave], [second]])
     call = next(call for call in mission.calls if call.name == second)
     shown = [item["outcome"] for item in call.data["own"]["attached"]]
-    assert shown == ([] if how in ("alone", "old") else ["Task CRUD, login by JWT in localStorage"])
+    assert shown == ([] if how == "alone" else ["Task CRUD, login by JWT in localStorage"])
 
 
 def test_only_inspection_and_presentation_may_use_what_is_held_back() -> None:
