@@ -25,7 +25,8 @@ from cdo.terminal.live_screen import frame
 from cdo.terminal.run_state import LiveRun
 from cdo.terminal.views import line
 from tests.conftest import Desk, explained
-from tests.runs.test_mission import TEAM, deciding, names, todo_script_of, told
+from tests.runs import test_mission
+from tests.runs.test_mission import deciding, names, todo_script_of, told
 from tests.runs.test_replay import stamped
 from tests.support.cabal_team import ALEX, JORDAN, REQUEST, XSS, question
 from tests.support.events import happened
@@ -34,6 +35,7 @@ from tests.support.harness import kill_group, wait_for
 from tests.support.provider import Provider
 from tests.support.repositories import git, repository, subjects
 
+TEAM = ("cabal", "--yes", *test_mission.TEAM[1:])  # the estimate in a repository is above what is asked for
 ROUNDS = [
     "Begin: Build a simple TODO list web application MVP",
     "Round 0: 3 products planned",
