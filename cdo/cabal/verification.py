@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from cdo.cabal.files import layout
-from cdo.cabal.files.certificate import MAX_BYTES, NAME, CertificateClaim, Proof, proved
+from cdo.cabal.files.certificate import NAME
+from cdo.cabal.files.certificate_proof import MAX_BYTES, CertificateClaim, Proof, proved
 from cdo.cabal.files.ending import HANDED_OVER, ending
 from cdo.cabal.files.serialization import MAX_DEPTH
 from cdo.cabal.reconstruction import ReconstructedMission, retrace

@@ -10,7 +10,7 @@ import pexpect
 import pytest
 import yaml
 
-from cdo.cabal.files.certificate import _seal
+from cdo.cabal.files.certificate import seal
 from cdo.formats import strict_yaml
 from tests.conftest import Desk, explained
 from tests.runs.test_mission import TEAM, Said, files, names, tells, told
@@ -185,7 +185,7 @@ def test_what_a_certificate_claims_of_the_sign_off_is_checked(desk: Desk, provid
     desk(*TEAM, "--sign-off", "--rounds", "1", "Make an app").failed(3)
     file = desk.session() / "CERTIFICATE.yaml"
     forged = proof(desk.session()) | {"signed_off": {"by": "u:user-1", "round": 1}}
-    file.write_text(strict_yaml.dump({**forged, "sha256": _seal(forged)}))
+    file.write_text(strict_yaml.dump({**forged, "sha256": seal(forged)}))
     wrong = desk("verify", "a").failed(8).out
     assert "✗ sign-off: " in wrong
 

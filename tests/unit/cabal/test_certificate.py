@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from cdo.cabal.files import layout, serialization
-from cdo.cabal.files.certificate import NAME, Proof, certificate, proved
+from cdo.cabal.files.certificate import NAME, certificate
+from cdo.cabal.files.certificate_proof import Proof, proved
 from cdo.cabal.files.final_report import Delivery, final
 from cdo.cabal.model.entities import (
     Acceptance,
