@@ -45,7 +45,7 @@ def certificate(
         "rounds": delivery.rounds,
         **({"signed_off": _signed_off(state)} if state.sign_off else {}),
         "edited": [item.entry() for item in edited_calls(state)],
-        "accepted": entries(state),
+        "accepted": _entries(state),
         "unaccepted": unaccepted(state),
         **({"earlier": earlier} if (earlier := earlier_entries(state)) else {}),
         **({"commands": [_run(item) for item in state.runs.values()]} if state.runs else {}),
@@ -57,14 +57,17 @@ def certificate(
 
 
 def digest(data: bytes) -> str:
+    """Return the SHA-256 of a file's bytes, in hex."""
     return sha256(data).hexdigest()
 
 
 def seal(data: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a certificate's YAML without the key `sha256`."""
     return digest(strict_yaml.dump({key: value for key, value in data.items() if key != "sha256"}).encode())
 
 
 def is_certified(name: str) -> bool:
+    """True if a certificate holds the hash of the file of this name: versions of products, and deliverables."""
     return bool(PLACE.fullmatch(name)) or name.startswith("deliverables/")
 
 
@@ -74,13 +77,14 @@ def _signed_off(state: MissionState) -> dict[str, Any] | None:
 
 
 def unaccepted(state: MissionState) -> list[dict[str, str]]:
+    """Return the products that were not accepted, by id and name."""
     return [{"product": item.id, "name": item.name} for item in acceptance.unaccepted(state)]
 
 
 # -- the entry of a product ------------------------------------------------------------------------
 
 
-def entries(state: MissionState) -> list[dict[str, Any]]:
+def _entries(state: MissionState) -> list[dict[str, Any]]:
     places = layout.places(state)
     held = (item for item in state.live() if acceptance.holds(state, item.id))
     return [product_entry(state, item, places.get(item.id, "")) for item in held]
