@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from cdo.cabal.files.ending import HANDED_OVER
+from cdo.cabal.files.ending import HANDED_OVER, handed_over, told_of
 from cdo.cabal.files.final_report import Delivery
 from cdo.cabal.files.layout import delivered, places
 from cdo.cabal.model.product_files import files_digest
@@ -49,9 +49,9 @@ def hand_over(session: Session, crew: Crew, delivery: Delivery, library: Library
     """
     files = accepted(delivery)
     digest = files_digest(files)
-    before = next((item for item in reversed(session.records) if item["kind"] == HANDED_OVER), None)
+    before = handed_over(session.records)
     if before and before["files"] == digest and (before["commit"] or not files):
-        return str(before["told"])
+        return told_of(before)
     try:
         found = _handed_over(session, crew, delivery, files, library)
     except (Refused, ContentError) as error:
@@ -66,11 +66,6 @@ def hand_over(session: Session, crew: Crew, delivery: Delivery, library: Library
     session.note(record)
     session.flush()
     return found.told
-
-
-def told(session: Session) -> str:
-    """Return the recorded sentence on what was handed over, "" if there is none."""
-    return next((str(item["told"]) for item in reversed(session.records) if item["kind"] == HANDED_OVER), "")
 
 
 def accepted(delivery: Delivery) -> dict[str, str]:

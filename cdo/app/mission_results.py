@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cdo.app import handover
 from cdo.cabal.files.certificate import NAME
-from cdo.cabal.files.ending import ending
+from cdo.cabal.files.ending import ending, handed_over, told_of
 from cdo.cabal.files.final_report import Delivery
 from cdo.cabal.files.layout import deliverables
 from cdo.core.result import Result
@@ -18,7 +17,7 @@ from cdo.session.store import Session
 
 def deliver(session: Session, delivery: Delivery, used: TotalUsage, kept: Mapping[str, Artifact]) -> Result:
     """Write FINAL.md (unless a person edited it) and the certificate; return the result."""
-    handed = handover.told(session)
+    handed = told_of(handed_over(session.records))
     made = ending(
         delivery,
         kept.values(),

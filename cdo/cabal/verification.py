@@ -15,7 +15,7 @@ from typing import Any
 from cdo.cabal.files import layout
 from cdo.cabal.files.certificate import NAME
 from cdo.cabal.files.certificate_proof import MAX_BYTES, CertificateClaim, Proof, proved
-from cdo.cabal.files.ending import HANDED_OVER, ending
+from cdo.cabal.files.ending import ending, handed_over, told_of
 from cdo.cabal.files.serialization import MAX_DEPTH
 from cdo.cabal.reconstruction import ReconstructedMission, retrace
 from cdo.core.errors import SessionError
@@ -126,7 +126,7 @@ def _expected(
         request=archive.text("00-input.md") or "",
         created=frozen.created,
         cost=totals(records).known_cost,
-        handed=next((str(item["told"]) for item in reversed(records) if item["kind"] == HANDED_OVER), ""),
+        handed=told_of(handed_over(records)),
     )
     texts = {**projections, **kept, **layout.deliverables(mission.state), NAME: made.certificate}
     stored = {name: without_controls(encodable(text)) for name, text in texts.items()}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from cdo.cabal.files.certificate import certificate
 from cdo.cabal.files.final_report import Delivery, final
@@ -16,6 +17,16 @@ from cdo.formats.markdown import sections
 from cdo.session.artifact import Artifact
 
 HANDED_OVER = "delivered"  # the kind of the record of what was handed over
+
+
+def handed_over(records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return the last record of accepted files that were handed over, None if there is none."""
+    return next((item for item in reversed(records) if item["kind"] == HANDED_OVER), None)
+
+
+def told_of(record: Mapping[str, Any] | None) -> str:
+    """Return the sentence on what was handed over, "" for None."""
+    return str(record["told"]) if record else ""
 
 
 @dataclass(frozen=True)

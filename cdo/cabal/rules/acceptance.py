@@ -155,13 +155,13 @@ def _unmade(state: MissionState, product: Product, accepting: Collection[str]) -
 def _opposed(state: MissionState, product: Product, waived: Container[str]) -> list[str]:
     """Return the open collabs that prevent the acceptance of a product, as clauses."""
     return [
-        f"{_called(item)} is open: {item.summary}"
+        f"{called(item)} is open: {item.summary}"
         for item in state.blockers(product.id)
         if not (item.waivable and item.id in waived)
     ]
 
 
-def _called(item: Collab) -> str:
+def called(item: Collab) -> str:
     """Return what a blocking collab is, in words."""
     if item.flag:
         return "a flag of the watchdog"

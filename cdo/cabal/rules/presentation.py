@@ -47,7 +47,7 @@ def presented(state: MissionState, reply: PresentReply, round_events: Collection
     A message may call something finished only if it cites an acceptance, and everything only if all is accepted.
     """
     speakers = (CHAIR, *state.team)
-    problems = _miscounted(state, reply)
+    problems, counts = _miscounted(state, reply), _counts(state)
     after = state
     for place, item in enumerate(reply.messages, 1):
         if item.as_agent not in speakers:
@@ -57,7 +57,7 @@ def presented(state: MissionState, reply: PresentReply, round_events: Collection
         if strange := [id for id in item.events if id not in round_events]:
             there = listed(sorted(round_events, key=lambda id: (len(id), id)))
             problems.append(f"Message {place} rests on {', '.join(strange)}; the events of this round are {there}.")
-        problems += (f"Message {place} {why}." for why in _untrue(state, item.content, item.events))
+        problems += (f"Message {place} {why}." for why in _untrue(state, counts, item.content, item.events))
         made = EnvoyMessage(state.round, item.as_agent, item.content, tuple(dict.fromkeys(item.events)))
         after = replace(after, messages=(*after.messages, made))
         after = recorded(after, MissionStep.PRESENT, "message", ENVOY, item.content)
@@ -80,12 +80,12 @@ def _miscounted(state: MissionState, reply: PresentReply) -> list[str]:
 
 def tellable(state: MissionState, event: MissionEvent) -> bool:
     """True if the text of an event may be told to the person as it is, in a message that cites only this event."""
-    return not identifiers(state, event.text) and not any(_untrue(state, event.text, (event.id,)))
+    return not identifiers(state, event.text) and not any(_untrue(state, _counts(state), event.text, (event.id,)))
 
 
-def _untrue(state: MissionState, text: str, events: Collection[str]) -> Iterator[str]:
-    """Yield why a message contradicts the facts, as clauses."""
-    accepted, live = _counts(state)
+def _untrue(state: MissionState, counts: tuple[int, int], text: str, events: Collection[str]) -> Iterator[str]:
+    """Yield why a message contradicts the facts, as clauses. `counts` are the products accepted, and all."""
+    accepted, live = counts
     done = live > 0 and accepted == live
     cited = {event.kind for event in state.events if event.id in events}
     proved = "accepted" in cited or ("halt" in cited and state.halt == "done")

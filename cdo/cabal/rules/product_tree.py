@@ -19,7 +19,7 @@ from cdo.cabal.replies.fields import CriterionItem, NewProduct, ProductChange, P
 from cdo.cabal.rules import acceptance, criteria, product_paths
 from cdo.cabal.rules.objectives import redefined, with_objectives
 from cdo.core.formatting import one_line
-from cdo.core.mission_names import CHAIR, ROOT, USER
+from cdo.core.mission_names import CHAIR, ROOT
 
 PRESETS = ("quick", "think", "deep", "full")  # default presets that a Decision may be decided by
 
@@ -351,11 +351,11 @@ class _Draft:
         """Return the first open blocker of products to be removed, "" for none: archiving must not silence it."""
         for item in self.state.collabs.values():
             if item.product in products and item.blocking and not (item.waivable and item.id in self.waived):
-                kind = "a flag of the watchdog" if item.flag else f"a blocking {item.kind}"
-                kind += " by the user" if item.author == USER else ""
                 first = "waive it, or have it settled first" if item.waivable else "have it settled first"
                 name = f"{item.product} ({self.state.products[item.product].name})"
-                return f"{item.id}, {kind} on {name}, is open; {first}. Until then MOVE or rename it"
+                return (
+                    f"{item.id}, {acceptance.called(item)} on {name}, is open; {first}. Until then MOVE or rename it"
+                )
         return ""
 
     def _misowned(self, owner: str | None) -> Iterator[str]:
