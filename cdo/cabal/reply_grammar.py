@@ -194,8 +194,12 @@ def _inspect(agent: str, state: MissionState, about: tuple[str, ...]) -> dict[st
             "findings": '"[" finding? "]"',
         }
         items.append(_object(fields))
-    confirms = _subset(_settled(state))
-    return {**rules, "root": _final({"inspections": _list(items), "confirms": confirms})}
+    flags = [item for product in about[:_MOST] for item in state.about(product) if item.flag]
+    closed = [item.id for item in flags if renewed(state, item)]  # it closes all: one left open asks for a finding
+    fields = {"inspections": _list(items), "confirms": _all(closed) if closed else _subset(_settled(state))}
+    if mistaken := [item.id for item in flags if item.id not in closed]:
+        fields["withdraws"] = _all(mistaken)
+    return {**rules, "root": _final(fields)}
 
 
 def _present(agent: str, state: MissionState, about: tuple[str, ...]) -> dict[str, str]:
@@ -308,6 +312,11 @@ def _choice(*texts: str) -> str:
 def _subset(ids: Sequence[str]) -> str:
     """Match a list of none, one or all of the ids (the first `_MOST` of them)."""
     return gbnf.choice(json.dumps(some) for some in ([], *([id] for id in ids[:_MOST]), list(ids[:_MOST])))
+
+
+def _all(ids: Sequence[str]) -> str:
+    """Match the list of exactly these ids."""
+    return gbnf.literal(json.dumps(list(ids)))
 
 
 def _list(expressions: Iterable[str]) -> str:

@@ -9,17 +9,20 @@ import pytest
 
 from tests.conftest import Desk
 from tests.runs.test_mission import TEAM, Said, files, names, tells, told
-from tests.support.answers import Answer
+from tests.support.answers import Answer, RequestInfo
 from tests.support.cabal_team import (
     ALEX,
     JORDAN,
+    REQUEST,
     assignment,
     bootstrap,
     inspect,
     inspection,
+    of_product,
     plan,
     product,
     review,
+    todo_script,
     version,
     write,
 )
@@ -148,3 +151,18 @@ def test_an_accepted_version_stays_delivered_while_a_newer_one_is_refused(cdo: D
     proved_again(cdo, provider)
     kept.write_text("Something else")
     assert kept.name in cdo("verify", "a").failed(8).out
+
+
+def test_a_flag_that_the_watchdog_forgets_to_close_is_asked_about(cdo: Desk, provider: Provider) -> None:
+    """The flag of round 1 stands against p3; the inspection of its next version passes it, and says nothing of it."""
+
+    def forgets(info: RequestInfo) -> str:
+        reply = json.loads(of_product(todo_script(info) or "", info.call))
+        return json.dumps({**reply, "confirms": []} if info.attempt == 1 else reply)
+
+    provider.script = told({"r2-inspect-p3": forgets})
+    cdo(*TEAM, REQUEST).ok()
+    first, second = (info for info in provider.calls if info.call == "r2-inspect-p3")
+    assert "your flag on p3, is still open" in second.prompt and "is still open" not in first.prompt
+    assert "status: done" in (cdo.session() / "FINAL.yaml").read_text()
+    proved_again(cdo, provider)

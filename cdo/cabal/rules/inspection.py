@@ -28,6 +28,7 @@ from cdo.cabal.replies.fields import FindingItem, InspectionItem, ResultItem
 from cdo.cabal.replies.schemas import InspectReply
 from cdo.cabal.rules import criteria, feedback
 from cdo.cabal.rules.acceptance import parts, verdict
+from cdo.cabal.rules.feedback import renewed
 from cdo.core.formatting import one_line
 from cdo.core.mission_names import WATCHDOG
 from cdo.formats.fields import twice
@@ -55,6 +56,7 @@ def inspected(
     for id in due:
         if id in items:
             problems += _unfit(after, state.products[id], items[id])
+            problems += _passed_over(after, state, items[id])
     if problems:
         return state, tuple(problems)
     for id in (id for id in due if id in items):
@@ -80,6 +82,22 @@ def _unfit(state: MissionState, product: Product, item: InspectionItem) -> list[
     texts += [result.note for result in item.criteria]
     found += references.problems(texts, state, f"The inspection of {product.id}")
     return found + _results_wrong(state, product, item.criteria) + _findings_wrong(state, product, item.findings)
+
+
+def _passed_over(after: MissionState, before: MissionState, item: InspectionItem) -> list[str]:
+    """Return a problem for each flag that stays open although the inspection has nothing against the product.
+
+    Only the watchdog can close its flag. One that it forgot would hold the product back for good.
+    """
+    if any(finding.severity >= REVISION for finding in item.findings) or not all(one.passed for one in item.criteria):
+        return []
+    return [
+        f"{flag.id}, your flag on {item.product_id}, is still open: {one_line(flag.summary, 120)}. Name it in "
+        + ("`confirms` if the version resolves it" if renewed(after, flag) else "`withdraws` if it was a mistake")
+        + "; if it stands, name it in the `collab_id` of a finding of its severity."
+        for flag in after.about(item.product_id)
+        if flag.flag and flag.id in before.collabs
+    ]
 
 
 def _results_wrong(state: MissionState, product: Product, items: Sequence[ResultItem]) -> list[str]:

@@ -350,10 +350,19 @@ def flagged() -> MissionState:
 
 def test_the_watchdog_confirms_that_its_flag_is_settled() -> None:
     state = flagged()
-    assert missing_for_acceptance(done(state, on(version="v7")), "p4", waived={"c3"}) != ()
     after = done(state, on(version="v7"), confirms=["c3"])
     assert (after.collabs["c3"].open, after.collabs["c3"].how) == (False, "confirmed")
     assert missing_for_acceptance(after, "p4") == ()
+
+
+def test_a_flag_that_the_watchdog_forgot_to_close_is_asked_about() -> None:
+    state = flagged()
+    same, problems = inspected(state, reply(on(version="v7")), ("p4",))
+    assert same == state and [problem.split(",")[0] for problem in problems] == ["c3"]
+    assert "`confirms`" in problems[0] and "`collab_id`" in problems[0]
+    for severity, asked in ((4, 1), (9, 0)):
+        named = on(version="v7", findings=[{**found(severity), "collab_id": "c3"}])
+        assert len(inspected(state, reply(named), ("p4",))[1]) == asked
 
 
 def test_a_flag_that_was_a_mistake_can_be_taken_back_without_a_new_version() -> None:
