@@ -29,7 +29,7 @@ from cdo.security.secrets import masked
 from cdo.session.branch_reader import BRANCH
 from cdo.session.store import Session
 
-AT_BEGIN = 0.5  # seconds without git, so that the first requests do not wait for it
+AT_BEGIN = 0.5  # seconds without git, unless a commit is due: the first requests do not wait for it
 AT_END = 5.0  # seconds for the commits that are due when the run has ended
 AT_STOP = 2.0  # the same when the run was interrupted
 
@@ -76,7 +76,7 @@ class GitCommitObserver:
         self._ending: PendingCommit | None = None
         self._round: PendingCommit | None = None
         self._patience = AT_STOP
-        self._closing = threading.Event()
+        self._due = threading.Event()
         self._thread = threading.Thread(target=self._work, name="cdo-trail", daemon=True)
         self._jobs.put(PendingCommit("begin", 0, str))
         self._thread.start()
@@ -88,6 +88,8 @@ class GitCommitObserver:
             self._patience = AT_END
         try:
             job = self._told.take(event)
+            if job:
+                self._due.set()
             if isinstance(event, (RoundEnded, *_GOES_ON)) and self._round:
                 self._jobs.put(self._round)
                 self._round = None
@@ -108,7 +110,7 @@ class GitCommitObserver:
         They are given up at the latest when the monotonic clock reaches `until`.
         """
         until = min(until, time.monotonic() + self._patience)
-        self._closing.set()
+        self._due.set()
         for job in (self._ending, None):
             self._jobs.put(job)
         self._keeper.end(until)
@@ -128,7 +130,7 @@ class GitCommitObserver:
     # -- the thread ---------------------------------------------------------------------------
 
     def _work(self) -> None:
-        self._closing.wait(AT_BEGIN)
+        self._due.wait(AT_BEGIN)
         while (job := self._jobs.get()) is not None:
             self._waiting.append(job)
             if not self._off:

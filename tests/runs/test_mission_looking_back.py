@@ -91,10 +91,15 @@ def kept(folder: Path, commit: str) -> set[str]:
 
 def broken_off(desk: Desk, provider: Provider, call: str) -> None:
     """A mission that was killed while it waited for a call."""
+
+    def committed() -> bool:
+        begun = "/cdo/a\n" in git(desk.path, "for-each-ref", "--format=%(refname)") + "\n"
+        return begun and f"Round {int(call[1]) - 1}" in "".join(subjects(desk.path))
+
     provider.hold(call)
     process = desk.start(*TEAM, "-q", REQUEST)
     try:
-        wait_for(lambda: call in names(provider) and f"Round {int(call[1]) - 1}" in "".join(subjects(desk.path)))
+        wait_for(lambda: call in names(provider) and committed())
     finally:
         kill_group(process.pid)
         process.communicate()

@@ -109,7 +109,7 @@ def ended(cdo: Desk, provider: Provider) -> Desk:
     """A desk at which the TODO team has ended a mission, in the session a."""
     provider.script = todo_script
     repository(cdo.path)
-    cdo("cabal", "--operatives", "2", *A, "-q", REQUEST).ok()
+    cdo("cabal", "--yes", "--operatives", "2", *A, "-q", REQUEST).ok()
     return cdo
 
 

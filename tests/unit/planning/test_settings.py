@@ -477,7 +477,17 @@ def test_the_strongest_source_wins_and_is_named(cdo: Desk) -> None:
         "review": (False, "CDO_REVIEW"),  # set by the harness for every test
         "turns": (3, str(near)),
         "idle_timeout": (5.0, str(user)),
-        "prices": ({"openai/x": {"input": 1.0, "output": 1.0, "cached": None, "cache_write": None}}, str(user)),
+        "prices": (
+            {
+                "openai/x": {
+                    "input": 1.0,
+                    "output": 1.0,
+                    **dict.fromkeys(("cached", "cache_write")),
+                    "long_prompts": [],
+                }
+            },
+            str(user),
+        ),
     }
     assert list(shown) == list(Settings.model_fields)
     lines = desk("config", cwd="near/sub/deep").ok().out.splitlines()
