@@ -268,7 +268,6 @@ def test_the_demo_model_is_never_used_without_saying_so(
     assert DEMO_NOTICE not in told.err, "not every model of the run is the demo model"
 
 
-@pytest.mark.quick
 def test_a_model_of_the_hub_is_pulled_named_used_and_removed(bare: Desk, tmp_path: Path) -> None:
     """The hub is on loopback; `local` means the model then, and a session of somebody else may name it too."""
     needs_module("xllamacpp")

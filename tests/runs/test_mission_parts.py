@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from tests.conftest import Desk
 from tests.runs.test_mission import TEAM, Said, files, names, tells, told
 from tests.support.answers import Answer, RequestInfo
@@ -77,7 +75,6 @@ def test_one_round_delivers_what_passes_its_inspection(cdo: Desk, provider: Prov
     proved_again(cdo, provider)
 
 
-@pytest.mark.quick
 def test_one_bad_version_goes_back_alone(cdo: Desk, provider: Provider) -> None:
     bad = version("p3", "Part p3", "As [[v:v77]] says.")
     once = write(version("p2", "Part p2", text("p2")), bad, version("p4", "Part p4", text("p4")))

@@ -29,7 +29,6 @@ def bare_repository(desk: Desk) -> None:
     git(desk.path, "commit", "-q", "--allow-empty", "-m", "first")
 
 
-@pytest.mark.quick
 def test_sessions_go_to_the_root_of_the_repository_and_are_found_from_everywhere(cdo: Desk) -> None:
     bare_repository(cdo)
     inside = below(cdo, "src/deep")

