@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -21,7 +21,6 @@ from cdo.content.library import Library
 from cdo.content.skill_ranking import SkillInjection, resolve
 from cdo.core.errors import CdoError, Interrupted, SessionError
 from cdo.core.events import ContentOpened, Event, NoteTold, Observe, RunEnded, RunStopped, TextReceived, TreeChanged
-from cdo.core.exchange import Backend
 from cdo.core.result import Result
 from cdo.core.signals import interruptible
 from cdo.core.steps import CheckRun, CitationCheck, Nest, Nested, RunCheck, Survey
@@ -184,14 +183,13 @@ def limits_of(settings: Settings) -> Limits:
 
 
 async def close_all(seats: Mapping[str, ModelSeat], until: float) -> None:
-    """Close the backends of all seats, each once; `until` as in `_closed`."""
-    await _closed({id(seat.backend): seat.backend for seat in seats.values()}.values(), until)
+    """Close the backends of all seats side by side, each once.
 
-
-async def _closed(backends: Iterable[Backend], until: float) -> None:
-    """Close all backends side by side, for a second at most, and not much longer than `until` (monotonic)."""
+    It takes a second at most, and not much longer than `until` (monotonic).
+    """
     patience = min(1.0, max(0.2, until - time.monotonic()))
-    closing = (asyncio.wait_for(backend.close(), patience) for backend in backends)
+    backends = {id(seat.backend): seat.backend for seat in seats.values()}
+    closing = (asyncio.wait_for(backend.close(), patience) for backend in backends.values())
     await asyncio.gather(*closing, return_exceptions=True)
 
 

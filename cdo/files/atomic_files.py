@@ -98,10 +98,15 @@ def _take_name(temporary: str, name: str, directory: int) -> None:
         os.unlink(temporary, dir_fd=directory)
 
 
+def identity(fd: int) -> tuple[int, int]:
+    """What tells an open file or directory from all others: its device and inode."""
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
+
+
 def note_durable(directory: int) -> None:
     """Note that the name of an open directory is durable: its parent was synced since it was made."""
-    status = os.fstat(directory)
-    _synced.add((status.st_dev, status.st_ino))
+    _synced.add(identity(directory))
 
 
 def read_file(
@@ -193,8 +198,7 @@ def open_or_make(name: str, parent: int) -> int:
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, dir_fd=parent)
         fd = open_directory(name, parent)
-    status = os.fstat(fd)
-    if (folder := (status.st_dev, status.st_ino)) not in _synced or made:
+    if (folder := identity(fd)) not in _synced or made:
         try:
             sync(parent)
         except BaseException:

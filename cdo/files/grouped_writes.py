@@ -14,7 +14,7 @@ import os
 import sys
 from dataclasses import dataclass
 
-from cdo.files.atomic_files import fill, sync, temporary_name
+from cdo.files.atomic_files import fill, identity, sync, temporary_name
 
 TOGETHER = 4  # files from which on a group is synced as a whole, if they lie in several folders
 MOST = 64  # files of one group: each holds a file descriptor until the group is written
@@ -49,8 +49,7 @@ class GroupedWrites:
 
         A group must not have two files of one name in one directory.
         """
-        status = os.fstat(directory)
-        place = status.st_dev, status.st_ino
+        place = identity(directory)
         if place not in self._directories:
             self._directories[place] = os.dup(directory)
         temporary = temporary_name(name)

@@ -19,6 +19,7 @@ from cdo.files.atomic_files import (
     encodable,
     explain,
     fill,
+    identity,
     kind_of,
     note_durable,
     open_below,
@@ -99,8 +100,7 @@ def _fill(folder: int, files: Mapping[str, str | bytes], redact: Callable[[str],
 
 def _prepare(folder: Path, out: int) -> None:
     """Hide the folder of the sessions from git, and sweep it: once in each process, since it may hold thousands."""
-    status = os.fstat(out)
-    if (place := (status.st_dev, status.st_ino)) not in _prepared:
+    if (place := identity(out)) not in _prepared:
         _sweep(out)
         hide(folder, out)
         _prepared.add(place)

@@ -15,8 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from cdo.app.run import _closed
+from cdo.app.run import close_all
 from cdo.core.exchange import OnText, Request, Response
+from cdo.providers.models import ModelSpec
+from cdo.runner.attempts import ModelSeat
+from cdo.runner.retry import CircuitBreaker
 from tests.conftest import Desk
 from tests.support.harness import at_once, finish, members, wait_for
 from tests.support.provider import Provider
@@ -133,5 +136,6 @@ def test_backends_are_closed_side_by_side() -> None:
                 await asyncio.sleep(0.001)
             await asyncio.Event().wait()
 
-    asyncio.run(_closed([Slow() for _ in range(5)], time.monotonic()))
+    seats = {str(n): ModelSeat(ModelSpec("m", "scripted", "m"), Slow(), CircuitBreaker()) for n in range(5)}
+    asyncio.run(close_all(seats, time.monotonic()))
     assert len(entered) == 5

@@ -256,7 +256,7 @@ class BatchFolder:
 
     async def add(self, result: ItemResult) -> None:
         """Record how an item ended; return when that is durable. Results that arrive together share one fsync."""
-        self._waiting.append(f"{json_line(self._clean(asdict(result)))}\n")
+        self._waiting.append(self._line(result))
         async with self._turn:
             if self._waiting:
                 lines, self._waiting = self._waiting, []
@@ -264,7 +264,7 @@ class BatchFolder:
 
     def add_all(self, results: Iterable[ItemResult]) -> None:
         """Record how items ended, all at once."""
-        self._append("".join(f"{json_line(self._clean(asdict(result)))}\n" for result in results).encode())
+        self._append("".join(map(self._line, results)).encode())
 
     def close(self) -> None:
         """Give up the folder."""
@@ -272,6 +272,9 @@ class BatchFolder:
             locks.release(self._fd)
             os.close(self._fd)
             self._fd = -1
+
+    def _line(self, result: ItemResult) -> str:
+        return f"{json_line(self._clean(asdict(result)))}\n"
 
     def _append(self, data: bytes) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from cdo.app import new_run, seats
 from cdo.app.batch.items import BatchItem
 from cdo.content.library import Library
+from cdo.content.schemas import Preset
 from cdo.core.errors import UsageError
 from cdo.core.formatting import one_line
 from cdo.core.usage import estimate_tokens
@@ -57,8 +58,8 @@ class ItemPlans:
             names = ", ".join(self.library.names("presets"))
             where = f"Line {item.line}: " if item.preset else ""
             raise UsageError(f"{where}`{one_line(wanted, 60)}` is not a preset.", f"Presets are {names}.")
-        name, _, _ = preset_of(self._invocation(item), item.question, self.library)
-        kind = self._kinds.setdefault((name, self.models(item)), _KindOfItem(item))
+        name, _, preset = preset_of(self._invocation(item), item.question, self.library)
+        kind = self._kinds.setdefault((name, self._models(item, preset)), _KindOfItem(item))
         kind.count += 1
         kind.tokens += estimate_tokens(item.question + item.context)
 
@@ -70,11 +71,10 @@ class ItemPlans:
         self._around, notes = new_run.environment(self.resolved, found, self.library, trust_all=trust, look=False)
         self.notes += notes
 
-    def models(self, item: BatchItem) -> tuple[str, ...]:
-        """Return the names of an item's models, the first one the default."""
+    def _models(self, item: BatchItem, preset: Preset) -> tuple[str, ...]:
+        """Return the names of an item's models, the first one the default; `preset` is the item's."""
         if item.models:
             return meant(item.models, self.library)
-        preset = preset_of(self._invocation(item), item.question, self.library)[2]
         kind = MIXED if preset.mixed else ONE
         if kind not in self.chosen:
             found = new_run.models_of(self.resolved, self.library, every=False, mixed=preset.mixed)
@@ -84,7 +84,7 @@ class ItemPlans:
 
     def plan(self, item: BatchItem) -> Plan:
         """Return the plan of an item. Nothing of a batch goes into beads: it would be an epic for each item."""
-        names = self.models(item)
+        names = self._models(item, preset_of(self._invocation(item), item.question, self.library)[2])
         vendors = {name: self.specs[name].vendor for name in names if name in self.specs}
         mixed = not item.models and self.resolved.values.model == () and len(names) > 1
         around = replace(self._around, vendors=vendors, mixed=mixed)
