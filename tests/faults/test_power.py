@@ -201,7 +201,7 @@ class Together:
 def test_sessions_that_are_written_together_keep_what_each_promised(root: Path) -> None:
     work = Together(root)
     assert work.whole >= 2, "nothing was written together"
-    assert hold(work.tape, root, work.check) >= 300
+    assert hold(work.tape, root, work.check, every=20) >= 1000  # of 30,000 and more: it takes seconds, not minutes
 
 
 def void(_: object) -> None:
