@@ -478,7 +478,7 @@ def test_a_kill_at_many_file_operations_of_a_deliberation(decided: Mission, tmp_
     assert sum(killed) >= len(NESTED) - 3  # how many files and groups there are differs from run to run
 
 
-@pytest.mark.parametrize("cap", [4, pytest.param(9, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("cap", [4, pytest.param(7, marks=pytest.mark.slow)])
 def test_what_a_capped_deliberation_took_counts_in_every_process(cap: int, tmp_path: Path) -> None:
     with Provider(script=told({**deciding(), "r1-present": tells(("chair-1", "A cap ended it."))})) as p:
         place = Place(tmp_path, p.url)
