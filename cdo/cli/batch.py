@@ -202,7 +202,7 @@ def _hold(
 ) -> None:
     """Run the open items of a batch, with progress on stderr; raise `CdoError`."""
     from cdo.app import seats
-    from cdo.app.batch.running import BatchRun, shared_by
+    from cdo.app.batch.running import BatchRun, BatchTally, shared_by
     from cdo.cli.models import require_demo_model
     from cdo.terminal.batch_progress import BatchProgress
 
@@ -217,10 +217,8 @@ def _hold(
         progress.show(standing)
 
     shared = shared_by(specs, settings, prepared.plans.library, standing.used, progress.say)
-    running = BatchRun(
-        folder, prepared.plans, shared, standing, min(options["live"], prepared.open), tell, options["fail_fast"],
-        _again(prepared.order, options),
-    )  # fmt: skip
+    tally = BatchTally(folder, standing, tell, options["fail_fast"], _again(prepared.order, options))
+    running = BatchRun(tally, prepared.plans, shared, min(options["live"], prepared.open))
     try:
         asyncio.run(running.go(prepared.todo(head)))
     finally:
