@@ -55,6 +55,7 @@ from cdo.session import artifact as artifacts
 from cdo.session.store import Session
 
 TAIL = 300  # characters of an answer under way that observers are shown
+SHOWN_EVERY = 0.1  # seconds between two such events of one call: a model may send a thousand pieces in a second
 # The reason of a missing reply, for people. What was wrong with each reply is told to the model, and kept on record.
 UNREADABLE = "the model's replies did not have the form that cdo asks for"
 
@@ -355,18 +356,20 @@ class Attempts:
         self.observe(CallSent(name=name, model=seat.spec.name, attempt=len(work.records) + 1))
         left = min(self.deadlines.total, self.batch_deadline - time.monotonic())
         end = loop.time() + max(0.05, left)
-        received, tail = 0, ""
+        received, tail, next_shown = 0, "", 0.0
 
         def on_text(piece: str) -> None:
-            nonlocal received, tail
-            received, tail = received + len(piece), (tail + piece)[-TAIL:]
+            nonlocal received, tail, next_shown
+            received, tail, now = received + len(piece), (tail + piece)[-TAIL:], loop.time()
             begun()
             if seat.backend.streams:
                 # A model may think for long before its first word.
                 live = received or isinstance(seat.backend, ProgressingBackend)
                 pause = self.deadlines.idle if live else max(self.deadlines.first_byte, self.deadlines.idle)
-                deadline.reschedule(min(end, loop.time() + pause))
-            self.observe(TextReceived(name=name, characters=received, tail=tail))
+                deadline.reschedule(min(end, now + pause))
+            if now >= next_shown:
+                next_shown = now + SHOWN_EVERY
+                self.observe(TextReceived(name=name, characters=received, tail=tail))
 
         first = loop.time() + self.deadlines.first_byte if seat.backend.streams else end
         try:

@@ -18,7 +18,7 @@ import pytest
 from cdo.content.library import Library
 from cdo.content.schemas import Price
 from cdo.core.errors import BudgetReached, CdoError, ConfigError, ModelsFailed, NeedsHuman, SessionError
-from cdo.core.events import Event
+from cdo.core.events import Event, TextReceived
 from cdo.core.exchange import Backend, BackendError, Finish, OnText, Request, Response, ToolCall, Usage
 from cdo.core.exchange import Fault as Kind
 from cdo.core.steps import Batch, Call, InvalidReply, Pause, Program, Reply, ReplyFormat
@@ -881,6 +881,23 @@ def test_a_model_that_thinks_before_its_first_word_has_not_stalled(tmp_path: Pat
     with bench(tmp_path, {"t1-critic": [ponder]}) as b:
         (reply,) = b.run(once(voice()), deadlines=Deadlines(first_byte=1.0, idle=0.05, total=9.0))
         assert not reply.missing and len(b.model.requests) == 1
+
+
+async def pour(request: Request, on_text: OnText) -> Response:
+    for letter in GOOD:
+        on_text(letter)
+    await asyncio.sleep(0.15)
+    on_text("")
+    return Response(GOOD, usage=Usage(5, 5))
+
+
+def test_observers_see_the_end_of_an_answer_a_few_times_a_second(tmp_path: Path) -> None:
+    with bench(tmp_path, {"t1-critic": [pour]}) as b:
+        b.run(once(voice()))
+        shown = [event for event in b.events if isinstance(event, TextReceived)]
+        assert 2 <= len(shown) < 6  # not one for every letter
+        assert (shown[0].characters, shown[0].tail) == (1, GOOD[0])  # at once
+        assert shown[-1].characters == len(GOOD) and GOOD.endswith(shown[-1].tail)
 
 
 async def trickle(request: Request, on_text: OnText) -> Response:
