@@ -36,7 +36,7 @@ def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def hold(tape: Tape, root: Path, check: Check, *, begin: int = 0, about: int | None = None) -> int:
-    """Check all states that a loss of power can leave, or `about` so many at equal distances; returns how many that were."""
+    """Check all states that a loss of power can leave, or `about` so many at equal distances; return their number."""
     every = max(1, sum(1 for _ in tape.states(begin)) // about) if about else 1
     count, real = 0, os.fsync
     os.fsync = lambda fd: None
