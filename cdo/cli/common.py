@@ -11,13 +11,12 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from cdo.core.errors import CdoError, NeedsHuman, SessionError, UsageError
+from cdo.core.errors import CdoError, SessionError, UsageError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -41,33 +40,10 @@ def library_here(*, trust_now: bool = False) -> Library:
 
 def out_folder(out: str | None) -> Path:
     """The folder that sessions live in: the one given, else the one set, else `tmp` at the repository's root."""
+    from cdo.app.session_places import placed
     from cdo.planning import settings
 
     return Path(placed(settings.resolve({"out": out} if out else {}, library_here())).values.out)
-
-
-def placed(resolved: Resolved) -> Resolved:
-    """The settings with the folder of sessions where none is set: `tmp` at the repository's root."""
-    if resolved.sources["out"] != "default":
-        return resolved
-    return replace(resolved, values=resolved.values.model_copy(update={"out": str(_tmp())}))
-
-
-def _tmp() -> Path:
-    """`tmp` at the root of the work tree around, as a relative path; of the working directory where there is none.
-
-    A root of another user is not used, as somebody else could read what is kept there; nor is a read-only one.
-    """
-    from cdo.repository.work_tree import root_of
-
-    here = Path.cwd()
-    root = root_of(here)
-    with contextlib.suppress(OSError):
-        if root and (root / ".git").stat().st_uid == root.stat().st_uid == os.geteuid():
-            folder = root / "tmp"
-            if os.access(folder if folder.is_dir() else root, os.W_OK | os.X_OK):
-                return Path(os.path.relpath(folder, os.path.realpath(here)))
-    return Path("tmp")
 
 
 def session_folders(out: str | None) -> list[Path]:
@@ -82,27 +58,6 @@ def all_sessions(out: str | None) -> list[Path]:
     from cdo.session.records import newest_first, sessions
 
     return newest_first(path for folder in session_folders(out) for path in sessions(folder))
-
-
-def require_trusted_session(session: Path, root: str, adr_dir: str | None) -> None:
-    """Raise `NeedsHuman` where a session reads or writes elsewhere than around it and around here.
-
-    One that somebody else made, in a clone or on a branch, could so send files of this machine to a model. Files in
-    its own folder are its own. Whoever gives --trust or --yes is not asked.
-    """
-    from cdo.repository.work_tree import root_of
-
-    here, there = (root_of(place) or place.resolve() for place in (Path.cwd(), session.absolute()))
-    around = [place for place in (here, there) if place != Path("/")]
-    for what, folder in (("reads files in", root and session / root), ("writes its decision to", adr_dir)):
-        place = Path(os.path.realpath(folder)) if folder else here
-        if what == "reads files in" and place.is_relative_to(os.path.realpath(session)):
-            continue
-        if not any(place == near or (what != "reads files in" and near in place.parents) for near in around):
-            raise NeedsHuman(
-                f"The session {session} {what} {place}, outside its own folder and outside this repository.",
-                "If you created it that way, pass --trust. Otherwise inspect its session.yaml first.",
-            )
 
 
 def require_allowed_weights(

@@ -16,7 +16,6 @@ from cdo.cli.common import (
     library_here,
     print_text,
     require_allowed_weights,
-    require_trusted_session,
     session_archive,
 )  # fmt: skip
 from cdo.cli.options import (
@@ -83,6 +82,7 @@ def fork(session: str | None, **options: Any) -> None:
     session stays as it is.
     """
     from cdo.app import fork as forking
+    from cdo.app.session_places import require_trusted_session
     from cdo.cli.consent import agree
     from cdo.session import session_file
     from cdo.session.reader import SessionFolder

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cdo import __version__
-from cdo.cli.common import JSON, VERBOSE, dumps, library_here, placed, print_table, print_text
+from cdo.cli.common import JSON, VERBOSE, dumps, library_here, print_table, print_text
 from cdo.core.errors import CdoError, UsageError
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def _findings() -> dict[str, str]:
     import shutil
 
     from cdo.app import seats
+    from cdo.app.session_places import placed
     from cdo.planning import settings
     from cdo.providers import models
     from cdo.providers.model_names import meant
@@ -255,6 +256,7 @@ def content_path(name: str) -> None:
 @VERBOSE
 def config(as_json: bool) -> None:
     """Show each setting, and where its value comes from."""
+    from cdo.app.session_places import placed
     from cdo.planning import settings
 
     library = library_here()

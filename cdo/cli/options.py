@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdo.cli.common import completions, library_here, placed
+from cdo.cli.common import completions, library_here
 from cdo.core.exchange import Effort
 
 if TYPE_CHECKING:
@@ -106,6 +106,7 @@ def resolve(options: Mapping[str, Any], library: Library) -> Resolved:
 
     `local` among the models becomes the name of the model that it means here, so that a plan stays with that one.
     """
+    from cdo.app.session_places import placed
     from cdo.content.library import Library
     from cdo.content.project import unused
     from cdo.core.formatting import visible

@@ -26,7 +26,6 @@ from cdo.cli.common import (
     out_folder,
     print_text,
     require_allowed_weights,
-    require_trusted_session,
     session_place,
 )  # fmt: skip
 from cdo.cli.help import EPILOG, Words
@@ -184,6 +183,7 @@ def resume_command(session: str | None, **options: Any) -> None:
     Without a name, resume the newest unfinished session.
     """
     from cdo.app import seats
+    from cdo.app.session_places import require_trusted_session
     from cdo.cli.consent import after_turn, agree
     from cdo.security import secrets
     from cdo.session import session_file

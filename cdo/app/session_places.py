@@ -1,0 +1,56 @@
+"""Where sessions lie, and whether one that somebody else made may reach beyond its folder.
+
+The command line and programs that import cdo use these.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from cdo.core.errors import NeedsHuman
+from cdo.planning.settings import Resolved
+from cdo.repository.work_tree import root_of
+
+
+def placed(resolved: Resolved) -> Resolved:
+    """The settings with the folder of sessions where none is set: `tmp` at the repository's root."""
+    if resolved.sources["out"] != "default":
+        return resolved
+    return replace(resolved, values=resolved.values.model_copy(update={"out": str(_tmp())}))
+
+
+def _tmp() -> Path:
+    """`tmp` at the root of the work tree around, as a relative path; of the working directory where there is none.
+
+    A root of another user is not used, as somebody else could read what is kept there; nor is a read-only one.
+    """
+    here = Path.cwd()
+    root = root_of(here)
+    with contextlib.suppress(OSError):
+        if root and (root / ".git").stat().st_uid == root.stat().st_uid == os.geteuid():
+            folder = root / "tmp"
+            if os.access(folder if folder.is_dir() else root, os.W_OK | os.X_OK):
+                return Path(os.path.relpath(folder, os.path.realpath(here)))
+    return Path("tmp")
+
+
+def require_trusted_session(session: Path, root: str, adr_dir: str | None) -> None:
+    """Raise `NeedsHuman` where a session reads or writes elsewhere than around it and around here.
+
+    One that somebody else made, in a clone or on a branch, could so send files of this machine to a model. Files in
+    its own folder are its own. Whoever gives --trust or --yes is not asked.
+    """
+    here, there = (root_of(place) or place.resolve() for place in (Path.cwd(), session.absolute()))
+    around = [place for place in (here, there) if place != Path("/")]
+    for what, folder in (("reads files in", root and session / root), ("writes its decision to", adr_dir)):
+        place = Path(os.path.realpath(folder)) if folder else here
+        if what == "reads files in" and place.is_relative_to(os.path.realpath(session)):
+            continue
+        if not any(place == near or (what != "reads files in" and near in place.parents) for near in around):
+            raise NeedsHuman(
+                f"The session {session} {what} {place}, outside its own folder and outside this repository.",
+                "If you created it that way, pass --trust. Otherwise inspect its session.yaml first.",
+            )
