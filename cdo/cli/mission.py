@@ -23,7 +23,7 @@ from cdo.cli.common import (
 from cdo.cli.help import RequestWords
 from cdo.cli.options import BRANCH, CONSENT, LIMITS, NO_GIT, OUTPUT, TRUST, model_option, preview, resolve
 from cdo.cli.run import given_request
-from cdo.core.errors import SessionError, UsageError
+from cdo.core.errors import UsageError
 
 if TYPE_CHECKING:
     from cdo.content.library import Library
@@ -243,32 +243,16 @@ def answer(session: str, words: tuple[str, ...], out: str | None) -> None:
 
     Give one of the options, its number, or any other text. Then run `cdo resume SESSION`.
     """
-    from cdo.cabal.reconstruction import retrace
-    from cdo.runner.human_steps import INBOX, LETTER, chosen
-    from cdo.security import secrets
-    from cdo.session.reader import SessionFolder
-    from cdo.session.store import Session
+    from cdo.app.waiting import answer_question
+    from cdo.session.records import PREFIX
 
     text = " ".join(words).strip()
     if not text:
         raise UsageError("The answer is empty.", f'Say something: cdo answer {session} "…"')
     path = session_folder(session, out)
-    question = retrace(SessionFolder(path)).question
-    if question is None:
-        raise SessionError(
-            f"{path} has no question for you.", "`cdo show` tells how it stands; a note in inbox/ reaches the team."
-        )
-    if question.options and text.isdecimal() and chosen(text, question.options) not in question.options:
-        raise UsageError(
-            f"There is no option {text}.", f"There are {len(question.options)}; say one, its number, or in words."
-        )
-    opened = Session.open(path, secrets.redactor(os.environ))
-    try:
-        opened.put_now(f"{INBOX}/{LETTER}.md", f"{text}\n")
-    finally:
-        opened.close()
-    print_text(f"{question.question}\n→ {chosen(text, question.options)}")
-    print_text(f"`cdo resume {opened.name}` goes on.")
+    question, taken = answer_question(path, text)
+    print_text(f"{question}\n→ {taken}")
+    print_text(f"`cdo resume {path.resolve().name.removeprefix(PREFIX)}` goes on.")
 
 
 @click.command()

@@ -107,7 +107,9 @@ def _file_taken(fd: int, shared: bool) -> bool:
         return False
     try:
         _held[fd] = _Held(os.fstat(lock).st_ino, whose)
-        os.write(lock, json.dumps({"host": _host(), "pid": os.getpid(), "start": _start(os.getpid())}).encode())
+        os.write(
+            lock, json.dumps({"host": _host(), "pid": os.getpid(), "start": process_start(os.getpid())}).encode()
+        )
     except OSError:
         release(fd)
         raise
@@ -138,9 +140,9 @@ def _abandoned(fd: int, lock: _LockFile) -> bool:
         return lock.age > _YOUNG
     if host != _host():
         return False
-    if pid == os.getpid() and start == _start(pid):
+    if pid == os.getpid() and start == process_start(pid):
         return not any(held.inode == lock.inode and other != fd and _same(other, fd) for other, held in _held.items())
-    began = _start(pid)
+    began = process_start(pid)
     return began is not None and began != start
 
 
@@ -182,7 +184,7 @@ def _host() -> str:
     return f"{os.uname().nodename} {hashlib.sha256(f'{machine} {processes}'.encode()).hexdigest()[:16]}"
 
 
-def _start(pid: int) -> str | None:
+def process_start(pid: int) -> str | None:
     """Return when a process of this machine began, "" if it has ended, None if that cannot be seen.
 
     A process that got the id of one that ended began at another time.

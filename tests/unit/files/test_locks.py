@@ -130,7 +130,7 @@ def test_a_lock_file_is_broken_only_when_its_process_has_ended_here(
     monkeypatch.setattr("fcntl.flock", refuse)
     fd, file = os.open(tmp_path, os.O_RDONLY), tmp_path / locks.FILE
     parent, host = os.getppid(), locks._host()
-    mine = {"host": host, "pid": parent, "start": locks._start(parent)}
+    mine = {"host": host, "pid": parent, "start": locks.process_start(parent)}
     for change, free in (
         ({}, False),
         ({"start": "when another process had the number"}, True),

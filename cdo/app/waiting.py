@@ -1,0 +1,108 @@
+"""Tells what a session waits for from a person, and puts the person's answer into it. Sends nothing.
+
+A run waits for a decision on the plan of its next turn (`hitl`), or for the answer to a question of a mission's team.
+A resume takes the answer up.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cdo.core.errors import SessionError, UsageError
+from cdo.runner.human_steps import INBOX, LETTER, chosen
+from cdo.security import secrets
+from cdo.session.reader import SessionFolder, SessionReader
+from cdo.session.store import Session
+
+
+@dataclass(frozen=True)
+class PendingInput:
+    """What a session waits for: a question with the options that it offers, or a decision on the plan in `file`.
+
+    `name` tells it from everything else that the session asks.
+    """
+
+    name: str
+    question: str
+    options: tuple[str, ...] = ()
+    file: str = ""
+    plan: str = ""
+
+    @property
+    def first_turn(self) -> bool:
+        """True for the plan of the first turn, before which there is nothing to write a result from."""
+        return self.file.startswith("t1-")
+
+
+def pending(archive: SessionReader) -> PendingInput | None:
+    """Return what a session that nobody runs waits for, or None; raise `SessionError` if it is damaged."""
+    from cdo.cabal.reconstruction import is_mission
+
+    shown = [record for record in archive.records() if "proposed" in record]
+    if shown and shown[-1]["kind"] == "proposed" and (plan := archive.text(file := str(shown[-1]["file"]))):
+        turn = file.partition("-")[0].removeprefix("t")
+        return PendingInput(file.rpartition(".")[0], f"Hold turn {turn} as planned?", (), file, plan)
+    return team_question(archive) if is_mission(archive) else None
+
+
+def team_question(archive: SessionReader) -> PendingInput | None:
+    """Return the question of a mission's team to the person, or None; raise `SessionError` if it is no mission."""
+    from cdo.cabal.reconstruction import retrace
+
+    asked = retrace(archive).question
+    return PendingInput(asked.name, asked.question, tuple(asked.options)) if asked else None
+
+
+def answer_question(path: Path, text: str) -> tuple[str, str]:
+    """Put the answer to a team's question into its session; return the question, and the answer as it is taken.
+
+    `text` is one of the options, its number, or anything else. Raises `SessionError` and `UsageError`.
+    """
+    asked = team_question(SessionFolder(path))
+    if asked is None:
+        raise SessionError(
+            f"{path} has no question for you.", "`cdo show` tells how it stands; a note in inbox/ reaches the team."
+        )
+    taken = chosen(text, asked.options)
+    if asked.options and text.isdecimal() and taken not in asked.options:
+        raise UsageError(
+            f"There is no option {text}.", f"There are {len(asked.options)}; say one, its number, or in words."
+        )
+    _put(path, f"{INBOX}/{LETTER}.md", f"{text}\n")
+    return asked.question, taken
+
+
+def answer_plan(path: Path, decision: str, note: str = "", focus: str = "") -> PendingInput:
+    """Decide on the plan of the next turn ("go" or "done") and return it as it was; raise `SessionError`.
+
+    A `note` reaches every voice of the turn, a `focus` says what it is to settle; "" leaves what the plan says.
+    """
+    from cdo.formats import strict_yaml
+
+    asked = pending(SessionFolder(path))
+    if asked is None or not asked.file:
+        raise SessionError(f"{path} has no plan that waits for you.", "`cdo show` tells how it stands.")
+    if decision not in ("go", "done") or (decision == "done" and asked.first_turn):
+        allowed = "`go`" if asked.first_turn else "`go` or `done`"
+        raise UsageError(f"A plan is not answered with `{decision[:60]}`.", f"Answer it with {allowed}.")
+    changes = {"decision": decision, "note": note, "focus": focus}
+    try:
+        plan: Any = strict_yaml.load(asked.plan, max_bytes=262_144)
+    except strict_yaml.YamlProblem as problem:
+        raise SessionError(f"{path / asked.file}: {problem}.", "Fix the file, then answer again.") from None
+    plan = plan if isinstance(plan, dict) else {}
+    changed = {key: value for key, value in changes.items() if value and plan.get(key) != value}
+    if changed:
+        _put(path, asked.file, strict_yaml.dump({**plan, **changed}))
+    return asked
+
+
+def _put(path: Path, file: str, text: str) -> None:
+    session = Session.open(path, secrets.redactor(os.environ))
+    try:
+        session.put_now(file, text)
+    finally:
+        session.close()
