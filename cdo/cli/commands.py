@@ -33,6 +33,7 @@ PLACES: Mapping[str, str] = {
     "config": "machine:config",
     "content": "machine:content",
     "skills": "skills:skills",
+    "mcp": "mcp:mcp",
     "completion": "machine:completion",
 }
 

@@ -118,6 +118,25 @@ class Environment(_Part):
     set: dict[str, str] = {}
 
 
+class Registration(_Part):
+    """How an agent is told of an MCP server: by a command of its own, or by an entry in a file of its configuration.
+
+    `argv` are the arguments of the command, after which the words of the server come. `file` is the path of the
+    configuration and `entry` what is put there: tables of a TOML file, or an object that is merged into a JSON file.
+    They are templates, which know `server` (the words), `keys` (the variables to pass on), `env` and `home`.
+    """
+
+    argv: tuple[str, ...] = ()
+    file: str = ""
+    entry: str = ""
+
+    @model_validator(mode="after")
+    def _sound(self) -> Registration:
+        if bool(self.argv) == bool(self.file and self.entry):
+            raise ValueError("it needs either `argv`, or `file` and `entry`")
+        return self
+
+
 class CommandAgent(_Part):
     """`dispatch/agents/*.yaml`: one command-line agent.
 
@@ -127,7 +146,8 @@ class CommandAgent(_Part):
     With `system: prompt`, the system messages become part of the prompt. `files` maps file names to templates; the
     files are in a private folder that is removed afterwards. Templates know `model`, `system`, `prompt`, `thread`,
     `keep`, `home` (that folder) and `passed` (the names of the variables that were passed on). `exits` maps exit
-    codes to faults, for errors whose words match none of `causes`.
+    codes to faults, for errors whose words match none of `causes`. `mcp` is how `cdo mcp install` registers cdo's
+    server with it.
     """
 
     purpose: str
@@ -144,6 +164,7 @@ class CommandAgent(_Part):
     output: Literal["jsonl", "json", "text"]
     read: OutputReading = OutputReading()
     causes: tuple[Cause, ...] = ()
+    mcp: Registration | None = None
     exits: dict[int, Fault] = {}
     window: Annotated[int, Field(ge=1024)]
     reply_tokens: Annotated[int, Field(ge=256)]
@@ -210,12 +231,12 @@ def launch(agent: CommandAgent, request: Request, prompt: str, home: str, env: M
         "home": home,
         "passed": sorted(passed),
     }
-    items = [_render(item, values, agent) for item in (agent.resume if thread else agent.argv)]
+    items = [render(item, values, agent) for item in (agent.resume if thread else agent.argv)]
     return Launch(
         argv=tuple(item for item in items if item),
         stdin=values["prompt"] if agent.stdin == "prompt" else "",
-        env={**passed, **{name: _render(text, values, agent) for name, text in agent.env.set.items()}},
-        files={name: _render(text, values, agent) for name, text in agent.files.items()},
+        env={**passed, **{name: render(text, values, agent) for name, text in agent.env.set.items()}},
+        files={name: render(text, values, agent) for name, text in agent.files.items()},
     )
 
 
@@ -224,7 +245,8 @@ def plain(text: str) -> str:
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
-def _render(template: str, values: Mapping[str, Any], agent: CommandAgent) -> str:
+def render(template: str, values: Mapping[str, Any], agent: CommandAgent) -> str:
+    """Return a template of an agent's file, filled in; raise `ContentError` if it is wrong."""
     if "{" not in template:
         return template
     try:

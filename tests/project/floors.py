@@ -14,8 +14,9 @@ ROOT = Path(__file__).resolve().parents[2]
 def floors() -> list[str]:
     """Return one `name==version` for each package that users install; raises ValueError for one without a floor."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"]
     found = []
-    for line in [*project["dependencies"], *project["optional-dependencies"]["local"]]:
+    for line in [*project["dependencies"], *extras["local"], *extras["mcp"]]:
         needed = Requirement(line)
         oldest = [part.version for part in needed.specifier if part.operator == ">="]
         if len(oldest) != 1:

@@ -30,6 +30,7 @@ FOLDERS = (
     ("programs", "observers"),
     ("history", "terminal"),
     ("app", "report"),
+    ("mcp_server",),
     ("cli",),
     ("__main__",),
 )
@@ -43,15 +44,16 @@ ACTING = {
 HEAVY = ("litellm", "rich", "git", "watchfiles", "aiohttp", "xllamacpp")
 # What writes files: sessions; and outside of them what is trusted, installed skills, the index of past runs, what
 # git leaves when it fails, a replay's own copy, the items and results of a batch, embedded models, an agent's home, a
-# check's copy of a work tree.
+# check's copy of a work tree, the runs that agents began and their registration.
 SESSION = ("files.atomic_files", "files.locks", "session.creation", "session.writer", "session.store")
 WRITERS = (
     *SESSION, "files.grouped_writes", "security.trust", "cli.skills", "history.run_index", "repository.git",
     "app.replay", "app.batch.folder",
     "providers.demo_model_file", "providers.embedded", "providers.hub", "providers.local_models",
     "providers.command_agent_process", "security.child_processes", "runner.check_command",
-    "repository.work_tree_copy", "security.sandbox_child",
+    "repository.work_tree_copy", "security.sandbox_child", "mcp_server.records", "mcp_server.registration",
 )  # fmt: skip
+SERVING = ("mcp_server.server", "mcp_server.tasks", "mcp_server.tools")  # they alone need the extra `mcp`
 MOST = 25  # modules of a folder
 # Methods that are described where the interface is: Backend, click.
 INTERFACE = ("complete", "close", "parse_args")
@@ -193,8 +195,8 @@ def test_nothing_heavy_is_imported_at_module_level() -> None:
 
 @pytest.mark.wide
 def test_importing_all_of_cdo_loads_nothing_heavy() -> None:
-    names = [f"cdo.{name}" for name in MODULES if not name.endswith(("__main__", "_server"))]
-    code = f"import sys, {', '.join(names)}\nprint(*sorted(set({HEAVY!r}) & set(sys.modules)))"
+    names = [f"cdo.{name}" for name in MODULES if name not in SERVING and not name.endswith(("__main__", "_server"))]
+    code = f"import sys, {', '.join(names)}\nprint(*sorted(set({(*HEAVY, 'mcp')!r}) & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.strip() == ""
 

@@ -803,6 +803,7 @@ SHARED = f"{MISSION}test_the_options_of_a_run_are_those_of_a_mission"
 SHOWN = f"{MISSION}test_context_shows_what_an_agent_would_be_shown"
 VERIFIED = "tests/runs/test_verify_command.py::"
 THINKS = "tests/runs/test_protocols.py::test_effort_and_flex_reach_every_command_that_asks_models"
+AGENTS = "tests/runs/test_mcp.py::"
 BATCH = "tests/runs/test_batch.py::"
 SHARDS = "tests/runs/test_batch_shards.py::"
 BATCHED = {
@@ -1085,6 +1086,15 @@ EFFECTS: dict[str, dict[str, str]] = {
         "--verbose": SHARED,
     },
     "answer": {"--out": SHARED, "--verbose": LOUD},
+    "mcp": {
+        "--max-budget": f"{AGENTS}test_a_client_cannot_lift_what_the_person_allows",
+        "--out": f"{AGENTS}test_a_client_cannot_lift_what_the_person_allows",
+        "--verbose": LOUD,
+    },
+    "mcp install": {
+        "--write": f"{AGENTS}test_a_registration_is_printed_or_written_beside_what_is_there",
+        "--verbose": LOUD,
+    },
     "context": {
         "--step": SHOWN,
         "--agent": SHOWN,

@@ -40,6 +40,7 @@ from cdo.core.errors import ConfigError, ContentError
 from cdo.core.steps import Batch
 from cdo.formats.documents.prompt import DocumentPrompt
 from cdo.formats.fields import role_problem
+from cdo.mcp_server.wording import ServerWording
 from cdo.observers.beads_tracker import Wording
 from cdo.planning.arguments import Invocation
 from cdo.planning.domains import Domain
@@ -113,6 +114,7 @@ SCHEMAS: dict[str, Any] = {
     "dispatch/agents": CommandAgent,
     "dispatch/beads": Wording,
     "dispatch/local_models": LocalModels,
+    "dispatch/mcp": ServerWording,
     "dispatch/skill-injection": SkillInjection,
     "dispatch/tools": ToolBox,
     "dispatch/vendors": Vendors,
