@@ -16,9 +16,11 @@ from cdo import __version__  # noqa: E402 (the path is set above)
 project = "cdo"
 release = version = __version__
 copyright = "the authors of cdo"
-extensions = ["myst_parser", "sphinx_click", "sphinx_copybutton", "cdo_reference"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_click", "sphinx_copybutton", "cdo_reference"]
 exclude_patterns = ["_build", "_extensions"]
 nitpicky = True
+nitpick_ignore_regex = [("py:.*", ".*")]  # types in signatures that no page describes
+autodoc_typehints_format = "short"
 smartquotes = False  # or -- in an option becomes a dash
 default_role = "code"  # `text` of help texts
 

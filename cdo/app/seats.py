@@ -96,10 +96,13 @@ def seats(
             spec.cap,
             spec.protocol,
             str(spec.flex),
+            spec.extension,
         )
         backend = backends.get(where) or _backend(spec, settings, library, say)
         backends[where] = backend
-        gate = gates.setdefault(spec.url or spec.agent or spec.model.partition("/")[0], CircuitBreaker())
+        gate = gates.setdefault(
+            spec.extension or spec.url or spec.agent or spec.model.partition("/")[0], CircuitBreaker()
+        )
         made[spec.name] = ModelSeat(spec, backend, gate)
     return made
 
@@ -119,6 +122,8 @@ def _backend(spec: ModelSpec, settings: Settings, library: Library, say: Callabl
         return LocalBackend(Path(spec.model) if spec.model else None, say, settings.temperature)
     if spec.route == "command":
         return _command(spec, library)
+    if spec.route == "extension":
+        return _added(spec)
     return _direct(spec, settings)
 
 
@@ -139,6 +144,15 @@ def _direct(spec: ModelSpec, settings: Settings) -> Backend:
         spec.url, key, settings.connect_timeout, settings.temperature, extra, cap=spec.cap, usage=spec.usage,
         marks=spec.cache_marks,
     )  # fmt: skip
+
+
+def _added(spec: ModelSpec) -> Backend:
+    """Return the backend of a model of a provider that another package adds."""
+    from cdo.providers.extensions import GuardedBackend, extension
+
+    if (provider := extension(spec.extension)) is None:
+        raise ConfigError(f"No installed package adds the provider `{spec.extension}` any more.", "Install it again.")
+    return GuardedBackend(provider.backend(spec.model), spec.extension)
 
 
 def _command(spec: ModelSpec, library: Library) -> Backend:

@@ -47,6 +47,7 @@ def models_(ctx: click.Context, as_json: bool) -> None:
 
 
 def _providers(library: Library) -> list[dict[str, str]]:
+    from cdo.content import entry_points
     from cdo.providers import models
 
     rows = []
@@ -61,6 +62,8 @@ def _providers(library: Library) -> list[dict[str, str]]:
         )
         route = "direct" if provider.url else "litellm"
         rows.append({"prefix": prefix, "route": route, "default": provider.model, "state": ready})
+    for prefix in entry_points.names(entry_points.PROVIDERS):
+        rows.append({"prefix": prefix, "route": "package", "default": "", "state": "added by an installed package"})
     return rows
 
 

@@ -88,6 +88,16 @@ def deferred() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def left_to_caller() -> Iterator[None]:
+    """Make `interruptible` do nothing within the block: the program that imports cdo handles signals itself."""
+    before = _heard.set(True)
+    try:
+        yield
+    finally:
+        _heard.reset(before)
+
+
+@contextlib.contextmanager
 def interruptible(session: str, again: str = "") -> Iterator[None]:
     """Turn the first stop signal into `Interrupted` for the current task; a second one ends the process at once.
 

@@ -37,7 +37,7 @@ def program(plan: Plan, library: Library) -> Program[Outcome | Delivery]:
         from cdo.programs.audit import program as audit
 
         return audit.program(plan)
-    match _kind(plan.mode, library):
+    match kind := _kind(plan.mode, library):
         case "phases":
             from cdo.programs.debug.program import debug
 
@@ -46,8 +46,15 @@ def program(plan: Plan, library: Library) -> Program[Outcome | Delivery]:
             from cdo.programs.parliament.program import parliament
 
             return parliament(plan, _house(plan.mode, library))
+    from cdo.programs.extensions import extension
+
+    if added := extension(kind):
+        return added(plan, library.load(f"modes/{plan.mode}").meta)
     path = library.find(f"modes/{plan.mode}")[1]
-    raise ContentError(f"{path}: `program` must be phases or parliament.", FIX)
+    raise ContentError(
+        f"{path}: `program` must be phases or parliament, or one that an installed package adds; `{kind}` is none.",
+        FIX,
+    )
 
 
 def _kind(mode: str, library: Library) -> str:
@@ -93,11 +100,14 @@ def outline(plan: Plan, library: Library) -> tuple[tuple[tuple[str, int], ...], 
     """
     if plan.crew or plan.mode in (None, AUDIT):
         return (), ""
-    if _kind(plan.mode, library) == "phases":
+    kind = _kind(plan.mode, library)
+    if kind == "phases":
         from cdo.programs.debug import program as debug
 
         phases = _phases(plan.mode, library)
         return debug.outline(plan, phases), phases.ends
+    if kind != "parliament":
+        return (), str(library.load(f"modes/{plan.mode}").meta.get("ends", ""))
     from cdo.programs.parliament import program as parliament
 
     house = _house(plan.mode, library)

@@ -32,9 +32,10 @@ from cdo.providers.vendors import Vendors, maker
 if TYPE_CHECKING:
     from cdo.content.library import Library
     from cdo.providers.command_agent import CommandAgent
+    from cdo.providers.extensions import ProviderExtension
 
 Protocol = Literal["chat", "responses", "messages"]
-Route = Literal["direct", "litellm", "local", "scripted", "command"]
+Route = Literal["direct", "litellm", "local", "scripted", "command", "extension"]
 AGENTS = "dispatch/agents"
 PROVIDERS = "dispatch/providers"
 EMBEDDED = "smollm2"
@@ -57,6 +58,7 @@ class ModelSpec:
     an idempotency key ("" if it takes none). `protocol` is the one that a direct provider speaks. `reasoning` is true
     if the model can be told how long to think. `flex_price` is its price in the flex tier, None if there is none;
     with `flex`, it is asked in that tier. `cache_marks` is true if it caches a prompt only up to marks in it.
+    `extension` is the prefix of the provider that another package adds.
     """
 
     name: str
@@ -82,6 +84,7 @@ class ModelSpec:
     flex_price: Price | None = None
     flex: bool = False
     cache_marks: bool = False
+    extension: str = ""
 
     @property
     def caches(self) -> bool:
@@ -195,6 +198,10 @@ def _provided(name: str, library: Library, prices: Mapping[str, Price], env: Map
             f"Write it as PROVIDER/MODEL, with a provider such as {', '.join(list(providers)[:6])}.",
         )
     if prefix not in providers and not known and not litellm_knows(prefix):
+        from cdo.providers.extensions import extension  # only here: it reads the metadata of installed packages
+
+        if added := extension(prefix):
+            return _added(name, added, prices)
         raise ConfigError(
             f"`{prefix}` in `{name}` is not a provider that cdo or litellm knows.",
             f"Write it as PROVIDER/MODEL, with a provider such as {', '.join(list(providers)[:6])}.",
@@ -225,6 +232,19 @@ def _provided(name: str, library: Library, prices: Mapping[str, Price], env: Map
         reasoning=bool(known.get("supports_reasoning")),
         flex_price=price_of(known, "_flex") if provider.flex and not override else None,
         cache_marks=any(fnmatchcase(model, pattern) for pattern in provider.cache_marks),
+    )  # fmt: skip
+
+
+def _added(name: str, provider: ProviderExtension, prices: Mapping[str, Price]) -> ModelSpec:
+    """Return the spec of a model of a provider that another package adds."""
+    prefix, _, model = name.partition("/")
+    told = provider.describe(model)
+    price = prices.get(name)
+    if price is None and told.input_price is not None and told.output_price is not None:
+        price = Price(input=told.input_price, output=told.output_price)
+    return ModelSpec(
+        name, "extension", model, price=price, window=told.window, tools=told.tools, vendor=told.vendor,
+        reply_tokens=told.reply_tokens, longest_reply=told.reply_tokens, extension=prefix,
     )  # fmt: skip
 
 

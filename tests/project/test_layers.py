@@ -30,7 +30,7 @@ FOLDERS = (
     ("programs", "observers"),
     ("history", "terminal"),
     ("app", "report"),
-    ("mcp_server",),
+    ("api", "mcp_server"),
     ("cli",),
     ("__main__",),
 )

@@ -1,0 +1,75 @@
+"""The options of a run that a Python program begins: those of `cdo`, as arguments with types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any, Literal, TypeAlias, TypedDict
+
+Path: TypeAlias = str | PathLike[str]
+Modifier: TypeAlias = Literal["hitl", "bd", "team", "adaptive", "lev-exec"]
+
+
+class ResumeOptions(TypedDict, total=False):
+    """What may be said of a session that goes on. All are optional; the settings of the machine count too.
+
+    Money is in US dollars, `timeout` in seconds. `out` is the folder of sessions. `agreed=True` agrees to a run that
+    may cost more than `ask_above` or whose price is not known, and to asking again what an edited file made stale.
+    `trust=True` trusts the project's `.cdo` folder and skills as they are now.
+    """
+
+    effort: Literal["low", "medium", "high", "max"]
+    flex: bool
+    budget: float
+    ask_above: float
+    max_calls: int
+    max_tokens: int
+    timeout: float
+    concurrency: int
+    out: Path
+    no_git: bool
+    agreed: bool
+    trust: bool
+
+
+class RunOptions(ResumeOptions, total=False):
+    """What may be said of a run beside its question.
+
+    `preset`, `mode`, `domain` and `modifiers` are the words of the command line: `cdo deep,hitl exec arch` is
+    `preset="deep", modifiers=["hitl"], domain="arch"`. `models` are names as after `-m`. `context` are files and
+    folders to show; with `look=False` the voices see no file of the repository. `session` is the name of the session.
+    """
+
+    preset: str
+    mode: str
+    domain: str
+    modifiers: Sequence[Modifier]
+    models: Sequence[str]
+    context: Sequence[Path]
+    look: bool
+    width: int | tuple[int, int]
+    turns: int
+    review: bool
+    session: str
+
+
+# The options that are settings, by the name of the setting: what `--NAME` sets.
+_SETTINGS = (
+    "width", "turns", "effort", "budget", "ask_above", "max_calls", "max_tokens", "timeout", "concurrency",
+)  # fmt: skip
+
+
+def settings_of(options: ResumeOptions) -> dict[str, Any]:
+    """Return the settings among the options, as the command line would give them."""
+    given: dict[str, Any] = dict(options)
+    found: dict[str, Any] = {key: str(given[key]) for key in _SETTINGS if given.get(key) is not None}
+    found |= {key: True for key in ("flex", "no_git") if given.get(key)}
+    if isinstance(width := given.get("width"), tuple):
+        found["width"] = f"{width[0]}-{width[1]}"
+    if given.get("models"):
+        found["model"] = tuple(given["models"])
+    if given.get("out") is not None:
+        found["out"] = str(given["out"])
+    if given.get("review") is not None:
+        found["review"] = str(given["review"]).lower()
+    return found
