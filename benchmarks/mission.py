@@ -27,21 +27,21 @@ from tests.support.cabal_team import busy_script
 from tests.support.provider import Provider
 
 EARLY = 5  # the round that the last one with work is compared with
-_NAME = re.compile(r"r(\d+)-([a-z]+)")
-_AGENT = re.compile(r"-operative-\d+")
+_NAME = re.compile(r"r(\d+)-([a-z]+(?:-p1$)?)")  # the whole (p1) is inspected after the products in it
+_AGENT = re.compile(r"-(?:operative-\d+|p(?!1$)\d+)")
 FLOOR = (
     "import cdo.cli.main, cdo.app.run, cdo.app.nested_run, cdo.cli.run_session, aiohttp, rich.live, re2, jsonschema"
 )
 
 
-def sizes(provider: Provider) -> dict[tuple[int, str], float]:
-    """Bytes of the prompt of a call, in the mean, by round and step."""
+def sizes(provider: Provider) -> dict[tuple[int, str], list[int]]:
+    """Bytes of the prompts of a mission's calls, by round and step."""
     found: dict[tuple[int, str], list[int]] = defaultdict(list)
     for info in provider.calls:
         match = _NAME.match(info.headers["X-Cdo-Call"])
         if match:
             found[int(match[1]), match[2]].append(len(json.dumps(info.body["messages"], ensure_ascii=False).encode()))
-    return {key: statistics.fmean(counts) for key, counts in found.items()}
+    return found
 
 
 def slowest(provider: Provider) -> dict[str, float]:
@@ -63,10 +63,13 @@ def measure(place: Path, products: int, rounds: int, latency: float) -> list[str
         steps = slowest(provider)
         path = sum(steps.values())
         calls, late = len(provider.calls), rounds - 1
-        told = sizes(provider)
+        prompts = sizes(provider)
         again = [cdo(place, "resume", "a", "-q", url=provider.url) for _ in range(3)]
         asked = len(provider.calls) - calls
     session = place / "tmp" / "cdo-a"
+    told = {key: statistics.fmean(counts) for key, counts in prompts.items()}
+    whole = sum(sum(counts) for counts in prompts.values()) / 1e6
+    inspecting = [count for (_, step), counts in prompts.items() if step.startswith("inspect") for count in counts]
     size = sum(file.stat().st_size for file in session.rglob("*") if file.is_file()) / 1e6
     grown = {step: told[late, step] / told[EARLY, step] for at, step in told if at == late and (EARLY, step) in told}
     worst = max(grown, key=lambda step: grown[step])
@@ -76,6 +79,8 @@ def measure(place: Path, products: int, rounds: int, latency: float) -> list[str
         f"| {mission.seconds:.1f} s | critical path of {len(steps)} steps | {path:.1f} s | {over / path:+.1%} |",
         f"| its memory | {mission.megabytes:.0f} MB | all imported | {floor.megabytes:.0f} MB "
         f"| {mission.megabytes - floor.megabytes:+.0f} MB |",
+        f"| all prompts | {whole:.2f} MB | those of {len(inspecting)} inspections | {sum(inspecting) / 1e6:.2f} MB "
+        f"| {statistics.fmean(inspecting) / 1000:.1f} kB each |",
         f"| prompt of `{worst}`, round {late} | {told[late, worst] / 1000:.1f} kB | round {EARLY} "
         f"| {told[EARLY, worst] / 1000:.1f} kB | {grown[worst]:.2f} × |",
         f"| `cdo resume` of it | {statistics.median(item.seconds for item in again):.2f} s | all imported "

@@ -10,7 +10,7 @@ from cdo.core.errors import SessionError
 from cdo.core.mission_names import CHAIR, ENVOY, WATCHDOG, operatives
 from cdo.core.schema import Schema
 
-RULES = 2  # version of the rules of missions: a change by which recorded replies no longer count makes it another
+RULES = 3  # version of the rules of missions: a change by which recorded replies no longer count makes it another
 Round = Annotated[int, Field(ge=1, le=100)]
 
 

@@ -19,6 +19,10 @@ KERNEL = "engine/cabal-kernel"
 OPERATIVES = "operatives"
 RULES, REPLY = 1500, 900  # tokens of a step's rules and of its reply, for the estimate
 FULL = 3000  # and of the further content of a step once the mission is under way
+WRITTEN, ALONE = (
+    6,
+    1500,
+)  # products that an operative writes in a busy round; tokens of what an inspection of one shows
 LOOKS, WISH, LOOKED = 2, 100, 1200  # rounds of tools for one reply, if it looks; tokens of what is asked and answered
 
 
@@ -116,27 +120,29 @@ def plan(
 
 
 def estimate(crew: Crew, specs: Sequence[ModelSpec], given: int, looks: tuple[int, int] | None = None) -> Range:
-    """Estimate a mission without retries: at best one round of one product and a last plan, at worst every cap.
+    """Estimate a mission without retries: at best one round of one product and a last plan, at worst all rounds busy.
 
     `given` counts the tokens of request and context. With `looks`, the longest mission looks into the repository
-    before each reply.
+    before each reply. The watchdog is asked about one product in each call.
     """
     by_name = {spec.name: spec for spec in specs}
     team = operatives(crew.operatives)
     best = [CHAIR, CHAIR, team[0], *team[1:2], WATCHDOG, WATCHDOG, ENVOY, team[0], CHAIR, ENVOY]
-    worst = [CHAIR, *[*team, CHAIR, *team, *team, *(WATCHDOG for _ in (*team, *team)), WATCHDOG, ENVOY] * crew.rounds]
+    inspections = [WATCHDOG] * (WRITTEN * len(team) + 1)
+    worst = [CHAIR, *[*team, CHAIR, *team, *team, *inspections, ENVOY] * crew.rounds]
     spans = []
-    for calls, size, reply, most in (
-        (best, RULES + given, REPLY // 2, 0),
-        (worst, RULES + given + FULL, REPLY * 2, min(LOOKS, looks[1]) if looks else 0),
+    for calls, full, reply, most in (
+        (best, 0, REPLY // 2, 0),
+        (worst, FULL, REPLY * 2, min(LOOKS, looks[1]) if looks else 0),
     ):
-        asked = [(by_name[crew.seats[agent]], agent) for agent in calls]
-        rounds = [most if spec.tools and agent != ENVOY else 0 for spec, agent in asked]
-        made = [
-            (spec, Usage(size + number * LOOKED, reply if number == last else WISH))
-            for (spec, _), last in zip(asked, rounds, strict=True)
-            for number in range(last + 1)
-        ]
+        made = []
+        for agent in calls:
+            spec, alone = by_name[crew.seats[agent]], agent == WATCHDOG
+            size = RULES + given + (min(full, ALONE) if alone else full)
+            said = min(reply, REPLY) if alone else reply
+            last = most if spec.tools and agent != ENVOY else 0
+            for number in range(last + 1):
+                made.append((spec, Usage(size + number * LOOKED, said if number == last else WISH)))
         costs = [spec.cost(usage) for spec, usage in made]
         known = [cost for cost in costs if cost is not None]
         tokens = sum(usage.input_tokens + usage.output_tokens for _, usage in made)

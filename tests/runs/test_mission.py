@@ -555,7 +555,7 @@ def test_a_dry_run_shows_the_team_and_sends_nothing(todo: Desk, provider: Provid
     assert "operative-2" in shown and "operative-3" not in shown
     assert "4 rounds at most" in shown and "at most 1 Decision" in shown and "Nothing was sent." in shown
     most = re.search(r"(\d+) to (\d+) calls", shown)
-    assert most and (int(most[1]), int(most[2])) == (10, 53), "bootstrap, and thirteen calls in each of four rounds"
+    assert most and (int(most[1]), int(most[2])) == (10, 85), "in each round 8, and 13 inspections"
     data = todo("cabal", "--dry-run", "--json", "--seat", "watchdog=openai/gpt-4.1-mini", REQUEST).ok().json
     assert data["seats"]["watchdog-1"] == "openai/gpt-4.1-mini" and data["seats"]["operative-3"]
     assert data["calls"][0] < data["calls"][1] and data["cost"]
@@ -704,7 +704,7 @@ def test_the_embedded_model_comes_to_an_honest_end(bare: Desk) -> None:
 def test_a_mission_begun_under_other_rules_is_not_paid_for_again(todo: Desk, provider: Provider) -> None:
     todo(*TEAM, "-q", "--max-calls", "5", REQUEST).failed(3)
     head = todo.session() / "session.yaml"
-    head.write_text(re.sub(r" *rules: 2\n", "", head.read_text()))
+    head.write_text(re.sub(r" *rules: \d+\n", "", head.read_text()))
     before, asked = files(todo.session()), len(provider.calls)
     for words in (("resume", "a", "--yes", "--max-calls", "100"), ("replay", "a")):
         todo(*words).failed(8, "another version of cdo, whose rules of missions differ")

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from cdo.cabal.context.token_budget import TOKEN, Item, fit_own, fit_shared, id_ranges, size
-from cdo.cabal.context.visibility import NEWS, Visibility
+from cdo.cabal.context.visibility import BLIND, NEWS, Visibility
 from cdo.cabal.model.entities import Collab, Kind, MissionStep, Need, Product, Question, Remark, Status, Version
 from cdo.cabal.model.product_files import commands
 from cdo.cabal.model.references import cited
@@ -163,7 +163,7 @@ class _PackBuilder:
         """Return the variables that are the same for all agents of the step."""
         state, mission = self.state, self.state.mission
         bootstrap, present = self.step is MissionStep.BOOTSTRAP, self.step is MissionStep.PRESENT
-        domains = mission.domains if mission else {}
+        domains = mission.domains if mission and self.step is not MissionStep.INSPECT else {}
         team = [(agent, *domains.get(agent, ("", ""))) for agent in state.team]
         return {
             "round": state.round,
@@ -187,7 +187,7 @@ class _PackBuilder:
         waiting = [(item, 0) for item in reversed(self.sight.below.get(None, ()))]
         while waiting:
             item, depth = waiting.pop()
-            rows.append(self.sight.row(item, depth))
+            rows.append(self.sight.line(item, depth))
             waiting += [(child, depth + 1) for child in reversed(self.sight.below.get(item.id, ()))]
         if self.step is not MissionStep.PRESENT:
             return rows
@@ -226,7 +226,7 @@ class _PackBuilder:
             "raised": self._raised(),
             "runs": self._runs() if focused else [],
             "remarks": [{"author": item.author, "kind": item.kind, "text": item.content} for item in self._remarks()],
-            "news": self._news() if focused else [],
+            "news": self._news() if focused and self.step not in BLIND else [],
             "requested": [self._requested(id, needs) for id, needs in self._asked().items()],
             "refused": [
                 {

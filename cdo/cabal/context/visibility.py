@@ -30,8 +30,9 @@ TALK = 12  # most open collabs of a product besides blocking ones and those that
 NEWS = 3  # most events of one product that are shown as new
 LOG = 2400  # most bytes shown of the chair's own products, such as the Change Log
 
-_NO_NEWS = ("reflection", "created", "assigned")  # kinds of events that the tree and the orders tell already
-_BLIND = (MissionStep.REVIEW, MissionStep.INSPECT)  # steps that do not show the author's summary of a change
+# Kinds of events that the tree, the orders and the events behind them tell already.
+_NO_NEWS = ("reflection", "created", "assigned", "reopened")
+BLIND = (MissionStep.REVIEW, MissionStep.INSPECT)  # steps that judge a text as it is: no summary of a change, no news
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,14 @@ class Visibility:
         return acceptance.due(self.state) if self.step is MissionStep.INSPECT else ()
 
     def _unsettled(self, id: str) -> bool:
-        """True if a product has open collabs, or versions without an acceptance: its owner can reflect on these."""
-        product = self.state.products[id]
-        return id in self.open or bool(product.versions and product.status is not Status.ACCEPTED)
+        """True if a product has versions without an acceptance, or open collabs that its owner can reflect on.
+
+        What is accepted stays as it is: there only collabs that block, or that were raised since the last reflection.
+        """
+        product, collabs = self.state.products[id], self.open.get(id, ())
+        if product.status is not Status.ACCEPTED:
+            return bool(collabs or product.versions)
+        return any(item.blocking or item.round >= self.state.round - 1 for item in collabs)
 
     @cached_property
     def open(self) -> dict[str, list[Collab]]:
@@ -121,6 +127,18 @@ class Visibility:
             "summary": "" if self.step is MissionStep.PRESENT else self._summary(product, latest),
         }
 
+    def line(self, product: Product, depth: int) -> Item:
+        """Return a product as a line of the tree.
+
+        The watchdog is asked about one product in each call, so each call repeats the tree: it shows what the others
+        are and came to, not who owns them, which version is the newest or how many collabs are open.
+        """
+        row, latest = self.row(product, depth), self.state.latest(product.id)
+        if self.step is MissionStep.INSPECT:
+            outcome = self._summary(product, latest) if latest and latest.outcome else ""
+            row |= {"owner": "", "number": 0, "version": "", "open": 0, "blocking": 0, "summary": outcome}
+        return row
+
     def _summary(self, product: Product, latest: Version | None) -> str:
         """Return one line on a product's content; "" for an accepted Decision, because it is among the facts."""
         if not latest or (product.status is Status.ACCEPTED and product.kind is Kind.DECISION):
@@ -129,7 +147,7 @@ class Visibility:
 
     def hidden(self, version: Version) -> bool:
         """True if the agent must not see the author's summary of a version."""
-        return self.step in _BLIND and (version.round == self.state.round or self._judged(version))
+        return self.step in BLIND and (version.round == self.state.round or self._judged(version))
 
     def _judged(self, version: Version) -> bool:
         return version.product in self.focus and version.id == self.state.products[version.product].versions[-1]
@@ -138,7 +156,7 @@ class Visibility:
         """Return a product in full, with its criteria, open collabs, history and inspection."""
         latest, inspection = self.state.latest(product.id), self.state.inspection(product.id)
         order = self.state.assignments.get(product.id)
-        history = () if self.step in _BLIND else self.state.history(product.id)
+        history = () if self.step in BLIND else self.state.history(product.id)
         return {
             **self.row(product, 0),
             "summary": "",
@@ -156,7 +174,7 @@ class Visibility:
             "inspected": inspection.version if inspection else "",
             "notes": self._notes(inspection),
             "stale": product.stale_why if inspection and inspection.at <= product.stale_at else "",
-            "news": [self.word(item) for item in self.news.get(product.id, ())[:NEWS]],
+            "news": [self.word(item) for item in self.news.get(product.id, ())[:NEWS] if self.step not in BLIND],
             "order": self._order(product.id) if order and order.writer == self.agent else {},
             "unfounded": self._unfounded(latest.id) if latest else [],
             "spare": self.step is MissionStep.REFLECT
@@ -294,6 +312,8 @@ class Visibility:
             item = self.state.collabs[event.ref]
             how = f"{item.kind} of importance {item.importance}" if event.kind == "collab" else f"closed ({item.how})"
             return f"{how} by {event.actor}: {one_line(item.summary, 120)}"
+        if event.kind == "accepted":
+            return f"accepted ({event.actor})"
         name = self.state.products[event.product].name if event.product in self.state.products else ""
         return f"{one_line(event.text.removeprefix(f'{name}: '), 160)} ({event.actor})"  # the product is named beside
 

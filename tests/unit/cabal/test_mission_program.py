@@ -18,8 +18,9 @@ from cdo.cabal.rules import reducer
 from cdo.content.library import Library
 from cdo.core.mission_names import CHAIR, WATCHDOG, operatives
 from cdo.core.steps import Ask, Batch, Call, Collect, Gather, Missing, Nest, Nested, Project, Publish, Reply, Step
+from cdo.core.usage import estimate_tokens
 from cdo.planning.mission_crew import RULES, Crew, MissionLimits
-from cdo.planning.mission_plan import kernel, plan, seats
+from cdo.planning.mission_plan import estimate, kernel, plan, seats
 from cdo.providers.models import ModelSpec
 from cdo.runner import prompts
 from tests.support.cabal_team import (
@@ -262,14 +263,29 @@ def test_rounds_without_progress_are_nudged_then_replanned_then_end(idle: int) -
     assert mission.desk.state.halt == "stall"
 
 
-def test_each_version_is_inspected_alone_once_and_the_whole_when_its_parts_are_accepted() -> None:
-    script = busy_script(12, 3)
+def busy(products: int, rounds: int) -> tuple[Mission, dict[str, str]]:
+    """A large mission of a team of four, and the prompt of each of its calls."""
+    script, read = busy_script(products, rounds), dict[str, str]()
 
     def say(call: Call) -> str:
-        prompt = prompts.messages(call, {"00-input": REQUEST}, LIBRARY)
-        return script.reply(call.name, "\n".join(message.text for message in prompt))
+        read[call.name] = "\n".join(item.text for item in prompts.messages(call, {"00-input": REQUEST}, LIBRARY))
+        return script.reply(call.name, read[call.name])
 
-    mission = Mission(say, crew(4, rounds=3)).run()
+    return Mission(say, crew(4, rounds=rounds)).run(), read
+
+
+@pytest.mark.slow
+def test_the_prompts_of_a_mission_of_fifty_products_take_what_they_took_when_one_call_inspected_all() -> None:
+    mission, read = busy(50, 20)
+    assert mission.outcome and mission.outcome.status == "done"
+    assert sum(len(text.encode()) for text in read.values()) < 10_860_000
+    told = estimate(mission.crew, [SPEC], 10)
+    assert len(read) <= told.calls[1]
+    assert sum(map(estimate_tokens, read.values())) <= told.tokens[1]
+
+
+def test_each_version_is_inspected_alone_once_and_the_whole_when_its_parts_are_accepted() -> None:
+    mission, _ = busy(12, 3)
     inspected = [call for call in mission.calls if call.kind == "inspect"]
     assert all(len(call.format.about) == 1 for call in inspected)  # type: ignore[attr-defined]
     assert [batch for batch in mission.batches if batch[0].startswith("r1-inspect")] == [
@@ -278,6 +294,10 @@ def test_each_version_is_inspected_alone_once_and_the_whole_when_its_parts_are_a
     assert [call.name for call in inspected if call.name.endswith("-p1")] == ["r2-inspect-p1"]
     shown = [str(call.data["own"]).count("It covers costs and risks") for call in inspected]
     assert shown == [*[1] * (len(shown) - 1), 12], "only the inspection of the root shows the versions of others"
+    for batch in (step.calls for step in mission.steps if isinstance(step, Batch)):
+        if batch[0].kind == "inspect":
+            assert all(call.data["shared"] == batch[0].data["shared"] for call in batch), "read from a cache"
+            assert not any(call.data["own"]["news"] for call in batch)
     assert mission.outcome and mission.outcome.status == "done"
 
 

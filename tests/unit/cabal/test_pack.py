@@ -331,6 +331,24 @@ def test_what_is_settled_is_not_reflected_on() -> None:
     assert [item["id"] for item in made.own["products"]] == ["p5"]
 
 
+@pytest.mark.parametrize(
+    ("importance", "later", "shown"), [(5, 0, True), (5, 1, True), (5, 2, False), (8, 2, True)]
+)  # fmt: skip
+def test_a_note_on_what_is_accepted_is_reflected_on_once_unless_it_blocks(
+    importance: int, later: int, shown: bool
+) -> None:
+    state = _collab(todo(3), "p5", JORDAN, importance, "Say more about costs")
+    made = pack(replace(state, round=3 + later), MissionStep.REFLECT, ALEX, StepScope(("p4", "p5")), PLENTY)
+    assert [item["id"] for item in made.own["products"]] == (["p5"] if shown else ["p4"])
+
+
+def test_an_inspection_shows_what_other_products_are_and_came_to() -> None:
+    text = prompt(todo(2), MissionStep.INSPECT, WATCHDOG, StepScope(("p4",)))
+    assert "  - p3 MVP Features Selection (Decision, in_progress): CRUD, session in an httpOnly cookie\n" in text
+    assert "  - p5 Error Handling (Content, in_progress)\n" in text, "no owner, version or open collabs"
+    assert "# New to you" not in text and "NEW to you" not in text
+
+
 def test_plan_shows_what_lacks() -> None:
     ready = pack(todo(2), MissionStep.PLAN, CHAIR, StepScope(), PLENTY).own
     assert ready["lacking"] == []
