@@ -109,7 +109,7 @@ class HumanSteps:
 
         A file named `answer…` comes first, then one without front matter.
         """
-        letters = [(name, text) for name, text, _ in self.session.taken(INBOX) if text.strip()]
+        letters = [(name, text) for name, text, _ in self.session.files.taken(INBOX) if text.strip()]
         named = [letter for letter in letters if letter[0].startswith(LETTER)]
         plain = [letter for letter in letters if not letter[1].lstrip().startswith("---")]
         return next(iter((*named, *plain)), None)
@@ -130,7 +130,7 @@ class HumanSteps:
     def _clear(self, record: Mapping[str, Any]) -> None:
         """Move the message that was taken as an answer, even if a crash prevented that before."""
         name, text = record.get("letter") or ("", "")
-        if name and self._just(record) and (name, text, "") in self.session.taken(INBOX):
+        if name and self._just(record) and (name, text, "") in self.session.files.taken(INBOX):
             self.session.move(f"{INBOX}/{name}", TAKEN)
 
     def _just(self, record: Mapping[str, Any]) -> bool:
@@ -220,7 +220,7 @@ class HumanSteps:
             return ()
         if record is None:
             items = []
-            for name, text, problem in self.session.taken(collect.folder):
+            for name, text, problem in self.session.files.taken(collect.folder):
                 try:
                     if problem:
                         raise InvalidReply([problem])
@@ -240,7 +240,7 @@ class HumanSteps:
             record = await self.session.commit({"kind": "collected", "name": collect.name, "items": items})
         known = {item["file"]: item["text"] for item in record["items"]}
         parent = collect.folder.rpartition("/")[0]
-        for name, text, _ in self.session.taken(collect.folder) if known and self._just(record) else ():
+        for name, text, _ in self.session.files.taken(collect.folder) if known and self._just(record) else ():
             if known.get(name) == text:  # also after a crash between the commit and this move
                 self.session.move(f"{collect.folder}/{name}", f"{parent}/{TAKEN}" if parent else TAKEN)
         return tuple(collect.format.parse(text) for text in known.values())
@@ -261,7 +261,7 @@ class HumanSteps:
             self.show()
             self.session.flush()  # otherwise cdo's own pending writes would look like edits
             items = []
-            for name, text, problem in self.session.below(gather.folder, written=False):
+            for name, text, problem in self.session.files.below(gather.folder, written=False):
                 if not problem and gather.known.get(name) == text:
                     continue
                 if not problem and gather.untouched and gather.untouched(name, text):
@@ -282,7 +282,9 @@ class HumanSteps:
                 return ()
             record = await self.session.commit({"kind": "collected", "name": gather.name, "items": items})
         known = {str(item["file"]): str(item["text"]) for item in record["items"]}
-        there = {name: text for name, text, _ in self.session.below(gather.folder)} if self._just(record) else {}
+        there = (
+            {name: text for name, text, _ in self.session.files.below(gather.folder)} if self._just(record) else {}
+        )
         for name, text in known.items():
             if there.get(name) == text:
                 self.session.move(name, EDITS)
@@ -354,7 +356,7 @@ class HumanSteps:
     def _make_room(self, folder: str, files: Mapping[str, str]) -> None:
         """Move files of a folder that this process did not write and is about to overwrite to superseded/."""
         self.session.flush()  # otherwise this process's own pending writes would count as foreign
-        for name in self.session.all_below(folder, written=False):
+        for name in self.session.files.all_below(folder, written=False):
             if name in files and not self._holds(name, files[name]):
                 self.session.move(name, f"superseded/{folder}")
 
@@ -366,7 +368,7 @@ class HumanSteps:
 
     def _clear_out(self, folder: str, names: Collection[str]) -> None:
         """Move the files of a folder that are not among `names` to superseded/."""
-        for name in self.session.all_below(folder):
+        for name in self.session.files.all_below(folder):
             if name not in names:
                 self.session.move(name, f"superseded/{folder}")
 

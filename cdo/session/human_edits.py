@@ -11,12 +11,12 @@ import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterable
-from pathlib import Path
 
 from cdo.core.errors import SessionError
 from cdo.files.atomic_files import signature, status_of
 from cdo.session import artifact as artifacts
 from cdo.session.artifact import Artifact
+from cdo.session.session_files import SessionFiles
 
 ARTIFACT = re.compile(r"([tr][0-9]+-[a-z0-9-]+|[A-Z][A-Z0-9]{1,15})\.md")  # of turns, rounds, FINAL.md, ADR.md, …
 QUIET = 0.5  # seconds without a change after which an edit counts as finished
@@ -30,17 +30,12 @@ Signature = tuple[int, ...]  # from `atomic_files.signature`; () if it does not 
 
 
 class HumanEdits:
-    """The state of an open session's files as this process last saw them.
+    """The state of an open session's files as this process last saw them."""
 
-    `read` returns the text of a file, None if it does not exist. `written` are the signatures of files as this
-    process last wrote or found them.
-    """
-
-    def __init__(self, path: Path, directory: int, read: Callable[[str], str | None]) -> None:
-        self.written: dict[str, Signature] = {}
-        self._path = path
-        self._fd = directory
-        self._read = read
+    def __init__(self, files: SessionFiles) -> None:
+        self._files = files
+        self._path = files.path
+        self._fd = files.directory
         self._known: dict[str, tuple[Artifact, Signature | None]] = {}  # signature None: about to be written
 
     def opened(self) -> None:
@@ -48,7 +43,7 @@ class HumanEdits:
         born = os.stat("session.yaml", dir_fd=self._fd, follow_symlinks=False).st_ctime_ns
         for name in filter(_GIVEN.fullmatch, os.listdir(self._fd)):
             if status := status_of(name, self._fd):
-                self.written[name] = signature(status) if status.st_ctime_ns <= born else ()
+                self._files.written[name] = signature(status) if status.st_ctime_ns <= born else ()
 
     # -- artifacts ----------------------------------------------------------------------------
 
@@ -61,14 +56,14 @@ class HumanEdits:
             return None
         if known and known[1] == signature(status):
             return known[0]
-        text, limit = self._read(f"{name}.md"), time.monotonic() + _EMPTY
+        text, limit = self._files.read(f"{name}.md"), time.monotonic() + _EMPTY
         while not text and time.monotonic() < limit:
             time.sleep(0.005)  # an editor may be saving it in place
-            text = self._read(f"{name}.md")
+            text = self._files.read(f"{name}.md")
         if text is None:
             return None
         read = {f"{name}.md": text}
-        artifact = artifacts.parse(name, lambda file: read.get(file) or self._read(file), self._path.name)
+        artifact = artifacts.parse(name, lambda file: read.get(file) or self._files.read(file), self._path.name)
         if artifact is None:
             return None
         self._known[name] = (artifact, signature(status))
@@ -132,10 +127,10 @@ class HumanEdits:
         if known and known[1] is None:
             return True
         now, held = time.monotonic(), signature(status) if status else ()
-        if status is None and name not in self.written and known is None:
+        if status is None and name not in self._files.written and known is None:
             return True  # it never existed
         filled = status is not None and status.st_size > 0
-        if filled and (held == self.written.get(name) or self._untouched(name)):
+        if filled and (held == self._files.written.get(name) or self._untouched(name)):
             return True
         if seen.setdefault(name, (held, now))[0] != held:
             seen[name] = held, now

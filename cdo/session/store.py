@@ -31,7 +31,6 @@ from cdo.files.atomic_files import (
     explain,
     is_session_folder,
     kind_of,
-    open_below,
     open_directory,
     open_or_make,
     open_path,
@@ -47,17 +46,20 @@ from cdo.session.artifact import Artifact
 from cdo.session.creation import create_session_dir
 from cdo.session.human_edits import ARTIFACT, HumanEdits
 from cdo.session.records import PREFIX, group_number, read_groups, subject
+from cdo.session.session_files import SessionFiles
 from cdo.session.write_thread import QueuedFile
 from cdo.session.writer import JOURNAL_BYTES, Writer
 
 _PROJECTIONS = ("TREE.md", "CHAT.md")  # written again and again: no reply stands behind them
 _PATIENCE = 0.3  # seconds to wait for a lock: `cdo list` and `show` hold it for a moment
-_LETTER = 65_536  # bytes; a longer file in a folder for people's messages is not one
-_EDIT = 2 * 1_048_576  # bytes of a file that a person may change
 
 
 class Session:
-    """An open session directory, owned by this process until `close`; `edits` tells what a person does in it."""
+    """An open session directory, owned by this process until `close`.
+
+    `files` reads what lies in it, and `edits` tells what a person does in it. Neither refers back to the session, so
+    that one which has ended leaves the memory at once.
+    """
 
     def __init__(self, path: Path, directory: int, redact: Callable[[str], str]) -> None:
         self.path = path
@@ -66,9 +68,10 @@ class Session:
         self.records: list[dict[str, Any]] = []
         self._fd = directory
         self._redact: Callable[[str], str] = lambda text: encodable(redact(text))
-        self._written: Callable[[str], str] = lambda text: without_controls(self._redact(text))
+        self._written: Callable[[str], str] = lambda text: without_controls(encodable(redact(text)))
         self._texts: set[str] = set()
-        self.edits = HumanEdits(path, directory, self.read)
+        self.files = SessionFiles(path, directory, self._redact)
+        self.edits = HumanEdits(self.files)
         self._writer = Writer(path, directory)
 
     # -- opening ------------------------------------------------------------------------------
@@ -78,7 +81,7 @@ class Session:
         """Make a new session at `path` with its first `files`, as `creation.create_session_dir` does, and own it."""
         fd, written = create_session_dir(path, files, redact)
         session = cls(path, fd, redact)
-        session.edits.written |= written
+        session.files.written |= written
         try:
             group = session._load_records() if any(map(group_number, files)) else 0
         except SessionError:
@@ -133,7 +136,7 @@ class Session:
         """
         folders = [""]
         for folder in folders:
-            with contextlib.suppress(FileNotFoundError), self._place(folder) as place:
+            with contextlib.suppress(FileNotFoundError), self.files.place(folder) as place:
                 for name in os.listdir(place):
                     kind = kind_of(name, place)
                     if TEMPORARY.fullmatch(name) and kind != stat.S_IFDIR:
@@ -180,21 +183,8 @@ class Session:
     # -- reading ------------------------------------------------------------------------------
 
     def read(self, name: str) -> str | None:
-        """The text of a file of the session without secrets, or None when there is none; raise `SessionError`.
-
-        A person may have typed one there: it gets no further than that file.
-        """
-        folder, _, file = name.rpartition("/")
-        try:
-            with self._place(folder) as place:
-                written = self.edits.written.get(name, ())
-                return self._redact(read_file(place, file, written=written)[0].decode("utf-8"))
-        except FileNotFoundError:
-            return None
-        except UnicodeDecodeError:
-            raise SessionError(f"{self.path / name} is not UTF-8 text.", "Fix or remove it, then resume.") from None
-        except OSError as error:
-            raise explain(error, self.path / name) from None
+        """The text of a file of the session without secrets, or None when there is none; raise `SessionError`."""
+        return self.files.read(name)
 
     def artifact(self, name: str) -> Artifact | None:
         """The artifact `name` (without .md) as it is now: a person's edit on disk is seen at once."""
@@ -207,7 +197,7 @@ class Session:
             with contextlib.suppress(FileExistsError, SessionError):
                 text_now = self.read(name)
                 new = text_now is None or bool(text_now.strip())
-                self.edits.written[name] = signature(write_file(self._fd, name, text.encode(), new=new))
+                self.files.written[name] = signature(write_file(self._fd, name, text.encode(), new=new))
 
         self._writer.later(job)
 
@@ -282,7 +272,7 @@ class Session:
         folder, _, file = name.rpartition("/")
 
         def done(status: os.stat_result) -> None:
-            self.edits.written[name] = signature(status)
+            self.files.written[name] = signature(status)
 
         self._writer.write(QueuedFile(folder, file, data, done))
 
@@ -296,76 +286,12 @@ class Session:
         self.put_text(name, text)
         self.flush()
 
-    def below(self, folder: str, *, written: bool = True) -> list[tuple[str, str, str]]:
-        """The Markdown files in the folders of a folder, as (name with its folders, text, problem), by name.
-
-        As `taken` for each of them. What a person called otherwise than cdo calls its folders is not looked into.
-        """
-        try:
-            with self._place(folder) as place:
-                inner = sorted(name for name in os.listdir(place) if kind_of(name, place) == stat.S_IFDIR)
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise explain(error, self.path / folder) from None
-        found = []
-        for name in filter(is_session_folder, inner):
-            below = f"{folder}/{name}"
-            letters = self.taken(below, _EDIT, written=written)
-            found += [(f"{below}/{file}", text, problem) for file, text, problem in letters]
-        return found
-
-    def all_below(self, folder: str, *, written: bool = True) -> list[str]:
-        """The names of all files below a folder, however deep. Without those `written`, as `taken`."""
-        found, waiting = list[str](), [folder]
-        for place in waiting:  # grows during the iteration
-            try:
-                with self._place(place) as here:
-                    for name in sorted(os.listdir(here)):
-                        full, status = f"{place}/{name}", status_of(name, here)
-                        if status and stat.S_ISDIR(status.st_mode) and is_session_folder(full):
-                            waiting.append(full)
-                        own = status and not written and self.edits.written.get(full) == signature(status)
-                        if status and stat.S_ISREG(status.st_mode) and not (own or TEMPORARY.fullmatch(name)):
-                            found.append(full)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise explain(error, self.path / place) from None
-        return found
-
-    def taken(self, folder: str, most: int = _LETTER, *, written: bool = True) -> list[tuple[str, str, str]]:
-        """The Markdown files of a folder of the session as (name, text without secrets, problem), by name.
-
-        What cannot be read as text, or has over `most` bytes, comes with no text and the problem. Links are never
-        followed. Without those `written` what is as this process wrote it is left out.
-        """
-        found = []
-        try:
-            with self._place(folder) as place:
-                for name in sorted(os.listdir(place)):
-                    if not name.endswith(".md") or name.startswith("."):
-                        continue
-                    status = status_of(name, place)
-                    if status is None or not stat.S_ISREG(status.st_mode):
-                        continue
-                    if not written and self.edits.written.get(f"{folder}/{name}") == signature(status):
-                        continue
-                    data = read_file(place, name)[0]
-                    text, problem = _letter(data, most)
-                    found.append((name, self._redact(text), problem))
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise explain(error, self.path / folder) from None
-        return found
-
     def move(self, name: str, folder: str, note: str = "") -> None:
         """Move a file of the session into another of its folders, durably; `note` is put beside it."""
         self.flush()
         source, _, file = name.rpartition("/")
         try:
-            with self._place(source) as here, self._place(folder, make=True) as there:
+            with self.files.place(source) as here, self.files.place(folder, make=True) as there:
                 target, number = file, 1
                 stem, dot, ending = file.rpartition(".")
                 while kind_of(target, there) is not None:
@@ -384,13 +310,10 @@ class Session:
     def make_folder(self, folder: str) -> None:
         """Make a folder of the session, unless it is there; raise `SessionError`."""
         try:
-            with self._place(folder, make=True):
+            with self.files.place(folder, make=True):
                 pass
         except OSError as error:
             raise explain(error, self.path / folder) from None
-
-    def _place(self, folder: str, *, make: bool = False) -> contextlib.AbstractContextManager[int]:
-        return open_below(self._fd, folder, make=make)
 
     def supersede(self, names: Iterable[str]) -> Path:
         """Move artifacts to the next `superseded/N/`, where they are kept; returns that folder."""
@@ -452,17 +375,6 @@ class Session:
         if isinstance(value, (list, tuple)):
             return [self._clean(item, change) for item in value]
         return value
-
-
-def _letter(data: bytes, most: int) -> tuple[str, str]:
-    """What a person's file says, and what keeps it from being read."""
-    if len(data) > most:
-        return "", f"It has {len(data):,} bytes; at most {most:,} are read."
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return "", "It is not UTF-8 text."
-    return (text, "") if "\0" not in text else ("", "It is not text: it holds zero bytes.")
 
 
 def _turn_order(name: str) -> tuple[int, bool, str]:

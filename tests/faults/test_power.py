@@ -224,7 +224,7 @@ FOLDERS = ("inbox", "taken", "quarantine")
 def take(path: Path) -> None:
     """What a process does with letters that it finds: one is taken, one is put into quarantine, with the reason."""
     with opened(path) as session:
-        for name, _, _ in session.taken("inbox"):
+        for name, _, _ in session.files.taken("inbox"):
             if "one" in name:
                 session.move(f"inbox/{name}", "taken")
             else:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import fcntl
+import gc
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -1397,3 +1399,17 @@ def test_a_kill_between_the_page_and_its_sidecar_never_makes_an_edit(tmp_path: P
         if done:
             return
     raise AssertionError("never written")
+
+
+def test_a_session_that_has_ended_leaves_the_memory_at_once(tmp_path: Path) -> None:
+    session = new(tmp_path / "cdo-x")
+    session.put("t1-critic", voice())
+    commit(session, EXCHANGE)
+    session.close()
+    gone = weakref.ref(session)
+    gc.disable()  # in a process of many sessions Python looks for circles of objects much too late
+    try:
+        del session
+        assert gone() is None
+    finally:
+        gc.enable()
