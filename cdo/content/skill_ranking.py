@@ -7,17 +7,20 @@ without it. The same cards and words always give the same order.
 from __future__ import annotations
 
 import re
+import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
-from typing import Annotated, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, TypeVar
 
 from pydantic import Field
 
 from cdo.content.schemas import Band
 from cdo.core.schema import Schema
 from cdo.core.words import FUNCTION_WORDS, words
+
+if TYPE_CHECKING:
+    import sqlite3
 
 NAME = r"[a-z0-9]+(?:-[a-z0-9]+)*"
 MAX_NAME = 64
@@ -32,6 +35,9 @@ _STOP = FUNCTION_WORDS | words(
     "against ask asks help helps i like make makes me need needs new skill skills task tasks user users "
     "uses without work works"
 )
+MOST_INDEXES = 16  # of sets of cards, each a database in memory
+_INDEXES: dict[tuple[tuple[str, str, str], ...], sqlite3.Connection] = {}
+_ONE_AT_A_TIME = threading.Lock()  # over these
 _REFERENCE = re.compile(r"skill://([A-Za-z0-9]+(?:[-_][A-Za-z0-9]+)*)")
 
 
@@ -158,22 +164,41 @@ def _words(text: str) -> list[str]:
 
 def _by_search(skills: Sequence[Card], queries: Sequence[Sequence[str]]) -> list[_Scores]:
     """Score by BM25 over word stems; raise `sqlite3.Error` if full-text search is missing."""
-    import sqlite3
-
-    columns, weights = ", ".join(WEIGHTS), ", ".join(map(str, WEIGHTS.values()))
-    with closing(sqlite3.connect(":memory:")) as base:
-        base.execute(f"CREATE VIRTUAL TABLE skill USING fts5({columns}, tokenize = 'porter unicode61')")
-        base.executemany(
-            f"INSERT INTO skill (rowid, {columns}) VALUES (?, ?, ?, ?)",
-            ((place, card.name, " ".join(card.tags), card.description) for place, card in enumerate(skills)),
-        )
-        best_last = f"SELECT rowid, bm25(skill, {weights}) FROM skill WHERE skill MATCH ?"
+    weights = ", ".join(map(str, WEIGHTS.values()))
+    best_last = f"SELECT rowid, bm25(skill, {weights}) FROM skill WHERE skill MATCH ?"
+    texts = tuple((card.name, " ".join(card.tags), card.description) for card in skills)
+    with _ONE_AT_A_TIME:
+        base = _index(texts)
         return [
             {place: -score for place, score in base.execute(best_last, (" OR ".join(f'"{word}"' for word in words),))}
             if words
             else {}
             for words in queries
         ]
+
+
+def _index(texts: tuple[tuple[str, str, str], ...]) -> sqlite3.Connection:
+    """Return the index of cards with these texts; raise `sqlite3.Error`.
+
+    A few are kept: the questions of a batch are all ranked over the same roles.
+    """
+    import sqlite3
+
+    if (known := _INDEXES.get(texts)) is not None:
+        return known
+    while len(_INDEXES) >= MOST_INDEXES:
+        _INDEXES.pop(next(iter(_INDEXES))).close()
+    columns = ", ".join(WEIGHTS)
+    base = sqlite3.connect(":memory:", check_same_thread=False)
+    try:
+        base.execute(f"CREATE VIRTUAL TABLE skill USING fts5({columns}, tokenize = 'porter unicode61')")
+        rows = ((place, *text) for place, text in enumerate(texts))
+        base.executemany(f"INSERT INTO skill (rowid, {columns}) VALUES (?, ?, ?, ?)", rows)
+    except BaseException:
+        base.close()
+        raise
+    _INDEXES[texts] = base
+    return base
 
 
 def _by_count(skills: Sequence[Card], words: Sequence[str]) -> _Scores:

@@ -74,10 +74,11 @@ def choose(
     A role that fits and is not among the first of `default` replaces the last one of these that does not fit. It
     never replaces the only role that argues from evidence, or the only one that attacks.
     """
-    matches = matched(question, cards, tables)
+    words = _words(question, tables)
+    matches = _matched(words, cards)
     fitting = [card for card in cards if card.name in matches]
     tags = {tag for found in matches.values() for tag in found}
-    ranked = [card.name for card in rank(fitting, _words(question, tables), tags)]
+    ranked = [card.name for card in rank(fitting, words, tags)]
     half = (seats + 1) // 2
     kept, new = list(dict.fromkeys(default))[:seats], list[str]()
     for role in [role for role in ranked if role not in kept]:
@@ -104,7 +105,10 @@ def _leaving(kept: Sequence[str], new: Sequence[str], best: Sequence[str], parts
 
 def matched(question: str, cards: Sequence[RoleCard], tables: Complexity) -> dict[str, tuple[str, ...]]:
     """Return the tags that the question matches, by role, for the roles that match enough of them."""
-    words = _words(question, tables)
+    return _matched(_words(question, tables), cards)
+
+
+def _matched(words: str, cards: Sequence[RoleCard]) -> dict[str, tuple[str, ...]]:
     tags = [_Tag(tag) for tag in dict.fromkeys(tag for card in cards for tag in card.tags)]
     there = {tag.name for tag in rank(tags, words)}
     least = 1 if len(words.split()) < LONG else 2
