@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from cdo.content.project import FOLDERS, SUFFIXES, ProjectFolder, is_there, read_content, read_project
 from cdo.core.errors import ContentError
@@ -74,6 +74,7 @@ class Library:
     _data: dict[str, bytes] = field(default_factory=dict)
     _names: dict[str, list[str]] = field(default_factory=dict)
     _loaded: dict[str, ContentFile] = field(default_factory=dict)
+    _checked: dict[tuple[str, type[BaseModel]], BaseModel] = field(default_factory=dict)
     _templates: dict[str, Template] = field(default_factory=dict)
 
     @classmethod
@@ -178,9 +179,11 @@ class Library:
         return self._loaded[name]
 
     def read(self, name: str, schema: type[MODEL]) -> tuple[MODEL, str]:
-        """Load a document whose keys are those of `schema`; return (its values, its body)."""
+        """Load a document whose keys are those of `schema`, checked once; return (its values, its body)."""
         document = self.load(name)
-        return checked(schema, document.meta, document.path), document.body
+        if (name, schema) not in self._checked:
+            self._checked[name, schema] = checked(schema, document.meta, document.path)
+        return cast("MODEL", self._checked[name, schema]), document.body
 
     def template(self, name: str) -> Template:
         """The template of a document's body, compiled once; raise `ContentError` naming file and line."""
