@@ -17,7 +17,10 @@ import yaml
 from cdo.core.steps import Json
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_LAYOUT: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 100}
+_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+_LAYOUT: dict[str, Any] = {"allow_unicode": True, "width": 100}
+_TAG = "tag:yaml.org,2002:"
+_OTHERS = yaml.representer.SafeRepresenter()  # for numbers, booleans and null
 _INT = re.compile(r"[-+]?[0-9]{1,18}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]{1,3})?")
 # Text that a reader of YAML may take for a number: it is quoted when written.
@@ -64,42 +67,55 @@ def _build(text: str, max_depth: int) -> Json:
     """Fold the parser's events into values, one frame for each open list or mapping."""
     root: list[Json] = []
     frames: list[tuple[Any, list[str]]] = [(root, [])]  # (container, [pending key])
-    for event in yaml.parse(text, Loader=_Loader):
-        mark: Any = event.start_mark
-        line, column = mark.line + 1, mark.column + 1
-        if isinstance(event, yaml.AliasEvent):
-            raise YamlProblem("aliases (*name) are not allowed", line, column)
-        if isinstance(event, yaml.NodeEvent) and event.anchor:
-            raise YamlProblem("anchors (&name) are not allowed", line, column)
-        # libyaml does not report a lone `!` before a scalar: look for it in the text.
-        bare = isinstance(event, yaml.ScalarEvent) and text[mark.index : mark.index + 1] == "!"
-        if bare or getattr(event, "tag", None):
-            raise YamlProblem("tags (!name) are not allowed", line, column)
-        if isinstance(event, yaml.DocumentStartEvent):
-            if root:
-                raise YamlProblem("only one document is allowed", line, column)
-            if event.version or event.tags:
-                raise YamlProblem("directives (%NAME) are not allowed", line, column)
-        if isinstance(event, yaml.ScalarEvent):
-            _put(frames[-1], event.value if _is_key(frames[-1]) else _scalar(event), line, column)
-        elif isinstance(event, (yaml.SequenceStartEvent, yaml.MappingStartEvent)):
-            if len(frames) > max_depth:
-                raise YamlProblem(f"nested deeper than {max_depth}", line, column)
-            if _is_key(frames[-1]):
-                raise YamlProblem("a key must be plain text", line, column)
-            container: Any = [] if isinstance(event, yaml.SequenceStartEvent) else {}
-            _put(frames[-1], container, line, column)
-            frames.append((container, []))
-        elif isinstance(event, (yaml.SequenceEndEvent, yaml.MappingEndEvent)):
-            frames.pop()
+    loader, marked = _Loader(text), "!" in text
+    try:
+        while type(event := loader.get_event()) is not yaml.StreamEndEvent:
+            kind = type(event)
+            if kind is yaml.ScalarEvent:
+                _refuse(event, text, marked=marked)
+                _put(frames[-1], event.value if _is_key(frames[-1]) else _scalar(event), event)
+            elif kind is yaml.SequenceStartEvent or kind is yaml.MappingStartEvent:
+                _refuse(event, text, marked=marked)
+                if len(frames) > max_depth:
+                    raise _problem(f"nested deeper than {max_depth}", event)
+                if _is_key(frames[-1]):
+                    raise _problem("a key must be plain text", event)
+                container: Any = [] if kind is yaml.SequenceStartEvent else {}
+                _put(frames[-1], container, event)
+                frames.append((container, []))
+            elif kind is yaml.SequenceEndEvent or kind is yaml.MappingEndEvent:
+                frames.pop()
+            elif kind is yaml.AliasEvent:
+                raise _problem("aliases (*name) are not allowed", event)
+            elif kind is yaml.DocumentStartEvent:
+                if root:
+                    raise _problem("only one document is allowed", event)
+                if event.version or event.tags:
+                    raise _problem("directives (%NAME) are not allowed", event)
+    finally:
+        loader.dispose()
     return root[0] if root else None
+
+
+def _refuse(event: Any, text: str, *, marked: bool) -> None:
+    """Raise `YamlProblem` for an anchor or a tag; `marked`: the whole text has a `!` somewhere."""
+    if event.anchor:
+        raise _problem("anchors (&name) are not allowed", event)
+    # libyaml does not report a lone `!` before a scalar: look for it in the text.
+    bare = marked and type(event) is yaml.ScalarEvent
+    if event.tag or (bare and text.startswith("!", event.start_mark.index)):
+        raise _problem("tags (!name) are not allowed", event)
+
+
+def _problem(why: str, event: Any) -> YamlProblem:
+    return YamlProblem(why, event.start_mark.line + 1, event.start_mark.column + 1)
 
 
 def _is_key(frame: tuple[Any, list[str]]) -> bool:
     return isinstance(frame[0], dict) and not frame[1]
 
 
-def _put(frame: tuple[Any, list[str]], value: Json, line: int, column: int) -> None:
+def _put(frame: tuple[Any, list[str]], value: Json, event: Any) -> None:
     container, pending = frame
     if isinstance(container, list):
         container.append(value)
@@ -108,7 +124,7 @@ def _put(frame: tuple[Any, list[str]], value: Json, line: int, column: int) -> N
     else:
         key = str(value)
         if key in container:
-            raise YamlProblem(f"the key `{shown(key)}` is there twice", line, column)
+            raise _problem(f"the key `{shown(key)}` is there twice", event)
         pending.append(key)
 
 
@@ -131,54 +147,48 @@ def _scalar(event: yaml.ScalarEvent) -> Json:
 
 def dump(data: Any) -> str:
     """Write `data` as YAML the way cdo's files show it: keys in order, text unescaped, 100 columns."""
-    if isinstance(data, dict):
-        data = _TopLevel(data)
-    text = str(yaml.dump(data, Dumper=_Dumper, **_LAYOUT))
+    node = _mapping(data, top=True) if isinstance(data, dict) else _node(data)
+    text = str(yaml.serialize(node, Dumper=_Dumper, **_LAYOUT))
     # libyaml escapes characters beyond U+FFFF, such as emoji; the slower dumper writes them.
-    return str(yaml.dump(data, Dumper=_PythonDumper, **_LAYOUT)) if "\\U000" in text else text
+    return str(yaml.serialize(node, Dumper=yaml.SafeDumper, **_LAYOUT)) if "\\U000" in text else text
 
 
-class _TopLevel(dict[str, Any]):
-    """The top level of a file: always one key per line."""
+def _node(value: Any) -> yaml.Node:
+    """Return the node of a value; raise `yaml.representer.RepresenterError` for one that is not JSON data."""
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, dict):
+        return _mapping(value)
+    if isinstance(value, (list, tuple)):
+        return yaml.SequenceNode(f"{_TAG}seq", [_node(item) for item in value], flow_style=_short(value))
+    return _OTHERS.represent_data(value)
 
 
-class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-class _PythonDumper(yaml.SafeDumper):
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
+def _mapping(value: dict[str, Any], *, top: bool = False) -> yaml.Node:
+    """Return the node of a mapping; that at the top of a file always has one key per line."""
+    inline = not top and len(value) <= 4 and _short(value.values())
+    return yaml.MappingNode(
+        f"{_TAG}map", [(_node(key), _node(item)) for key, item in value.items()], flow_style=inline
+    )
 
 
 def _short(values: Any) -> bool:
     """True if a list or mapping of these values reads better on one line."""
-    scalars = all(value is None or isinstance(value, (str, int, float, bool)) for value in values)
-    return scalars and sum(len(str(value)) + 4 for value in values) <= 72 and not any("\n" in str(v) for v in values)
+    room = 72
+    for value in values:
+        if value is not None and not isinstance(value, (str, int, float, bool)):
+            return False
+        text = str(value)
+        room -= len(text) + 4
+        if room < 0 or "\n" in text:
+            return False
+    return True
 
 
-def _list(dumper: Any, value: Any) -> Any:
-    return dumper.represent_sequence("tag:yaml.org,2002:seq", value, flow_style=_short(value))
-
-
-def _dict(dumper: Any, value: Any) -> Any:
-    inline = len(value) <= 4 and _short(value.values()) and not isinstance(value, _TopLevel)
-    return dumper.represent_mapping("tag:yaml.org,2002:map", value.items(), flow_style=inline)
-
-
-def _text(dumper: Any, value: str) -> Any:
+def _text(value: str) -> yaml.Node:
     value = value.encode("utf-8", "replace").decode()  # a lone surrogate cannot be written
     # Text that this or another reader (YAML 1.1) could take for a number, bool or null is quoted.
     style = "|" if "\n" in value.strip() and not value.startswith((" ", "\n")) else None
     if _ODD_BREAK.search(value) or (style is None and _LIKE_A_NUMBER.fullmatch(value)):
         style = '"'
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
-
-
-for _dumper in (_Dumper, _PythonDumper):
-    _dumper.add_representer(str, _text)
-    _dumper.add_representer(list, _list)
-    _dumper.add_representer(tuple, _list)
-    _dumper.add_representer(dict, _dict)
-    _dumper.add_representer(_TopLevel, _dict)
+    return yaml.ScalarNode(f"{_TAG}str", value, style=style)
