@@ -216,8 +216,8 @@ def _begun(row: dict[str, Any]) -> str:
 
 def _short(text: str, width: int) -> str:
     """Shorten `text` to at most `width` columns of a terminal."""
-    if text.isascii() and len(text) <= width:
-        return text
+    if text[: width + 1].isascii():
+        return text if len(text) <= width else f"{text[: width - 1]}…"
     ends = list(accumulate(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text[: width + 1]))
     if len(text) <= width and ends[-1] <= width:
         return text

@@ -12,7 +12,7 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from hashlib import sha256
@@ -23,19 +23,20 @@ from cdo.core.errors import CdoError, SessionError
 from cdo.core.mission_names import CHAIR, ENVOY, MODE, WATCHDOG, round_of
 from cdo.core.usage import TotalUsage
 from cdo.files.atomic_files import closing as released
-from cdo.files.atomic_files import encodable, open_directory, signature
-from cdo.session.records import PREFIX, locked, sessions
+from cdo.files.atomic_files import encodable, open_directory
+from cdo.session.records import PREFIX, locked, session_folders
 
 if TYPE_CHECKING:
     from cdo.session.reader import SessionReader
 
-VERSION = 3
+VERSION = 4
 _PATIENCE = 1.0  # seconds to wait for another process's lock
-_SETTLED = 2.0  # seconds; a file changed more recently may change again within one tick of the file system's clock
+_SETTLED = 2 * 10**9  # ns; a file changed more recently may change again in one tick of the file system's clock
 _DAMAGED = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _TAIL = 2**15  # bytes at the end of a journal that hold its last event
 _AFTERWARDS = ("content", "note")  # events that say nothing about the state of a run
-_WATCHED = ("", "session.yaml", "00-input.md", "FINAL.md", "FINAL.yaml", "calls")
+_PLAN = "/session.yaml"  # what makes a folder a session
+_WATCHED = ("", _PLAN, "/00-input.md", "/FINAL.md", "/FINAL.yaml", "/calls")
 _OF_ROUND = re.compile(r"r([0-9]{1,6})-([a-z]+)(?:-(operative-[0-9]+))?(?:-.*)?")
 _AGENTS = {"bootstrap": CHAIR, "plan": CHAIR, "inspect": WATCHDOG, "present": ENVOY}
 _TABLE = """
@@ -105,7 +106,7 @@ def entries(out: Path) -> list[IndexEntry]:
 
 def entry(path: Path) -> IndexEntry:
     """Read the entry of one session from its files; a damaged session gets a row as in `rows`."""
-    return _placed(_safely(path), path)
+    return _entry(_safely(path), path)
 
 
 def look(archive: SessionReader) -> IndexEntry:
@@ -114,7 +115,7 @@ def look(archive: SessionReader) -> IndexEntry:
 
     found = _checked(archive)
     if isinstance(archive, SessionFolder):
-        return _placed(found, archive.path)
+        return _entry(found, archive.path)
     return IndexEntry({"session": archive.name, "path": archive.place, **found.row}, found.paid)
 
 
@@ -205,12 +206,17 @@ def _flat(text: str | None) -> str:
     return " ".join((text or "").split())
 
 
-def _placed(found: IndexEntry, path: Path) -> IndexEntry:
-    """Add the session's name and path to an entry, and whether it runs now or waits for a person."""
-    row = {"session": path.name.removeprefix(PREFIX), "path": str(path), **found.row}
-    if row["status"] == "unfinished":
-        row["status"] = "running" if locked(path) else "paused" if _paused(path) else "unfinished"
-    return IndexEntry(row, found.paid)
+def _entry(found: IndexEntry, path: Path) -> IndexEntry:
+    return IndexEntry(_placed(found.row, str(path)), found.paid)
+
+
+def _placed(row: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """Add the session's name and its path `place` to a row, and whether it runs now or waits for a person."""
+    placed = {"session": place.rpartition("/")[2].removeprefix(PREFIX), "path": place, **row}
+    if placed["status"] == "unfinished":
+        path = Path(place)
+        placed["status"] = "running" if locked(path) else "paused" if _paused(path) else "unfinished"
+    return placed
 
 
 def _paused(path: Path) -> bool:
@@ -312,17 +318,16 @@ def refreshed(db: sqlite3.Connection, out: Path, *, save: bool = False) -> dict[
     known = {name: (sign, row) for name, sign, row in db.execute("SELECT name, signature, row FROM sessions")}
     found: dict[str, _Fresh] = {}
     fresh: list[tuple[str, str, str, str]] = []
-    now = time.time()
-    for path in sessions(out):
-        name = encodable(path.name.removeprefix(PREFIX))
-        sign = _signature(path, now)
+    place = str(out / "x")[:-1]
+    for folder, sign in _signed(out):
+        name = encodable(folder.removeprefix(PREFIX))
         if sign and name in known and known[name][0] == sign:
-            found[name] = _placed(IndexEntry(json.loads(known[name][1])), path).row, None
+            found[name] = _placed(json.loads(known[name][1]), f"{place}{folder}"), None
             continue
-        read = _safely(path)
+        read = _safely(out / folder)
         kept = "" if read.row["status"] == "damaged" else sign  # a repair may leave the folder's time unchanged
         fresh.append((name, kept, json.dumps(read.row), json.dumps(read.paid)))
-        found[name] = _placed(read, path).row, read.paid
+        found[name] = _placed(read.row, f"{place}{folder}"), read.paid
     gone = known.keys() - found.keys()
     if fresh or gone:
         try:
@@ -339,16 +344,38 @@ def _save(db: sqlite3.Connection, fresh: Sequence[tuple[str, str, str, str]], go
         db.executemany(_SAVE, fresh)
 
 
-def _signature(path: Path, now: float) -> str:
-    """Return a signature of a session's files that changes with them; "" if they changed too recently to rely on."""
-    found: list[tuple[int, ...]] = []
+def _signed(out: Path) -> list[tuple[str, str]]:
+    """Return the folders of the sessions in `out` with their signatures, newest first."""
+    folders, now = session_folders(out), time.time_ns()
+    if not folders:
+        return []
+    found: list[tuple[int, str, str]] = []
+    with released(os.open(out, os.O_RDONLY | os.O_DIRECTORY)) as fd:
+        for folder in folders:
+            begun, sign = _signature(folder, fd, now)
+            if begun:
+                found.append((begun, folder, sign))
+    return [(folder, sign) for _, folder, sign in sorted(found, reverse=True)]
+
+
+def _signature(folder: str, out: int, now: int) -> tuple[int, str]:
+    """Return when the session in a folder of the open directory `out` began (ns; 0 if it is none), and a signature.
+
+    The signature changes with the session's files; it is "" if they changed too recently to rely on it.
+    """
+    begun, settled, found = 0, True, ""
     for name in _WATCHED:
         try:
-            status = os.lstat(f"{path}/{name}")
+            status = os.stat(f"{folder}{name}", dir_fd=out, follow_symlinks=False)
         except OSError:
-            found.append(())
+            if name == _PLAN:
+                return 0, ""
+            found += ";"
             continue
-        if abs(now - status.st_mtime) < _SETTLED:
-            return ""
-        found.append(signature(status))
-    return json.dumps(found)
+        changed = status.st_mtime_ns
+        if name == _PLAN:
+            begun = changed
+        if -_SETTLED < now - changed < _SETTLED:
+            settled = False
+        found += f"{status.st_ino} {status.st_size} {changed};"
+    return begun, found if settled else ""

@@ -47,6 +47,8 @@ class RunFilter:
             begun = created(row)
             if begun is None or (self.since and begun < self.since) or (self.until and begun >= self.until):
                 return False
+        if not self.words:
+            return True
         text = " ".join(str(row.get(key) or "") for key in ("session", "problem", "decision")).casefold()
         return all(word.casefold() in text for word in self.words)
 

@@ -39,15 +39,20 @@ def session_path(out: Path, name: str) -> Path:
 
 def sessions(out: Path) -> list[Path]:
     """Return all session directories in `out`, newest first."""
+    return newest_first(out / name for name in session_folders(out))
+
+
+def session_folders(out: Path) -> list[str]:
+    """Return the names of the folders in `out` that are called like sessions; [] if `out` cannot be read."""
     try:
-        found = [
-            entry
-            for entry in os.scandir(out)
-            if entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False)
-        ]
+        with os.scandir(out) as entries:
+            return [
+                entry.name
+                for entry in entries
+                if entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False)
+            ]
     except OSError:
         return []
-    return newest_first(Path(entry.path) for entry in found)
 
 
 def newest_first(paths: Iterable[Path]) -> list[Path]:
