@@ -34,6 +34,7 @@ PLACES: Mapping[str, str] = {
     "content": "machine:content",
     "skills": "skills:skills",
     "mcp": "mcp:mcp",
+    "serve": "serve:serve",
     "completion": "machine:completion",
 }
 

@@ -19,7 +19,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Look": ("list", "show", "final", "report", "watch", "search", "diff", "cost"),
     "Change course": ("fork", "replay", "restore"),
     "Missions": ("cabal", "answer", "context", "verify"),
-    "Set up": ("doctor", "models", "config", "content", "skills", "mcp", "completion"),
+    "Set up": ("doctor", "models", "config", "content", "skills", "mcp", "serve", "completion"),
 }
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "Models and size": ("model", "width", "turns", "review", "effort", "flex"),

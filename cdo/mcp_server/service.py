@@ -35,11 +35,18 @@ _MAX_FILE = 1_000_000  # bytes of a resource
 _NOT_SHOWN = ("calls/", "superseded/", "quarantine/")
 
 
-class RunService:
-    """The runs of one project, for one server. `max_budget` is what they may cost in dollars, None for the usual."""
+class NoRoom(UsageError):
+    """As many runs as may be are under way, or are being begun."""
 
-    def __init__(self, out: Path, root: Path, max_budget: float | None = None) -> None:
-        self.out, self.root = out, root
+
+class RunService:
+    """The runs of one project, for one server. `max_budget` is what they may cost in dollars, None for the usual.
+
+    `command` is the one with which a person starts the server.
+    """
+
+    def __init__(self, out: Path, root: Path, max_budget: float | None = None, command: str = "cdo mcp") -> None:
+        self.out, self.root, self._command = out, root, command
         self.records = RunRecords(out)
         self._max_budget = max_budget
         self._processes = RunProcesses(self.records)
@@ -54,7 +61,7 @@ class RunService:
         """Begin a run and return its record, once its session is there; raise `CdoError` if it cannot begin."""
         self._require_room()
         if not self._beginning.acquire(timeout=0.1):
-            raise UsageError(f"{MOST_RUNS} runs are being begun.", "Wait for the answers to these requests.")
+            raise NoRoom(f"{MOST_RUNS} runs are being begun.", "Wait for the answers to these requests.")
         try:
             return self._begin(asked, tool)
         finally:
@@ -79,7 +86,7 @@ class RunService:
     def _require_room(self) -> None:
         """Raise `UsageError` where as many runs as may be are under way."""
         if sum(record.alive for record in self.records.all()) >= MOST_RUNS:
-            raise UsageError(
+            raise NoRoom(
                 f"{MOST_RUNS} runs of this project are under way.", "Wait until one has ended, or cancel one."
             )
 
@@ -99,7 +106,7 @@ class RunService:
         if wanted is not None and wanted > most:
             raise UsageError(
                 f"A budget of {about_money(wanted)} is more than the {about_money(most)} that are left to spend.",
-                "Ask for less. Only the person can allow more: `cdo mcp --max-budget USD`.",
+                f"Ask for less. Only the person can allow more: `{self._command} --max-budget USD`.",
             )
         if wanted is None and self._max_budget is None and not waits:
             return ["--ask-above", f"{min(left, resolved.values.ask_above):.6f}"], min(highest or 0.0, left)
@@ -107,7 +114,7 @@ class RunService:
         if cap < 1e-6:
             raise UsageError(
                 "Nothing is left of what runs may cost.",
-                "Only the person can allow more: `cdo mcp --max-budget USD`.",
+                f"Only the person can allow more: `{self._command} --max-budget USD`.",
             )
         return ["--budget", f"{cap:.6f}"], cap
 

@@ -804,6 +804,7 @@ SHOWN = f"{MISSION}test_context_shows_what_an_agent_would_be_shown"
 VERIFIED = "tests/runs/test_verify_command.py::"
 THINKS = "tests/runs/test_protocols.py::test_effort_and_flex_reach_every_command_that_asks_models"
 AGENTS = "tests/runs/test_mcp.py::"
+SERVED = "tests/runs/test_serve.py::"
 BATCH = "tests/runs/test_batch.py::"
 SHARDS = "tests/runs/test_batch_shards.py::"
 BATCHED = {
@@ -1093,6 +1094,13 @@ EFFECTS: dict[str, dict[str, str]] = {
     },
     "mcp install": {
         "--write": f"{AGENTS}test_a_registration_is_printed_or_written_beside_what_is_there",
+        "--verbose": LOUD,
+    },
+    "serve": {
+        "--port": f"{SERVED}test_a_client_of_openai_asks_a_preset_as_a_model",
+        "--max-budget": f"{SERVED}test_a_client_cannot_spend_more_than_the_person_allows",
+        "--out": f"{SERVED}test_a_client_of_openai_asks_a_preset_as_a_model",
+        "--json": f"{SERVED}test_a_client_of_openai_asks_a_preset_as_a_model",
         "--verbose": LOUD,
     },
     "context": {
