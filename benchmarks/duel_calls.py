@@ -27,8 +27,8 @@ from cdo.files.atomic_files import closing, open_path, write_file
 from cdo.planning import settings
 from cdo.planning.settings import Settings
 from cdo.runner import retry
-from cdo.runner.attempts import ModelSeat
 from cdo.runner.exchange_records import fault_of, usage_of
+from cdo.runner.model_seat import ModelSeat
 from cdo.runner.retry import AttemptCounter
 
 PROMPTS = Path(__file__).resolve().parent / "duel"

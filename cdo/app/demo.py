@@ -19,7 +19,7 @@ from cdo.planning.plan import Plan
 from cdo.planning.settings import Resolved, Settings
 from cdo.providers.models import ModelSpec
 from cdo.providers.recorded import RecordedBackend
-from cdo.runner.attempts import ModelSeat
+from cdo.runner.model_seat import ModelSeat
 from cdo.runner.retry import CircuitBreaker
 from cdo.session import session_file
 

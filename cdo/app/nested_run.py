@@ -50,7 +50,11 @@ def holder(parent: Session, plan: Plan, settings: Settings, library: Library, sh
         session, inner = _opened(parent, nest, bounded, plan, library)
         try:
             result = await run.run(
-                session, inner, bounded, library, replace(shell, nest=None, observe=observe, reopened=False)
+                session,
+                inner,
+                bounded,
+                library,
+                replace(shell, nest=None, observe=observe, reopened=False, again=f"cdo resume {parent.name}"),
             )
         except BudgetReached:
             return None, totals(session.records)

@@ -29,9 +29,9 @@ from cdo.programs import registry
 from cdo.programs.deliberation.conclusion import Outcome
 from cdo.providers.models import ModelSpec
 from cdo.repository.citation_marks import marked
-from cdo.runner.attempts import ModelSeat
 from cdo.runner.budget import Budget, Limits
 from cdo.runner.human_steps import Human, PendingReview
+from cdo.runner.model_seat import ModelSeat
 from cdo.runner.requests import PendingCall
 from cdo.runner.retry import CircuitBreaker
 from cdo.runner.runner import Runner

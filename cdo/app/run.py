@@ -33,13 +33,17 @@ from cdo.programs import registry
 from cdo.programs.deliberation.conclusion import Outcome
 from cdo.providers.models import ModelSpec
 from cdo.repository import git
-from cdo.runner.attempts import Deadlines, ModelSeat
+from cdo.runner.attempts import Deadlines
+from cdo.runner.batch_depot import BatchDepot
+from cdo.runner.batch_lane import BatchLane
 from cdo.runner.budget import Budget, BudgetShare, Limits, held_back
 from cdo.runner.human_steps import Human
+from cdo.runner.model_seat import ModelSeat
 from cdo.runner.prompts import fit
 from cdo.runner.requests import Toolbox
 from cdo.runner.retry import RetryBudget
 from cdo.runner.runner import Runner
+from cdo.runner.submissions import open_submissions
 from cdo.security.secrets import redactor
 from cdo.session.given_files import keep_or_restore
 from cdo.session.store import Session
@@ -60,6 +64,7 @@ class SharedByRuns:
     budget: Budget
     allowance: RetryBudget
     slots: asyncio.Semaphore
+    depot: BatchDepot = field(default_factory=BatchDepot)
 
 
 @dataclass
@@ -70,6 +75,8 @@ class RunHooks:
     on record, stays as it was. `nest` holds a deliberation for a session, where one may be held; `reopened` tells
     that this invocation lifts a cap for good. `seats` are used in place of those that the specs describe. `shared`
     is what this run has in common with others at the same time: then its seats are neither built nor closed here.
+    With `wait`, a run whose calls go through a batch endpoint stays until these have ended; `again` is the command
+    that collects them otherwise.
     """
 
     specs: Sequence[ModelSpec]
@@ -80,6 +87,8 @@ class RunHooks:
     reopened: bool = False
     seats: Mapping[str, ModelSeat] | None = None
     shared: SharedByRuns | None = None
+    wait: bool = False
+    again: str = ""
 
 
 # -- running ---------------------------------------------------------------------------------------
@@ -99,21 +108,31 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
         say(note)
     shared = shell.shared
     found = shared.seats if shared else shell.seats or seating.seats(shell.specs, settings, library, say)
+    waiting = _waiting(session, found, settings, library, say)
     # The embedded model answers one at a time: more in flight would only let deadlines run.
     concurrency = 1 if any(seat.spec.route == "local" for seat in found.values()) else settings.concurrency
     root = (session.path / plan.root).resolve() if plan.root else None
     seats = {name: found[shell.instead.get(name, name)] for name in plan.named}
+    budget = _budget(session, plan, settings, shared)
+    depot = shared.depot if shared else BatchDepot()
+    again = shell.again or f"cdo resume {session.name}"
+    lane = None
+    if waiting or settings.batch_api:
+        if root and plan.tools and any(seat.spec.batch for seat in seats.values()):
+            say("a batch has no second round: voices that are asked through it cannot look into the repository")
+        lane = BatchLane(session, budget, observe, depot, {**found, **waiting}, again, shell.wait)
     runner = Runner(
         session=session,
         library=library,
         seats=seats,
-        budget=_budget(session, plan, settings, shared),
+        budget=budget,
         observe=observe,
         human=shell.human,
         deadlines=Deadlines(settings.first_byte_timeout, settings.idle_timeout, settings.call_timeout),
         concurrency=concurrency,
         allowance=shared.allowance if shared else RetryBudget(),
         slots=shared.slots if shared else None,
+        lane=lane,
         reply_tokens=settings.reply_tokens,
         effort=settings.effort or plan.effort,
         toolbox=_toolbox(root, plan, library),
@@ -164,8 +183,26 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
         if trail:
             trail.close(until)
         if not shared:
-            await close_all(found, until)
+            depot.close()
+            await close_all({**found, **waiting}, until)
         await session.ended()
+
+
+def _waiting(
+    session: Session,
+    found: Mapping[str, ModelSeat],
+    settings: Settings,
+    library: Library,
+    say: Callable[[str], None],
+) -> dict[str, ModelSeat]:
+    """Return the seats of the models at whose batch endpoints calls of a session wait; raise `ConfigError`."""
+    calls = [call for submission in open_submissions(session.records) for call in submission.calls]
+    names = dict.fromkeys(str(call.asked["model"]) for call in calls)
+    if missing := [name for name in names if name not in found]:
+        plain = settings.model_copy(update={"batch_api": False, "flex": False})
+        more = seating.seats(seating.specs(missing, library, plain, os.environ), plain, library, say)
+        return {name: seat for name, seat in {**found, **more}.items() if name in names}
+    return {name: found[name] for name in names}
 
 
 def _budget(session: Session, plan: Plan, settings: Settings, shared: SharedByRuns | None) -> Budget:

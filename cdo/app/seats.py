@@ -15,8 +15,8 @@ from cdo.core.exchange import Backend, Message
 from cdo.planning.settings import Settings
 from cdo.providers import models
 from cdo.providers.models import ModelSpec
-from cdo.runner.attempts import ModelSeat
 from cdo.runner.budget import price_unknown
+from cdo.runner.model_seat import ModelSeat
 from cdo.runner.retry import CircuitBreaker
 from cdo.security.trust import Trust
 
@@ -25,7 +25,10 @@ def specs(names: Sequence[str], library: Library, settings: Settings, env: Mappi
     """Resolve all model names, and start loading slow libraries; raise `ConfigError`."""
     found = [models.resolve(name, library, settings.prices, env) for name in dict.fromkeys(names)]
     if settings.flex:
-        found = [spec.in_flex() for spec in found]
+        found = [spec if settings.batch_api and spec.batch_api else spec.in_flex() for spec in found]
+    if settings.batch_api:
+        found = [spec.in_batch() for spec in found]
+        _require_batch(found, library)
     if settings.budget and (unpriced := next((spec for spec in found if spec.price is None), None)):
         raise price_unknown(unpriced)
     for spec in found:
@@ -40,6 +43,16 @@ def specs(names: Sequence[str], library: Library, settings: Settings, env: Mappi
 
         transport.preload()
     return found
+
+
+def _require_batch(found: Sequence[ModelSpec], library: Library) -> None:
+    """Raise `ConfigError` if none of the models can be asked through a batch endpoint."""
+    if found and not any(spec.batch for spec in found):
+        able = ", ".join(name for name, provider in models.table(library).items() if provider.batch_api)
+        raise ConfigError(
+            f"cdo knows no batch endpoint of {', '.join(spec.name for spec in found)}.",
+            f"Leave --batch-api out, or name a model of {able} with -m.",
+        )
 
 
 WEIGHTS = "weights"  # the kind of pin in `trusted.json`
@@ -85,6 +98,12 @@ def seats(
     """Return a seat for each model. Models at the same address share connections and circuit breaker."""
     if settings.flex and (full := [spec.name for spec in found if not spec.flex]):
         say(f"no flex tier is known for {', '.join(full)}: asked at the full price")
+    if settings.batch_api:
+        for factor in sorted({spec.batch_factor for spec in found if spec.batch}):
+            names = ", ".join(spec.name for spec in found if spec.batch and spec.batch_factor == factor)
+            say(f"{names}: asked through the batch endpoint, at {factor:.0%} of the price")
+        if full := [spec.name for spec in found if not spec.batch]:
+            say(f"no batch endpoint is known for {', '.join(full)}: asked at once, at the full price")
     backends: dict[tuple[str, ...], Backend] = {}
     gates: dict[str, CircuitBreaker] = {}
     made: dict[str, ModelSeat] = {}

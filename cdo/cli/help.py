@@ -22,7 +22,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Set up": ("doctor", "models", "config", "content", "skills", "mcp", "serve", "completion"),
 }
 OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "Models and size": ("model", "width", "turns", "review", "effort", "flex"),
+    "Models and size": ("model", "width", "turns", "review", "effort", "flex", "batch_api", "wait"),
     "What is sent": ("context", "no_context", "recall", "skills", "check", "dry_run"),
     "Caps": ("budget", "ask_above", "max_calls", "max_tokens", "timeout", "concurrency"),
     "Session and files": ("session", "out", "adr_dir", "deliver", "no_git", "branch"),
@@ -47,8 +47,9 @@ Examples:
 
 \b
 Exit codes: 0 FINAL.md written, 1 internal error, 2 usage, 3 --strict and not converged or
-degraded, 4 no usable model or bad configuration, 5 budget reached, 6 paused for you, 7 the models
-failed, 8 session damaged or locked, 9 items of a batch failed, 130 interrupted."""
+degraded, 4 no usable model or bad configuration, 5 budget reached, 6 paused for you or for a
+batch, 7 the models failed, 8 session damaged or locked, 9 items of a batch failed, 130
+interrupted."""
 QUESTION = "Should we replace the queue?"
 
 

@@ -77,7 +77,20 @@ def _findings() -> dict[str, str]:
     if ignored := sorted(name for name in os.environ if name.startswith("CDO_") and name not in known):
         rows["not settings"] = ", ".join(ignored)
     rows["sessions"] = f"{resolved.values.out} ({_writable(Path(resolved.values.out).absolute())})"
+    if batches := _for_batches(Path(resolved.values.out)):
+        rows["waiting"] = batches
     return rows
+
+
+def _for_batches(out: Path) -> str:
+    """Say which sessions in `out` wait for answers of batch endpoints; "" if none does."""
+    from cdo.core.formatting import one_line
+    from cdo.history import run_index
+
+    waiting = [row for row in run_index.rows(out) if row["status"] == "waiting"]
+    told = [one_line(f"{row['session']}: {row['waits']}", 200) for row in waiting[:3]]
+    more = f"; and {len(waiting) - len(told)} more" if len(waiting) > len(told) else ""
+    return "; ".join(told) + more
 
 
 def _shutdowns(library: Library, resolved: Resolved) -> str:

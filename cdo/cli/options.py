@@ -64,6 +64,15 @@ LIMITS = _options(
     click.option("--timeout", metavar="S", help="Maximum duration of the run, in seconds."),
     click.option("--concurrency", metavar="N", help="Maximum number of requests at the same time."),
 )
+BATCH_API = _options(
+    click.option(
+        "--batch-api/--no-batch-api",
+        default=None,
+        help="Ask through the providers' batch endpoints at half price: each step is a batch of its own, without "
+        "tools; the run ends with code 6 until `cdo resume` collects the answers.",
+    ),
+    click.option("--wait", is_flag=True, help="With --batch-api: stay until the answers are there."),
+)
 STRICT = click.option(
     "--strict", is_flag=True, help="Exit with code 3 if the run did not converge, or a reply is missing."
 )
@@ -96,6 +105,8 @@ def flags(options: Mapping[str, Any]) -> dict[str, Any]:
     found = {key: options[key] for key in keys if options.get(key) not in (None, (), False)}
     if options.get("review") is not None:
         found["review"] = "true" if options["review"] else "false"  # False would mean that it was not given
+    if options.get("batch_api") is not None:
+        found["batch_api"] = "true" if options["batch_api"] else "false"
     if "adr_dir" in found:  # absolute, because a resume may run in another folder
         found["adr_dir"] = str(Path(found["adr_dir"]).absolute())
     return found

@@ -30,6 +30,7 @@ from cdo.cli.common import (
 )  # fmt: skip
 from cdo.cli.help import EPILOG, Words
 from cdo.cli.options import (
+    BATCH_API,
     BRANCH,
     CONSENT,
     LIMITS,
@@ -76,6 +77,7 @@ MAX_PROBLEM = 2**20  # bytes
 @click.option("--width", metavar="N|A-B", help="Number of voices in a turn.")
 @click.option("--turns", metavar="N", help="Maximum number of turns.")
 @LIMITS
+@BATCH_API
 @STRICT
 @OUT
 @click.option("--session", metavar="NAME", help="Name of the session; its folder is tmp/cdo-NAME/.")
@@ -171,6 +173,7 @@ def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -
 @click.option("--exec", is_flag=True, help="Allow the commands of a mission's team, if you did not begin it here.")
 @TRUST
 @LIMITS
+@BATCH_API
 @STRICT
 @OUT
 @NO_GIT
@@ -218,7 +221,8 @@ def resume_command(session: str | None, **options: Any) -> None:
         problem = opened.read("00-input.md") or ""
         context = opened.read("00-context.md") or ""
         shown = preview(plan, specs, problem, context, library, opened.name, whole=options["verbose"])
-        begun = any(record["kind"] == "exchange" and not record.get("from") for record in opened.records)
+        sent = [record for record in opened.records if record["kind"] in ("exchange", "batch-intent")]
+        begun = any(not record.get("from") for record in sent)
         # What was agreed to when the run began goes on; a session for which nothing was paid is like a new one.
         seen = (
             False

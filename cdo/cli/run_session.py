@@ -19,7 +19,7 @@ import click
 from cdo.app import run
 from cdo.cli.common import columns, dumps, exit_now, text_width
 from cdo.core.demo_model import DEMO_ADVICE, DEMO_NOTICE, only_demo
-from cdo.core.errors import BudgetReached, CdoError, Interrupted, NeedsHuman
+from cdo.core.errors import BudgetReached, CdoError, Interrupted, NeedsHuman, WaitsForBatch
 from cdo.core.events import BatchBegan, Event, NoteTold, PlanShown, ReplyAccepted, RoundEnded, RunBegan, TreeChanged
 from cdo.core.formatting import visible
 from cdo.core.mission_names import round_of
@@ -30,8 +30,8 @@ from cdo.core.usage import totals
 from cdo.planning import turn_plan, turn_plan_commands
 from cdo.planning.plan import Plan
 from cdo.planning.settings import Settings
-from cdo.runner.attempts import ModelSeat
 from cdo.runner.human_steps import Human, PendingReview, chosen
+from cdo.runner.model_seat import ModelSeat
 from cdo.session.store import Session
 from cdo.terminal import plan_editor
 from cdo.terminal.plan_dashboard import PastTurn, lines, markdown
@@ -84,11 +84,11 @@ def run_and_report(
                     session,
                     preview,
                     view,
-                    begun=any(record["kind"] == "exchange" for record in session.records),
+                    begun=any(record["kind"] in ("exchange", "batch-intent") for record in session.records),
                     seen=plan_shown,
                 )
             shell = _shell(view, preview, options, kept.instead(plan.models))
-            shell.seats = seats
+            shell.seats, shell.wait = seats, bool(options.get("wait"))
             if kept.crew:
                 from cdo.app.nested_run import holder
 
@@ -125,7 +125,7 @@ def _show_plan(session: Session, preview: Preview, view: RunView, *, begun: bool
 
 def _broken_off(session: Session, error: CdoError, unit: str) -> Result:
     """Return the result that `--json` prints for a run that broke off: its progress, and why it ended."""
-    kinds = {BudgetReached: "budget", NeedsHuman: "paused", Interrupted: "interrupted"}
+    kinds = {BudgetReached: "budget", NeedsHuman: "paused", WaitsForBatch: "waiting", Interrupted: "interrupted"}
     used = totals(session.records)
     asked = [record for record in session.records if record["kind"] == "exchange"]
     turns = {record["call"] for record in asked if record["call_kind"] == "synthesis"}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 OVERVIEW = (
     "session", "path", "created", "forked", "preset", "mode", "modifiers", "domain", "models", "rounds", "calls",
-    "tokens", "cost", "deliberations", "status", "question", "confidence", "problem",
+    "tokens", "cost", "deliberations", "status", "waits", "question", "confidence", "problem",
 )  # fmt: skip
 
 

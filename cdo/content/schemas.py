@@ -213,8 +213,9 @@ class Provider(Schema):
     tokens that its models can read, if nothing else tells it. `idempotency` is the header in which it takes an
     idempotency key, such as `Idempotency-Key`: a request that a crash interrupted is then sent again with the same
     key, so that it is answered and billed once. `flex`: its models with a flex price answer at that price, more
-    slowly, to requests of the service tier "flex". `cache_marks` are patterns of models that cache a prompt only up
-    to marks (`cache_control`) in it.
+    slowly, to requests of the service tier "flex". `batch_api` is the kind of batch endpoint that it has ("": none),
+    and `batch_factor` what a request there costs, as a share of the usual price. `cache_marks` are patterns of models
+    that cache a prompt only up to marks (`cache_control`) in it.
     """
 
     url: str = ""
@@ -229,6 +230,8 @@ class Provider(Schema):
     window: Annotated[int, Field(ge=1024)] | None = None
     idempotency: Annotated[str, Field(pattern=r"^([A-Za-z][A-Za-z0-9-]{0,63})?$")] = ""
     flex: bool = False
+    batch_api: Literal["", "openai", "messages"] = ""
+    batch_factor: Annotated[float, Field(gt=0, le=1)] = 0.5
     cache_marks: tuple[str, ...] = ()
 
 

@@ -64,6 +64,12 @@ class NeedsHuman(CdoError):
         self.options = options
 
 
+class WaitsForBatch(CdoError):
+    """Calls of the run wait at a provider's batch endpoint; it can be resumed to collect the answers."""
+
+    exit_code = 6
+
+
 class ModelsFailed(CdoError):
     """Too few voices, or no synthesis, after every retry the policy allows."""
 

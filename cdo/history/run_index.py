@@ -138,6 +138,7 @@ def _checked(archive: SessionReader) -> IndexEntry:
 
 def _read(archive: SessionReader) -> IndexEntry:
     from cdo.history.history import spent_by
+    from cdo.runner.submissions import open_submissions
     from cdo.session.session_file import read_frozen
 
     frozen = read_frozen(archive.text("session.yaml"), Path(archive.place))
@@ -151,6 +152,8 @@ def _read(archive: SessionReader) -> IndexEntry:
     if final is not None:
         row["status"] = str(final.own.get("status") or "finished")
         row["confidence"] = final.meta.get("confidence")
+    elif waiting := open_submissions(records):
+        row["status"], row["waits"] = "waiting", "; ".join(submission.told() for submission in waiting)
     if frozen.forked:
         row["forked"] = f"from {frozen.forked.session} after turn {frozen.forked.turn}"
     if plan.mode == MODE:
@@ -213,6 +216,8 @@ def _entry(found: IndexEntry, path: Path) -> IndexEntry:
 def _placed(row: Mapping[str, Any], place: str) -> dict[str, Any]:
     """Add the session's name and its path `place` to a row, and whether it runs now or waits for a person."""
     placed = {"session": place.rpartition("/")[2].removeprefix(PREFIX), "path": place, **row}
+    if placed["status"] == "waiting" and locked(Path(place)):
+        placed["status"] = "running"
     if placed["status"] == "unfinished":
         path = Path(place)
         placed["status"] = "running" if locked(path) else "paused" if _paused(path) else "unfinished"

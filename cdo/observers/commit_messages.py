@@ -42,7 +42,12 @@ BRIEF = "audit"  # the collection that an audit begins with
 _CALL = re.compile(r"t([0-9]+)-([a-z0-9-]+)")
 # Emphasis around words; a single sign, or one inside of a word, is none.
 _EMPHASIS = re.compile(r"(?<![\w*])(\*{1,3}|_{1,3})(?=\S)([^*_]+)(?<=\S)\1(?![\w*])")
-_STOPPED = {"BudgetReached": "budget", "NeedsHuman": "paused", "Interrupted": "interrupted"}
+_STOPPED = {
+    "BudgetReached": "budget",
+    "NeedsHuman": "paused",
+    "WaitsForBatch": "waiting",
+    "Interrupted": "interrupted",
+}
 
 
 class _VisibleLine(str):

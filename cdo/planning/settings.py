@@ -93,6 +93,7 @@ class Settings(BaseModel):
     reply_tokens: Natural | None = None
     effort: Effort | None = None  # how long models think, whatever preset, role and prompt say
     flex: bool = False  # ask at the price of the flex tier, where there is one
+    batch_api: bool = False  # ask through the batch endpoints of providers, where there are any
     context_tokens: Natural | None = None
     temperature: Annotated[float, Number, Field(ge=0, le=2)] | None = None
     connect_timeout: Positive = 10.0

@@ -25,7 +25,7 @@ from cdo.core.errors import ConfigError, NoModel
 from cdo.core.exchange import Usage
 from cdo.providers import local_models
 from cdo.providers.addresses import is_here
-from cdo.providers.price_table import REPLY_TOKENS, entry, litellm_knows, price_of, reply_tokens
+from cdo.providers.price_table import REPLY_TOKENS, entry, litellm_knows, price_of, reply_tokens, times
 from cdo.providers.recorded import PREFIX as RECORDED
 from cdo.providers.vendors import Vendors, maker
 
@@ -57,8 +57,10 @@ class ModelSpec:
     of the model, `family` its model family ("" if unknown). `idempotency` is the header in which the provider takes
     an idempotency key ("" if it takes none). `protocol` is the one that a direct provider speaks. `reasoning` is true
     if the model can be told how long to think. `flex_price` is its price in the flex tier, None if there is none;
-    with `flex`, it is asked in that tier. `cache_marks` is true if it caches a prompt only up to marks in it.
-    `extension` is the prefix of the provider that another package adds.
+    with `flex`, it is asked in that tier. `batch_api` is the kind of batch endpoint that its provider has ("": none),
+    where requests cost `batch_factor` of the price; with `batch`, it is asked there. `provider` is the name of its
+    provider. `cache_marks` is true if it caches a prompt only up to marks in it. `extension` is the prefix of the
+    provider that another package adds.
     """
 
     name: str
@@ -83,6 +85,10 @@ class ModelSpec:
     reasoning: bool = False
     flex_price: Price | None = None
     flex: bool = False
+    batch_api: str = ""
+    batch_factor: float = 1.0
+    batch: bool = False
+    provider: str = ""
     cache_marks: bool = False
     extension: str = ""
 
@@ -98,6 +104,12 @@ class ModelSpec:
     def in_flex(self) -> ModelSpec:
         """Return the same model as it is asked in the flex tier; itself if it has no such tier."""
         return self if self.flex_price is None else replace(self, flex=True, price=self.flex_price)
+
+    def in_batch(self) -> ModelSpec:
+        """Return the same model as it is asked through its batch endpoint; itself if it has none."""
+        if not self.batch_api or self.batch:
+            return self
+        return replace(self, batch=True, price=self.price and times(self.price, self.batch_factor))
 
     @property
     def here(self) -> bool:
@@ -231,6 +243,7 @@ def _provided(name: str, library: Library, prices: Mapping[str, Price], env: Map
         protocol="chat" if override and provider.protocol == "responses" else provider.protocol,
         reasoning=bool(known.get("supports_reasoning")),
         flex_price=price_of(known, "_flex") if provider.flex and not override else None,
+        batch_api=provider.batch_api, batch_factor=provider.batch_factor, provider=prefix,
         cache_marks=any(fnmatchcase(model, pattern) for pattern in provider.cache_marks),
     )  # fmt: skip
 

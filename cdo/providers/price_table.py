@@ -75,6 +75,17 @@ def price_of(entry: Mapping[str, Any], tier: str = "") -> Price | None:
     return Price(**known, long_prompts=tuple(_long(entry, tier, length, known) for length in lengths))
 
 
+def times(price: Price, factor: float) -> Price:
+    """Return a price with all of its parts multiplied by `factor`."""
+
+    def part(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: amount if key == "above" else part(amount) for key, amount in value.items()}
+        return [part(item) for item in value] if isinstance(value, (list, tuple)) else value and value * factor
+
+    return Price.model_validate(part(price.model_dump()))
+
+
 def _long(entry: Mapping[str, Any], tier: str, length: int, usual: Mapping[str, float]) -> LongPromptPrices:
     """Return the prices of prompts above `length` thousand tokens.
 

@@ -27,7 +27,6 @@ from cdo.core.events import (
 from cdo.core.exchange import (
     LOST,
     AdaptiveBackend,
-    Backend,
     BackendError,
     Effort,
     Fault,
@@ -42,15 +41,14 @@ from cdo.core.steps import DivisibleFormat, InvalidReply, Missing, Reply
 from cdo.core.usage import estimate_tokens
 from cdo.formats.lenient.layout import AS_JSON
 from cdo.formats.lenient.reading import read
-from cdo.providers.models import ModelSpec
 from cdo.providers.price_table import LEAST_REPLY_TOKENS
 from cdo.runner import retry
 from cdo.runner.budget import Budget
 from cdo.runner.cache_warming import CacheWarming
 from cdo.runner.exchange_records import fault_of, record_of, usage_of
-from cdo.runner.pacing import Pacing
+from cdo.runner.model_seat import CallLane, ModelSeat
 from cdo.runner.requests import PendingCall, RequestBuilder, Toolbox
-from cdo.runner.retry import AttemptCounter, CircuitBreaker, RetryBudget
+from cdo.runner.retry import AttemptCounter, RetryBudget
 from cdo.session import artifact as artifacts
 from cdo.session.store import Session
 
@@ -72,21 +70,12 @@ class Deadlines:
     total: float = 1800.0
 
 
-@dataclass(frozen=True)
-class ModelSeat:
-    """A model with the backend that reaches it, the circuit breaker (`gate`) of its provider, and its rate limits."""
-
-    spec: ModelSpec
-    backend: Backend
-    gate: CircuitBreaker
-    pace: Pacing = field(default_factory=Pacing)
-
-
 @dataclass
 class Attempts:
     """Sends requests to models for a runner, within the run's caps; `batch_deadline` is a monotonic time.
 
-    At most `concurrency` requests are in flight, or as many as there are `slots`, which several runs can share.
+    At most `concurrency` requests are in flight, or as many as there are `slots`, which several runs can share. With
+    a `lane`, calls of models that are asked through a batch endpoint wait there, without tools.
     """
 
     session: Session
@@ -100,6 +89,7 @@ class Attempts:
     toolbox: Toolbox | None = None
     effort: Effort | None = None
     slots: asyncio.Semaphore | None = None
+    lane: CallLane | None = None
     batch_deadline: float = float("inf")
     _sending: asyncio.Semaphore = field(init=False)
     _warming: CacheWarming = field(default_factory=CacheWarming)
@@ -123,7 +113,7 @@ class Attempts:
         The text and model of the last reply are left in `work.last`. A missing reply carries the reason.
         """
         tries = AttemptCounter()
-        toolbox = self.toolbox if work.call.tools and seat.spec.tools else None
+        toolbox = self.toolbox if work.call.tools and seat.spec.tools and not seat.spec.batch else None
         talk = RequestBuilder(
             self.library, self.session.name, work, seat.spec, self.reply_tokens, toolbox,
             effort=self.effort,
@@ -135,6 +125,10 @@ class Attempts:
                 tries.note(fault)
                 if not talk.change(fault):
                     return _cut(work, record) or _given_up(work, fault, record["fault"]["message"])
+            elif "batch" in record and not record["fault"].get("left_out"):
+                tries.note(fault)
+                if not tries.retry(fault):
+                    return _given_up(work, fault, record["fault"]["message"])
             elif fault is Fault.REJECTED and not record["fault"].get("left_out"):
                 talk.refuse_tools()
         anew = False
@@ -239,7 +233,12 @@ class Attempts:
     async def _attempt(
         self, work: PendingCall, seat: ModelSeat, request: Request, tries: AttemptCounter
     ) -> dict[str, Any]:
-        """Send one request and record the response before it is processed; raise `BackendError`."""
+        """Send one request and record the response before it is processed; raise `BackendError`.
+
+        In a batch lane, raise `WaitsForBatch`: a later process finds the response on record.
+        """
+        if self.lane and (seat.spec.batch or self.lane.waits(work, seat)):
+            await self.lane.hand_over(work, seat, request, self._identity(work, request)[4:20])
         estimate = sum(estimate_tokens(message.text) for message in request.messages)
         begun = await self._warming.enter(seat.spec, request, self._seconds_left)
         try:

@@ -11,10 +11,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cdo.core.errors import BudgetReached, ConfigError
+from cdo.core.errors import BudgetReached, ConfigError, WaitsForBatch
 from cdo.core.exchange import Usage
 from cdo.core.formatting import money
-from cdo.core.usage import TotalUsage
+from cdo.core.usage import NOTHING, TotalUsage
 from cdo.providers.models import ModelSpec
 
 
@@ -45,6 +45,10 @@ class Reservation:
     reply_tokens: int = 0
 
 
+def _most(held: Reservation) -> TotalUsage:
+    return TotalUsage(1, held.tokens, 0, held.cost)
+
+
 FAIR_SHARE = 4  # one reply may use up a quarter of what a cap leaves, if it may be shorter
 HELD_BACK = 0.1  # share of each cap that is reserved for the calls that close a run
 CLOSING_CALLS = 8  # calls reserved for closing: each product is inspected in a call of its own
@@ -70,6 +74,7 @@ class Budget:
     def __init__(self, limits: Limits, totals: TotalUsage, back: Limits = Limits()) -> None:
         self.limits, self.totals, self._back = limits, totals, back
         self._held: list[Reservation] = []
+        self._away = TotalUsage()  # the most that calls can use which wait at a provider's batch endpoint
         self._settled = asyncio.Event()
         self._started = time.monotonic()
 
@@ -108,7 +113,8 @@ class Budget:
 
         With `least`, the reply gets fewer tokens, but not fewer than these, where `reply_tokens` of them could use up
         more than a quarter of what the caps leave. A request that `closes` the run may also use the part held back
-        for that. Raises `BudgetReached`, or `ConfigError` for an unknown price under a cap on money.
+        for that. Raises `BudgetReached`, `ConfigError` for an unknown price under a cap on money, or `WaitsForBatch`
+        if calls that are away may still free enough.
         """
         back = Limits() if closes else self._back
         if least is not None:
@@ -119,6 +125,8 @@ class Budget:
         wish = Reservation(input_tokens + reply_tokens, cost or 0.0, reply_tokens)
         while problem := self._over(wish, self._held, back):
             if self._over(wish, (), back):  # not enough even if the requests in flight use nothing
+                if self._away.calls and not self._over(wish, (), back, away=NOTHING):
+                    raise WaitsForBatch("The caps leave no room for another call beside those that wait for a batch.")
                 raise BudgetReached(problem, "`cdo resume` goes on under a higher cap; nothing is paid twice.")
             self._settled.clear()
             await self._settled.wait()
@@ -130,12 +138,12 @@ class Budget:
         limits, totals = self.limits, self.totals
         if limits.tokens is not None:
             held = sum(item.tokens for item in self._held)
-            left = limits.tokens - (back.tokens or 0) - totals.tokens - held
+            left = limits.tokens - (back.tokens or 0) - totals.tokens - held - self._away.tokens
             reply_tokens = min(reply_tokens, left // FAIR_SHARE - input_tokens)
         sent = spec.most(input_tokens, 0)
         output = spec.price.of(input_tokens).output if spec.price else 0.0
         if limits.cost is not None and output and sent is not None:
-            spent = totals.cost + sum(item.cost for item in self._held)
+            spent = totals.cost + sum(item.cost for item in self._held) + self._away.cost
             share = (limits.cost - (back.cost or 0.0) - spent) / FAIR_SHARE - sent
             reply_tokens = min(reply_tokens, int(share / output * 1e6))
         return reply_tokens
@@ -151,9 +159,30 @@ class Budget:
         self.totals += TotalUsage.one(usage, cost)
         self._settled.set()
 
-    def _over(self, wish: Reservation, held: Sequence[Reservation], back: Limits) -> str:
-        """Say which cap, less its part kept `back`, `wish` would exceed in addition to `held`; "" if none."""
-        limits, totals = self.limits, self.totals
+    def send_away(self, held: Reservation) -> None:
+        """Keep a reservation for a call that waits at a provider, until `come_back`."""
+        self._held.remove(held)
+        self.count_away(held)
+
+    def count_away(self, held: Reservation) -> None:
+        """Count a reservation of an earlier process, whose call still waits at a provider."""
+        self._away += _most(held)
+
+    def come_back(self, held: Reservation, told: tuple[Usage | None, float | None] | None) -> None:
+        """Replace the reservation of a call that was away by its usage and cost; None: it was never sent."""
+        self._away -= _most(held)
+        if told:
+            self.totals += TotalUsage.one(*told)
+        self._settled.set()
+
+    def _over(
+        self, wish: Reservation, held: Sequence[Reservation], back: Limits, away: TotalUsage | None = None
+    ) -> str:
+        """Say which cap, less its part kept `back`, `wish` would exceed in addition to `held`; "" if none.
+
+        `away` replaces what calls that wait at a provider can use.
+        """
+        limits, totals = self.limits, self.totals + (self._away if away is None else away)
         if limits.calls is not None and totals.calls + len(held) + 1 > limits.calls - (back.calls or 0):
             return f"The cap of {limits.calls} calls is reached."
         if limits.tokens is not None:
@@ -208,6 +237,20 @@ class BudgetShare(Budget):
     async def release(self, held: Reservation) -> None:
         """Cancel a reservation: the request was never sent."""
         await self._whole.release(held)
+
+    def send_away(self, held: Reservation) -> None:
+        """Keep a reservation of the common caps for a call that waits at a provider."""
+        self._whole.send_away(held)
+
+    def count_away(self, held: Reservation) -> None:
+        """Count a reservation of an earlier process against the common caps."""
+        self._whole.count_away(held)
+
+    def come_back(self, held: Reservation, told: tuple[Usage | None, float | None] | None) -> None:
+        """Replace the reservation of a call that was away, for this run and for all."""
+        self._whole.come_back(held, told)
+        if told:
+            self.totals += TotalUsage.one(*told)
 
     async def settle(self, held: Reservation, usage: Usage | None, cost: float | None) -> None:
         """Replace a reservation by the actual usage, which counts for this run and for all."""

@@ -94,7 +94,12 @@ def record_of(
     shared_text: Callable[[str], str],
 ) -> dict[str, Any]:
     """Return the record of one exchange. Text that a batch shares is recorded once with `shared_text`."""
-    record: dict[str, Any] = {
+    return asked_of(work, model, request, shared_text) | answered_of(result, usage, cost)
+
+
+def asked_of(work: PendingCall, model: str, request: Request, shared_text: Callable[[str], str]) -> dict[str, Any]:
+    """Return the part of a record that is known when the request is sent."""
+    return {
         "kind": "exchange",
         "call": work.call.name,
         "call_kind": work.call.kind,
@@ -110,6 +115,11 @@ def record_of(
         },
         **({"thread": work.call.thread} if work.call.thread else {}),
     }
+
+
+def answered_of(result: Response | BackendError, usage: Usage | None, cost: float | None) -> dict[str, Any]:
+    """Return the part of a record that is known when the answer is there."""
+    record: dict[str, Any] = {}
     if isinstance(result, Response):
         record["response"] = kept_of(result)
     else:

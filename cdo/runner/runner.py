@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 from cdo.content.library import Library
-from cdo.core.errors import BudgetReached, CdoError, SessionError
+from cdo.core.errors import BudgetReached, CdoError, SessionError, WaitsForBatch
 from cdo.core.events import BatchBegan, NoteTold, Observe, ReplyAccepted, ReplyCorrected, ReplyMissing
 from cdo.core.exchange import Effort, Fault
 from cdo.core.steps import (
@@ -42,13 +42,14 @@ from cdo.core.steps import (
 )
 from cdo.core.usage import TotalUsage
 from cdo.formats.lenient.reading import ReadReply, read, repaired
-from cdo.runner.attempts import Attempts, Deadlines, ModelSeat
+from cdo.runner.attempts import Attempts, Deadlines
 from cdo.runner.budget import Budget, Limits
 from cdo.runner.evidence_checks import EvidenceChecks
 from cdo.runner.exchange_records import tools_refused
 from cdo.runner.failures import MissingReply, failure
 from cdo.runner.human_steps import Human, HumanSteps
 from cdo.runner.inputs import Inputs, unusable
+from cdo.runner.model_seat import CallLane, ModelSeat
 from cdo.runner.recorded_steps import RecordedSteps
 from cdo.runner.requests import PendingCall, Toolbox
 from cdo.runner.retry import RetryBudget
@@ -69,6 +70,7 @@ class Runner:
     """Executor of a program on one session in this process. `seats` maps model names to their backends.
 
     `allowance` limits retries, and `slots` requests in flight in place of `concurrency`; several runs can share both.
+    In a `lane`, calls wait at batch endpoints over several processes.
 
     These are None if not available: `toolbox` gives models read access to the repository; `check` checks the
     citations of a text; `search` returns the quotes that occur in the repository; `skill` reads the body of a skill
@@ -90,6 +92,7 @@ class Runner:
     effort: Effort | None = None
     allowance: RetryBudget = field(default_factory=RetryBudget)
     slots: asyncio.Semaphore | None = None
+    lane: CallLane | None = None
     toolbox: Toolbox | None = None
     check: Callable[[str], tuple[CitationCheck, ...]] | None = None
     search: Callable[[Sequence[str]], frozenset[str]] | None = None
@@ -125,6 +128,7 @@ class Runner:
             self.toolbox,
             self.effort,
             self.slots,
+            self.lane,
         )
         self._steps = RecordedSteps(
             self.session, self.budget, self.observe, self.substitutes, self._people.go_on, self.nest,
@@ -136,6 +140,8 @@ class Runner:
     async def drive(self, program: Program[T]) -> T:
         """Run `program` to its end and return its outcome; raise `CdoError` if it cannot continue."""
         answer: Any = None
+        if self.lane:
+            await self.lane.begin()
         try:
             while True:
                 try:
@@ -177,13 +183,38 @@ class Runner:
 
     async def _batch(self, batch: Batch) -> tuple[Reply, ...]:
         """Reuse recorded replies, request the others, and enforce the quorum."""
+        while True:
+            works, replies = await self._asked(batch)
+            if replies is not None:
+                return await self._counted(batch, works, replies)
+
+    async def _asked(self, batch: Batch) -> tuple[Sequence[PendingCall], Sequence[Reply] | None]:
+        """Return the calls of a batch with their replies; None instead of these if the step is to be done again.
+
+        Raises `WaitsForBatch` if calls wait at a batch endpoint.
+        """
         works = await self._inputs.prepared(batch.calls, self._prepare)
         visited, human = self._visited, self.human
         await settle(self.session, works, visited, self._open, human, self.observe, reopened=self.reopened)
         self._visited.update(call.artifact for call in batch.calls)
         self.observe(BatchBegan(calls=[(call.name, call.kind) for call in batch.calls]))
         self._attempts.batch_deadline = time.monotonic() + self.budget.remaining_seconds() / 2
-        replies = await _all([self._reply(work, lenient=batch.lenient) for work in works])
+        try:
+            return works, await _all([self._reply(work, lenient=batch.lenient) for work in works])
+        except WaitsForBatch:
+            if self.lane is None:
+                raise
+            await self.lane.submitted()
+            return works, None
+        except BaseException:
+            if self.lane:
+                self.lane.drop()
+            raise
+
+    async def _counted(
+        self, batch: Batch, works: Sequence[PendingCall], replies: Sequence[Reply]
+    ) -> tuple[Reply, ...]:
+        """Return the replies if they are enough for the quorum, and record the calls that stay without one."""
         missing = [reply for reply in replies if reply.missing]
         excused = sum(batch.lenient and reply.reason.kind in EXCUSED for reply in missing)
         if len(replies) - len(missing) + excused < batch.quorum:
@@ -331,6 +362,11 @@ class Runner:
         self.observe(ReplyMissing(name=work.call.name, reason=str(reply.reason)))
         return reply
 
+    def _without_tools(self, work: PendingCall) -> bool:
+        """True if a call had no tools though the run has some: the model refused them, or it waited for a batch."""
+        through_batch = self.toolbox is not None and any("batch" in record for record in work.records)
+        return through_batch or tools_refused(work.records)
+
     async def _keep(self, work: PendingCall, text: str, model: str, reply: Reply) -> Reply:
         """Write the artifact of a valid reply, with its citation checks."""
         call, used = work.call, [record for record in work.records if record.get("usage")]
@@ -342,7 +378,7 @@ class Runner:
             "usage": {key: sum(record["usage"][key] for record in used) for key in ("input_tokens", "output_tokens")},
             "cost": None if None in costs else round(sum(costs), 9),
             "attempts": len(work.records),
-            **({"tools_refused": True} if call.tools and tools_refused(work.records) else {}),
+            **({"tools_refused": True} if call.tools and self._without_tools(work) else {}),
             **({"added": list(reply.added)} if reply.added else {}),
             **({"read_leniently": list(reply.notes)} if reply.notes else {}),
             "inputs": {**work.inputs, "call": work.key},
@@ -407,6 +443,6 @@ async def _all(coroutines: Sequence[Coroutine[Any, Any, Reply]]) -> list[Reply]:
             task.cancel()
         results = await asyncio.gather(*tasks, return_exceptions=True)
     errors = [result for result in results if isinstance(result, BaseException)]
-    for error in sorted(errors, key=lambda error: isinstance(error, asyncio.CancelledError)):
+    for error in sorted(errors, key=lambda error: isinstance(error, asyncio.CancelledError | WaitsForBatch)):
         raise error
     return [result for result in results if isinstance(result, Reply)]

@@ -45,6 +45,10 @@ class _RecordedRequest(_RecordPart):
     tools: tuple[str, ...] = ()
 
 
+class _SubmittedRequest(_RecordedRequest):
+    max_tokens: _Count
+
+
 class _RecordedThread(_RecordPart):
     id: str
     input_tokens: _Count = 0
@@ -89,6 +93,7 @@ class _RecordedExchange(_RecordPart):
     cost: _Dollars | None = None
     started: str = ""
     seconds: _Seconds = 0.0
+    batch: _Name = ""
     from_: Annotated[str, Field(alias="from")] = ""
 
 
@@ -246,6 +251,49 @@ class _DeliveredRecord(_RecordPart):
     told: str
 
 
+class _AskedPart(_RecordPart):
+    kind: Literal["exchange"]
+    call: _Name
+    call_kind: _Name
+    inputs: _Name
+    attempt: _Count
+    model: _Name
+    request: _SubmittedRequest
+
+
+class _IntentCall(_RecordPart):
+    id: Annotated[str, Field(max_length=64)]
+    asked: _AskedPart
+    body: dict[str, Any]
+    estimate: _Count
+
+
+class _IntentRecord(_RecordPart):
+    kind: Literal["batch-intent"]
+    marker: Annotated[str, Field(pattern=r"^cdo-[0-9a-f]{16}$")]
+    provider: _Name
+    url: _Name
+    factor: Annotated[float, Field(gt=0, le=1)]
+    at: _Name
+    calls: tuple[_IntentCall, ...]
+    of: _Name = ""
+
+
+class _SentRecord(_RecordPart):
+    kind: Literal["batch-sent"]
+    marker: _Name
+    id: Annotated[str, Field(min_length=1, max_length=200)]
+    at: _Name
+
+
+class _ClosedRecord(_RecordPart):
+    kind: Literal["batch-void", "batch-ended"]
+    marker: _Name
+    why: str = ""
+    status: _Name = ""
+    problems: tuple[str, ...] = ()
+
+
 class _BeadsRecord(_RecordPart):
     kind: Literal["bd"]
     op: _Name
@@ -262,7 +310,7 @@ def _record() -> TypeAdapter[Any]:
             _RecordedExchange | _TextRecord | _ToolsRecord | _FailedRecord | _MissingRecord | _AnswerRecord
             | _PlanRecord | _CollectedRecord | _NestedRecord | _CheckRecord | _SurveyedRecord | _CheckedRecord
             | _QuotedRecord | _GivenRecord | _TrailRecord | _FiledRecord | _DeliveredRecord
-            | _BeadsRecord,
+            | _BeadsRecord | _IntentRecord | _SentRecord | _ClosedRecord,
             Field(discriminator="kind"),
         ]
     )  # fmt: skip

@@ -18,7 +18,7 @@ import pytest
 from cdo.app.run import close_all
 from cdo.core.exchange import OnText, Request, Response
 from cdo.providers.models import ModelSpec
-from cdo.runner.attempts import ModelSeat
+from cdo.runner.model_seat import ModelSeat
 from cdo.runner.retry import CircuitBreaker
 from tests.conftest import Desk
 from tests.support.harness import at_once, finish, members, wait_for

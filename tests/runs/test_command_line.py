@@ -802,6 +802,11 @@ SEATED = f"{MISSION}test_a_dry_run_shows_the_team_and_sends_nothing"
 SHARED = f"{MISSION}test_the_options_of_a_run_are_those_of_a_mission"
 SHOWN = f"{MISSION}test_context_shows_what_an_agent_would_be_shown"
 VERIFIED = "tests/runs/test_verify_command.py::"
+HALF = "tests/runs/test_batch_api.py::"
+WAITING = {
+    "--batch-api": f"{HALF}test_each_step_of_a_run_is_a_batch_at_half_the_price",
+    "--wait": f"{HALF}test_wait_stays_until_the_end",
+}
 THINKS = "tests/runs/test_protocols.py::test_effort_and_flex_reach_every_command_that_asks_models"
 AGENTS = "tests/runs/test_mcp.py::"
 SERVED = "tests/runs/test_serve.py::"
@@ -827,6 +832,7 @@ BATCHED = {
 # Which test shows the effect of each option that --help offers.
 EFFECTS: dict[str, dict[str, str]] = {
     "run": {
+        **WAITING,
         **dict.fromkeys(("--effort", "--flex"), THINKS),
         "--ask-above": AGREED,
         "--model": f"{CLI}{SHAPE}",
@@ -858,6 +864,7 @@ EFFECTS: dict[str, dict[str, str]] = {
         "--verbose": RUN,
     },
     "resume": {
+        **WAITING,
         **dict.fromkeys(("--effort", "--flex"), THINKS),
         "--ask-above": BEGUN,
         "--rounds": f"{MISSION}test_a_higher_cap_of_rounds_goes_on_for_good",

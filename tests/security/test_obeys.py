@@ -39,8 +39,8 @@ from cdo.programs import registry
 from cdo.providers.models import ModelSpec
 from cdo.repository.tools import Tools
 from cdo.runner import retry
-from cdo.runner.attempts import ModelSeat
 from cdo.runner.budget import Budget, Limits
+from cdo.runner.model_seat import ModelSeat
 from cdo.runner.retry import CircuitBreaker
 from cdo.runner.runner import Runner
 from cdo.session.session_file import new_session_file

@@ -34,8 +34,9 @@ from cdo.programs import registry
 from cdo.providers.models import ModelSpec
 from cdo.providers.price_table import LEAST_REPLY_TOKENS
 from cdo.repository.tools import Tools
-from cdo.runner.attempts import Deadlines, ModelSeat
+from cdo.runner.attempts import Deadlines
 from cdo.runner.budget import Budget, Limits, held_back
+from cdo.runner.model_seat import ModelSeat
 from cdo.runner.retry import CircuitBreaker
 from cdo.runner.runner import Runner
 from cdo.session.session_file import create_session, new_session_file

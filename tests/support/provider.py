@@ -41,6 +41,7 @@ from tests.support.answers import (
     role_names,
     synthesis_text,
 )
+from tests.support.batches import LoopbackBatches
 from tests.support.delivery import EVENTS, JSON, Delivery, Reply, sever
 from tests.support.faults import (
     HTML_PAGE,
@@ -119,6 +120,7 @@ class Provider:
         self.peak: Counter[str] = Counter()  # most calls at the same time, by kind; "all" for any kind
         self._in_flight: Counter[str] = Counter()
         self._nth: Counter[str] = Counter()
+        self.batches = LoopbackBatches(self)
         self._held: tuple[str, str] | None = None  # patterns of calls and sessions
         self._port = port
         self._runner: web.ServerRunner | None = None
@@ -270,7 +272,10 @@ class Provider:
             self._in_flight[kind] += 1
             self.peak[kind] = max(self.peak[kind], self._in_flight[kind])
         try:
-            reply = await self._reply(info) if info.is_call else self._listing(info)
+            if self.batches.knows(info):
+                reply = await self.batches.reply(info, request.query)
+            else:
+                reply = await self._reply(info) if info.is_call else self._listing(info)
             fault = info.fault or _NO_FAULT
             info.status = 0 if fault.drop else fault.status or reply.status
             return await self.delivery.send(request, reply, fault, info.anthropic)
@@ -348,6 +353,16 @@ class Provider:
                 error = error_event(fault.stream_error, info.anthropic)
             pieces = [*pieces[: fault.after], error] if info.streaming else [error.partition(b"data: ")[2]]
         return Reply(pieces, EVENTS if info.streaming else JSON)
+
+    def answered_at_once(self, info: RequestInfo) -> bytes:
+        """The answer to a call of a batch, which comes in one piece and to no fault of the connection."""
+        said = self._script(info) if callable(self._script) else None
+        if said is None and (row := self._rows.pick(info)):
+            said = row.answer
+        assert not isinstance(said, Fault)
+        answer = Answer(said) if isinstance(said, str) else said or default_answer(info, self.width)
+        usage = answer.usage or measure(info, answer)
+        return b"".join((wire_responses.encode if info.responses else encode)(info, answer, usage, "", self.chunk))
 
     async def _released(self, info: RequestInfo) -> None:
         """Wait while the call is one of those that are held."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -38,26 +38,48 @@ class HttpBackend(ABC):
     _refused: dict[str, set[str]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._transport = HttpTransport(self.url, self.connect_timeout)
+        self.transport = HttpTransport(self.url, self.connect_timeout)
 
     async def complete(self, request: Request, on_text: OnText) -> Response:
         """Send one request and return the complete answer; raises `BackendError`."""
-        key = self.key.strip()
-        headers = {**request.headers, **self._headers(key)}
+        headers = {**request.headers, **self.own_headers()}
         body = {**self._body(request), **self.extra}
         data = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
         try:
-            return await self._transport.exchange(self.path, data, headers, self._reply(), on_text)
+            return await self.transport.exchange(self.path, data, headers, self._reply(), on_text)
         except BackendError as error:
-            if error.fault is Fault.REJECTED:
-                names = self._named(error.message, body)
-                if not names and request.schema:  # the model has answered without one before
-                    names = {self.structured}
-                self._refused.setdefault(request.model, set()).update(names)
+            self.learn(request.model, error, body, schema=bool(request.schema))
             raise
 
+    def own_headers(self) -> dict[str, str]:
+        """Return the protocol's own headers, with the key."""
+        return self._headers(self.key.strip())
+
+    def body_at_once(self, request: Request) -> dict[str, Any]:
+        """Return the body of a request whose answer comes in one piece."""
+        body = {**self._body(request), **self.extra}
+        return {name: value for name, value in body.items() if name not in ("stream", "stream_options")}
+
+    def read_at_once(self, body: str) -> Response:
+        """Return the answer that came in one piece; raises `BackendError`."""
+        reply = self._reply()
+        reply.whole(body)
+        return reply.response()
+
+    def learn(self, model: str, error: BackendError, body: Mapping[str, Any], *, schema: bool = False) -> None:
+        """Leave out of further requests what `model` has refused by name in `body`; `schema`: it was given one."""
+        if error.fault is Fault.REJECTED:
+            names = self._named(error.message, body)
+            if not names and schema:  # the model has answered without one before
+                names = {self.structured}
+            self.leave_out(model, names)
+
+    def leave_out(self, model: str, names: Iterable[str]) -> None:
+        """Leave these parts out of further requests to `model`."""
+        self._refused.setdefault(model, set()).update(names)
+
     async def close(self) -> None:
-        await self._transport.close()
+        await self.transport.close()
 
     def _schema(self, request: Request) -> Mapping[str, Any] | None:
         """Return the schema to which the answer is held; None if there is none or the model refuses it."""

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cdo.core.exchange import BackendError, Fault, OnText, Response
 from cdo.providers.addresses import is_here
@@ -74,7 +74,10 @@ class HttpTransport:
         """Post `body` to `path`, add what comes to `reply` and return the complete answer; raises `BackendError`."""
         import aiohttp
 
-        async with await self._post(path, body, headers) as http:
+        sent = {"Content-Type": "application/json", "Accept": "text/event-stream", **headers}
+        # aiohttp sends a file in pieces, so that other calls go on while a large body is written.
+        data = io.BytesIO(body) if len(body) >= 2**20 else body
+        async with await self._request("POST", path, data, sent) as http:
             limits = rate_limits(http.headers, time.time(), time.monotonic())
             if http.status != 200:
                 refused = await _refused(http)
@@ -93,15 +96,54 @@ class HttpTransport:
                 raise reply.error(Fault.MALFORMED, f"not the protocol: {error}") from None
         return replace(reply.response(), limits=limits)
 
-    async def _post(self, path: str, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
+    async def json(
+        self, method: str, path: str, headers: Mapping[str, str], data: Any = None, patience: float = 60.0
+    ) -> Mapping[str, Any]:
+        """Send one request and return its answer, which is a JSON object; raises `BackendError`.
+
+        `data` is a body as aiohttp takes it. The whole exchange may take `patience` seconds.
+        """
+        body = bytearray()
+        async for piece in self.pieces(method, path, headers, data, patience):
+            body += piece
+            if len(body) > MAX_BODY:
+                raise BackendError(Fault.MALFORMED, f"the answer is larger than {MAX_BODY} bytes")
+        try:
+            found = json.loads(body)
+        except (ValueError, RecursionError):
+            raise BackendError(Fault.MALFORMED, f"the provider sent what is not JSON: {bytes(body[:80])!r}") from None
+        if not isinstance(found, dict):
+            raise BackendError(Fault.MALFORMED, "the provider sent JSON that is not an object")
+        return found
+
+    async def pieces(
+        self, method: str, path: str, headers: Mapping[str, str], data: Any = None, patience: float = 60.0
+    ) -> AsyncIterator[bytes]:
+        """Send one request and yield its answer in pieces, which may take `patience` seconds in all.
+
+        Raises `BackendError`.
+        """
+        import aiohttp
+
+        try:
+            async with asyncio.timeout(patience), await self._request(method, path, data, headers) as http:
+                if http.status not in (200, 201, 202):
+                    raise await _refused(http)
+                async for piece in http.content.iter_any():
+                    yield piece
+        except TimeoutError:
+            raise BackendError(Fault.TIMEOUT, f"no complete answer within {patience:g} s") from None
+        except (aiohttp.ClientPayloadError, aiohttp.ClientConnectionError, ConnectionError) as error:
+            why = str(error) or type(error).__name__
+            raise BackendError(Fault.TRUNCATED, f"the connection broke: {why}"[:300]) from None
+
+    async def _request(self, method: str, path: str, data: Any, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
         """Send one request and return the response, its body not yet read; raises `BackendError`."""
         import aiohttp
 
-        sent = {"Content-Type": "application/json", "Accept": "text/event-stream", **headers}
-        # aiohttp sends a file in pieces, so that other calls go on while a large body is written.
-        data = io.BytesIO(body) if len(body) >= 2**20 else body
+        url = f"{self.url}{path}" if path.startswith("/") else path
         try:
-            return await self._session().post(f"{self.url}{path}", data=data, headers=sent, allow_redirects=False)
+            return await self._session().request(method, url, data=data, headers=headers, allow_redirects=False)
         except aiohttp.ClientProxyConnectionError as error:
             proxy = f"{error.host}:{error.port}"
             raise BackendError(

@@ -757,7 +757,8 @@ def test_a_wrong_key_or_value_names_file_key_and_allowed_keys(
         (
             {"purpose": "x", "load_when": "y", "providers": {"acme": {"adress": "z"}}},
             "`providers.acme.adress` is not a key it can have.",
-            "url, protocol, url_env, key_env, key, cap, usage, model, price, window, idempotency, flex, cache_marks",
+            "url, protocol, url_env, key_env, key, cap, usage, model, price, window, idempotency, flex, batch_api, "
+            "batch_factor, cache_marks",
         ),
         (
             {"purpose": "x", "load_when": "y", "providers": {"acme": {"price": {"input": 1}}}},

@@ -87,6 +87,7 @@ VALUES: dict[str, tuple[str, Any]] = {
     "reply_tokens": ("100", 100),
     "effort": ("high", Effort.HIGH),
     "flex": ("true", True),
+    "batch_api": ("true", True),
     "context_tokens": ("100", 100),
     "temperature": ("0", 0.0),
     "connect_timeout": ("1", 1.0),

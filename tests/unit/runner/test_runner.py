@@ -34,10 +34,11 @@ from cdo.providers.http.chat_completions import ChatBackend
 from cdo.providers.models import ModelSpec
 from cdo.providers.scripted import ScriptedBackend
 from cdo.runner import retry
-from cdo.runner.attempts import Deadlines, ModelSeat
+from cdo.runner.attempts import Deadlines
 from cdo.runner.budget import Budget, Limits
 from cdo.runner.exchange_records import usage_of
 from cdo.runner.human_steps import Human
+from cdo.runner.model_seat import ModelSeat
 from cdo.runner.retry import CircuitBreaker, RetryBudget
 from cdo.runner.runner import Runner
 from cdo.session.records import read_session

@@ -1,0 +1,219 @@
+"""Submits requests to the batch endpoints of providers, and finds out how submitted ones stand.
+
+A depot serves one session, or all sessions of a `cdo batch`, whose requests then leave together. Where a process may
+have died between the decision to submit and the provider's answer, the provider is asked by the marker of the batch
+before anything is submitted again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import BinaryIO, Protocol, cast
+
+from cdo.core.errors import CdoError, ModelsFailed, WaitsForBatch
+from cdo.core.exchange import BackendError, Fault
+from cdo.core.formatting import one_line, pluralise
+from cdo.providers.http.backend import HttpBackend
+from cdo.providers.http.batch_client import BatchClient, ProviderBatch, StillUnclear
+from cdo.providers.http.message_batches import MessageBatches
+from cdo.providers.http.openai_batches import OpenAIBatches
+from cdo.runner.batch_results import BatchResults
+from cdo.runner.model_seat import ModelSeat
+from cdo.runner.submissions import Submission, since
+
+CLIENTS: dict[str, type[BatchClient]] = {"openai": OpenAIBatches, "messages": MessageBatches}
+SETTLING = 10.0  # seconds after which a provider lists a batch for certain
+# Faults which show that the provider has not taken a batch. After any other it may have.
+_REFUSED = {Fault.REJECTED, Fault.DENIED, Fault.USED_UP, Fault.RATE_LIMITED, Fault.OVERFLOW, Fault.REFUSED}
+SOONEST, LATEST = 5.0, 300.0  # seconds between two looks at a batch
+
+
+class SubmissionLog(Protocol):
+    """Where it is written down which batches were submitted for several sessions."""
+
+    def begun(self, marker: str) -> bool:
+        """True if the batch may have been submitted."""
+        ...
+
+    def known(self, marker: str) -> str:
+        """Return the provider's id of a batch; "" if it is not known."""
+        ...
+
+    def count(self, marker: str) -> int:
+        """Return the number of requests of a batch."""
+        ...
+
+    def begin(self, parcel: Parcel) -> None:
+        """Write down, durably, that the batch is submitted now."""
+        ...
+
+    def sent(self, marker: str, ident: str) -> None:
+        """Write down, durably, what the provider calls the batch."""
+        ...
+
+
+@dataclass(eq=False)
+class Parcel:
+    """Requests that are to be submitted as one batch, in a temporary file."""
+
+    marker: str
+    client: BatchClient
+    provider: str
+    url: str
+    factor: float
+    model: str
+    file: BinaryIO
+    count: int = 0
+    size: int = 0
+
+    def has_room(self, size: int) -> bool:
+        """True if another request of this size goes into the batch."""
+        return self.count < self.client.most_requests and self.size + size <= self.client.most_bytes
+
+    def promise(self, size: int) -> None:
+        """Keep room for a request, which is added later."""
+        self.count, self.size = self.count + 1, self.size + size
+
+
+@dataclass(frozen=True)
+class SubmissionStanding:
+    """How a submission stands. Without a `state` it is void: the provider never got it. `results`: it has ended.
+
+    `found`: its id was not on record, and the provider named it. `unclear` says why nothing is known yet.
+    """
+
+    state: ProviderBatch | None = None
+    results: BatchResults | None = None
+    found: bool = False
+    unclear: str = ""
+
+
+@dataclass
+class BatchDepot:
+    """The batches of one process. `log` knows the batches that serve several sessions, of the `cdo batch` `of`."""
+
+    of: str = ""
+    log: SubmissionLog | None = None
+    parcels: list[Parcel] = field(default_factory=list)
+    _clients: dict[int, BatchClient] = field(default_factory=dict)
+    _standings: dict[str, SubmissionStanding] = field(default_factory=dict)
+    _turns: dict[str, asyncio.Lock] = field(default_factory=dict)
+
+    def client(self, seat: ModelSeat) -> BatchClient:
+        """Return the batch endpoint of a seat's provider."""
+        backend = seat.backend
+        assert isinstance(backend, HttpBackend)
+        return self._clients.setdefault(id(backend), CLIENTS[seat.spec.batch_api](backend))
+
+    def parcel(self, seat: ModelSeat, size: int) -> Parcel:
+        """Return the parcel that has room for a request of `size` bytes to a seat, and keep the room for it."""
+        client, spec = self.client(seat), seat.spec
+        model = spec.model if client.one_model else ""
+        fitting = (item for item in self.parcels if (item.client, item.model) == (client, model))
+        found = next((item for item in fitting if item.has_room(size)), None)
+        if found is None:
+            marker = f"cdo-{secrets.token_hex(8)}"
+            file = cast(BinaryIO, tempfile.TemporaryFile(prefix="cdo-batch-"))  # noqa: SIM115 - closed by `send`
+            found = Parcel(marker, client, spec.provider, spec.url, spec.batch_factor, model, file)
+            self.parcels.append(found)
+        found.promise(size)
+        return found
+
+    async def send(self, parcel: Parcel) -> ProviderBatch:
+        """Submit a parcel; raise `ModelsFailed` if the provider does not take it, `WaitsForBatch` if it may have."""
+        self.parcels.remove(parcel)
+        size = parcel.file.seek(0, os.SEEK_END)
+        parcel.file.seek(0)
+        try:
+            return await parcel.client.submit(parcel.marker, parcel.file, size, parcel.model)
+        except BackendError as error:
+            if error.fault in _REFUSED:
+                told = f"{parcel.provider} does not take the batch of {pluralise(parcel.count, 'call')}"
+                raise ModelsFailed(
+                    f"{told}: {error.message}",
+                    "Nothing of it was paid. `cdo resume` submits it again.",
+                ) from None
+            raise WaitsForBatch(
+                f"It is not known whether {parcel.provider} has taken the batch of "
+                f"{pluralise(parcel.count, 'call')} ({error.message}).",
+                "`cdo resume` asks for it by its name, and submits it again only if it is not there.",
+            ) from None
+        finally:
+            parcel.file.close()
+
+    async def standing(self, submission: Submission, seat: ModelSeat, known: Sequence[str]) -> SubmissionStanding:
+        """Return how a submission stands, asked once in this process until `look_again`; raises `CdoError`.
+
+        `known` are the ids of the session's other batches.
+        """
+        async with self._turns.setdefault(submission.marker, asyncio.Lock()):
+            if (standing := self._standings.get(submission.marker)) is None:
+                standing = await self._asked(submission, seat, known)
+                self._standings[submission.marker] = standing
+            return standing
+
+    def look_again(self) -> None:
+        """Forget how the batches stand that have not ended."""
+        kept = {
+            marker: found
+            for marker, found in self._standings.items()
+            if found.results or not (found.state or found.unclear)
+        }
+        self._standings = kept
+
+    def problems(self) -> list[str]:
+        """Return what was wrong with results, once every session has taken its own."""
+        return [told for found in self._standings.values() if found.results for told in found.results.problems()]
+
+    def close(self) -> None:
+        """Give up the temporary files."""
+        for parcel in self.parcels:
+            parcel.file.close()
+        for found in self._standings.values():
+            if found.results:
+                found.results.close()
+
+    async def _asked(self, submission: Submission, seat: ModelSeat, known: Sequence[str]) -> SubmissionStanding:
+        client, ident = self.client(seat), submission.id
+        if self.log:
+            if not self.log.begun(submission.marker):
+                return SubmissionStanding()
+            ident = self.log.known(submission.marker)
+        try:
+            state = await client.look(ident) if ident else await self._found(client, submission, known)
+            if state is None:
+                return SubmissionStanding()
+            if self.log and not ident:
+                self.log.sent(submission.marker, state.id)
+            if not state.ended:
+                return SubmissionStanding(state, found=not ident)
+            results = BatchResults(submission.marker)
+            await results.fill(client.results(state))
+        except StillUnclear as unclear:
+            return SubmissionStanding(unclear=str(unclear))
+        except BackendError as error:
+            raise self._unanswered(submission, ident, error) from None
+        return SubmissionStanding(state, results, not ident)
+
+    async def _found(self, client: BatchClient, submission: Submission, known: Sequence[str]) -> ProviderBatch | None:
+        """Return the batch that a process which died may have submitted; None if it did not."""
+        count = self.log.count(submission.marker) if self.log else len(submission.calls)
+        await asyncio.sleep(min(SETTLING, max(0.0, submission.since + SETTLING - time.time())))
+        return await client.found(submission.marker, submission.since, count, set(known))
+
+    def _unanswered(self, submission: Submission, ident: str, error: BackendError) -> CdoError:
+        what = f"the batch {ident}" if ident else "its batches"
+        told = f"{submission.provider} does not say how {what} stand: {one_line(error.message, 300)}"
+        if ident:
+            told = f"{submission.provider} does not say how {what} of {since(submission.at)} stands: "
+            told += one_line(error.message, 300)
+        return ModelsFailed(
+            f"{told}.",
+            "`cdo resume` asks again, with the key that the batch was submitted under. Nothing is submitted twice.",
+        )

@@ -1,0 +1,315 @@
+"""Runs whose calls wait at the batch endpoints of providers, at half the price: `--batch-api`."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from cdo.session.records import read_session
+from tests.conftest import A, Desk
+from tests.runs.test_protocols import CLAUDE, GPT, with_messages
+from tests.support.harness import KEY, Done, exchanges, kill_group
+from tests.support.provider import Provider
+
+QUESTION = "Should we replace the queue?"
+TWO_TURNS = ("deep", "--width", "3", "--turns", "2", "--no-git")
+
+
+def with_chat(cdo: Desk, provider: Provider) -> Desk:
+    return cdo.having(OPENAI_BASE_URL=f"{provider.url}/v1", OPENAI_API_KEY=KEY)
+
+
+def with_responses(cdo: Desk, provider: Provider) -> Desk:
+    """The desk of a person whose table of providers has this one, which speaks Responses."""
+    entry = {"url": f"{provider.url}/v1", "protocol": "responses", "key_env": ["OPENAI_API_KEY"]}
+    table = {"openai": {**entry, "batch_api": "openai"}}
+    cdo.write(
+        "../home/.config/cdo/dispatch/providers.yaml",
+        json.dumps({"purpose": "x", "load_when": "x", "providers": table}),
+    )
+    return cdo.having(OPENAI_BASE_URL="")
+
+
+WAYS: dict[str, tuple[Callable[[Desk, Provider], Desk], tuple[str, ...]]] = {
+    "/v1/chat/completions": (with_chat, GPT),
+    "/v1/responses": (with_responses, GPT),
+    "/v1/messages": (with_messages, CLAUDE),
+}
+
+
+def collected(desk: Desk, *args: str, steps: int = 20) -> list[Done]:
+    """Resume until the run ends with another code than 6; returns what each process said."""
+    told = []
+    for _ in range(steps):
+        told.append(desk("resume", "a", *args))
+        if told[-1].code != 6:
+            return told
+    raise AssertionError(told[-1].err)
+
+
+def records(desk: Desk, kind: str) -> list[dict[str, Any]]:
+    return [record for record in read_session(desk.session()) if record["kind"] == kind]
+
+
+def submitted(provider: Provider) -> Counter[str]:
+    return Counter(provider.batches.asked)
+
+
+@pytest.mark.parametrize("path", WAYS)
+def test_each_step_of_a_run_is_a_batch_at_half_the_price(cdo: Desk, provider: Provider, path: str) -> None:
+    way, model = WAYS[path]
+    desk = way(cdo, provider)
+    desk(*TWO_TURNS, *model, "--session", "at-once", QUESTION).ok()
+    provider.reset()
+    first = desk(*TWO_TURNS, "--batch-api", *model, *A, QUESTION).failed(6)
+    assert "asked through the batch endpoint, at 50% of the price" in first.err
+    assert "3 calls wait at" in first.err and "`cdo resume a` collects" in first.err
+    assert [batch.path for batch in provider.batches.batches] == [path]
+    provider.batches.going = True
+    still = desk("resume", "a").failed(6)
+    for command in (("list",), ("list", "--status", "waiting"), ("show", "a"), ("doctor",)):
+        assert "waiting" in desk(*command).ok().out
+    assert "3 calls wait at" in desk("show", "a").out and "a: 3 calls wait at" in desk("doctor").out
+    assert "in_progress: 0 of 3 done" in still.err and len(provider.batches.batches) == 1
+    provider.batches.going = False
+    steps = collected(desk)
+    assert steps[-1].code == 0
+    names = ["t1-synthesis", "t2-synthesis", "final"]
+    assert set(names) < set(submitted(provider)) and set(submitted(provider).values()) == {1}
+    assert len(provider.batches.batches) == len(steps)
+    assert not provider.calls  # nothing was asked at once
+    asked = exchanges(desk.session())
+    assert len(asked) == len(submitted(provider)) and all(record["batch"] for record in asked)
+    once = {record["call"]: record for record in exchanges(desk.session("at-once"))}
+    halved = [(record, once[record["call"]]) for record in asked if record["call"] in once]
+    same = [(ours["cost"], other["cost"]) for ours, other in halved if ours["usage"] == other["usage"]]
+    assert len(same) >= 6 and all(ours == pytest.approx(other / 2) for ours, other in same)
+    assert len(records(desk, "batch-ended")) == len(provider.batches.batches)
+    before = len(provider.requests)
+    (desk.session() / "FINAL.md").unlink()
+    desk("resume", "a").ok()
+    assert len(provider.requests) == before
+
+
+@pytest.mark.parametrize(
+    ("path", "moment"),
+    [
+        ("/v1/responses", "files"),
+        ("/v1/responses", "before"),
+        ("/v1/responses", "after"),
+        ("/v1/messages", "before"),
+        ("/v1/messages", "after"),
+    ],
+)
+def test_a_kill_at_any_moment_of_a_submission_submits_nothing_twice(
+    cdo: Desk, provider: Provider, path: str, moment: str
+) -> None:
+    """The provider holds its answer back: to the file of requests, before it makes the batch, or after that."""
+    way, model = WAYS[path]
+    desk, batches = way(cdo, provider), provider.batches
+    batches.stall, batches.going = moment, True
+    process = desk.start(*TWO_TURNS, "--batch-api", *model, *A, QUESTION)
+    try:
+        within(lambda: any(batches.knows(info) and batches.held for info in list(provider.requests)))
+    finally:
+        kill_group(process.pid)
+        process.communicate()
+    assert len(records(desk, "batch-intent")) == 1 and not records(desk, "batch-sent")
+    made = len(batches.batches)
+    assert made == (moment == "after")
+    batches.stall = ""
+    again = desk("resume", "a").failed(6)
+    if made and path == "/v1/messages":  # its ids can be read only when it has ended
+        assert "may be it" in again.err
+        batches.going = False
+        again = desk("resume", "a").failed(6)
+    assert ("found again" in again.err) == bool(made)
+    batches.going = False
+    assert collected(desk)[-1].code == 0
+    assert set(submitted(provider).values()) == {1}
+    assert len(records(desk, "batch-void")) == (not made)
+
+
+def within(true: Callable[[], object], seconds: float = 30.0) -> None:
+    limit = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("path", "end"),
+    [
+        ("/v1/responses", "expired"),
+        ("/v1/responses", "cancelled"),
+        ("/v1/responses", "failed"),
+        ("/v1/messages", "expired"),
+        ("/v1/messages", "cancelled"),
+    ],
+)
+def test_requests_that_a_batch_did_not_come_to_go_into_the_next_one(
+    cdo: Desk, provider: Provider, path: str, end: str
+) -> None:
+    way, model = WAYS[path]
+    desk, batches = way(cdo, provider), provider.batches
+    batches.end, batches.answered = end, 1
+    desk("think", "--width", "3", "--turns", "1", "--no-git", "--batch-api", *model, *A, QUESTION).failed(6)
+    second = desk("resume", "a")
+    asked = submitted(provider)
+    if end == "failed":  # the provider's reason is final: nothing is submitted again
+        second.failed(7)
+        assert "The model cannot be batched." in second.err and set(asked.values()) == {1}
+        return
+    second.failed(6)
+    assert "2 of 3 calls of the batch" in second.err and "go into the next batch" in second.err
+    assert sorted(asked.values()) == [1, 2, 2]
+    faults = [record for record in exchanges(desk.session()) if "fault" in record]
+    assert [record["fault"]["kind"] for record in faults] == ["overloaded"] * 2
+    assert not any("usage" in record for record in faults)  # which cost nothing
+    batches.end, batches.answered = "completed", None
+    assert collected(desk)[-1].code == 0
+
+
+def hostile(provider: Provider, path: str) -> None:
+    """Let the provider send what it should not: for each voice something else, and lines that belong to nobody."""
+    batches = provider.batches
+
+    def inner(result: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = (result.get("result") or result.get("response") or {}).get(
+            "message" if path.endswith("/messages") else "body", {}
+        )
+        return found
+
+    def spoil(call: str, result: dict[str, Any]) -> dict[str, Any] | None:
+        ident = result["custom_id"]
+        if call == "t1-architect":  # is answered again, by another
+            other = json.loads(json.dumps(result).replace("architect", "intruder"))
+            batches.extra.append(json.dumps({**other, "custom_id": ident}))
+        elif call == "t1-critic":  # claims to have used what nobody can
+            usage = {"input_tokens": 10**18, "output_tokens": -5, "prompt_tokens": 10**18, "completion_tokens": -5}
+            inner(result)["usage"] = usage
+        elif call == "t1-systems-thinker":  # answers under the id of nobody
+            foreign = {**result, "custom_id": f"{ident[:-16]}{'0' * 16}"}
+            batches.extra += [
+                json.dumps(foreign),
+                json.dumps({**result, "custom_id": "someone-else"}),
+                "{broken",
+                "[]",
+            ]
+            return None
+        elif call == "t1-pragmatist":
+            return {"custom_id": ident, "response": "x", "result": 7, "error": None}
+        return result
+
+    batches.spoil = spoil
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
+def test_results_that_belong_to_no_request_credit_no_voice(cdo: Desk, provider: Provider, path: str) -> None:
+    way, model = WAYS[path]
+    desk = way(cdo, provider)
+    hostile(provider, path)
+    deep = ("deep", "--width", "4", "--turns", "1", "--no-git", "--batch-api")
+    desk(*deep, *model, *A, QUESTION).failed(6)
+    second = desk("resume", "a").failed(6)
+    first = {record["call"]: record for record in exchanges(desk.session())}
+    assert {call: record.get("fault", {}).get("kind") for call, record in first.items()} == {
+        "t1-architect": "malformed", "t1-critic": None, "t1-systems-thinker": "overloaded",
+        "t1-pragmatist": "malformed",
+    }  # fmt: skip
+    assert "answers this request twice" in first["t1-architect"]["fault"]["message"]
+    assert first["t1-critic"]["usage"]["measured"] is False and first["t1-critic"]["cost"] < 0.01
+    for told in ("2 results for requests that cdo did not make", "2 lines that are no results", "more than once"):
+        assert told in second.err
+    assert "intruder" not in json.dumps(exchanges(desk.session()))
+    asked = submitted(provider)
+    assert (asked["t1-critic"], asked["t1-architect"], asked["t1-pragmatist"]) == (1, 2, 2)
+    provider.batches.spoil, provider.batches.extra = None, []
+    assert collected(desk)[-1].code == 0
+    replies = {record["call"] for record in exchanges(desk.session()) if "response" in record}
+    assert {"t1-architect", "t1-critic", "t1-systems-thinker", "t1-pragmatist"} < replies
+
+
+def test_caps_hold_for_what_waits_at_a_provider(cdo: Desk, provider: Provider) -> None:
+    """What is submitted counts with the most that it can use, in every process until its answers are there."""
+    desk, batches = with_responses(cdo, provider), provider.batches
+    batches.going = True
+    desk(*TWO_TURNS, "--batch-api", "--max-calls", "2", *GPT, *A, QUESTION).failed(6)
+    assert len(batches.asked) == 2
+    desk("resume", "a").failed(6)
+    assert len(batches.asked) == 2  # the third call would be one too many, whatever the others cost
+    desk("resume", "a", "--max-calls", "3").failed(6)
+    assert len(batches.asked) == 3
+    batches.going = False
+    assert collected(desk)[-1].code == 5 and len(batches.asked) == 3
+    assert collected(desk, "--max-calls", "50")[-1].code == 0
+
+
+def test_a_refused_batch_is_told_and_a_lost_key_submits_nothing(cdo: Desk, provider: Provider) -> None:
+    desk, batches = with_responses(cdo, provider), provider.batches
+    batches.refuse = (401, "Incorrect API key provided")
+    told = desk(*TWO_TURNS, "--batch-api", *GPT, *A, QUESTION).failed(7)
+    assert "openai does not take the batch of 3 calls: HTTP 401" in told.err and not batches.batches
+    batches.refuse = None
+    desk("resume", "a").failed(6)
+    kept, batches.batches = batches.batches, []  # as another organisation sees it
+    told = desk("resume", "a").failed(7)
+    assert "openai does not say how the batch batch_1" in told.err and "Nothing is submitted twice" in told.err
+    assert not batches.batches
+    batches.batches = kept
+    assert collected(desk)[-1].code == 0
+
+
+def test_models_without_a_batch_endpoint_are_asked_at_once(cdo: Desk, provider: Provider) -> None:
+    desk = with_chat(cdo, provider).having(GROQ_API_KEY=KEY, GROQ_API_BASE=f"{provider.url}/v1")
+    told = desk("quick", "--batch-api", "-m", "groq/llama-3.3-70b-versatile", *A, QUESTION).failed(4)
+    assert "cdo knows no batch endpoint of groq/llama-3.3-70b-versatile" in told.err
+    two = ("-m", "openai/gpt-4.1", "-m", "groq/llama-3.3-70b-versatile")
+    told = desk("think", "--width", "2-2", "--turns", "1", "--batch-api", *two, *A, QUESTION).failed(6)
+    assert "no batch endpoint is known for groq/llama-3.3-70b-versatile: asked at once, at the full price" in told.err
+    assert len(provider.calls) == 1 and len(provider.batches.asked) == 1
+    moved = desk.having(OPENAI_BASE_URL="http://127.0.0.1:9/v1")
+    assert "is at http://127.0.0.1:9/v1 now" in moved("resume", "a").failed(8).err  # the key stays here
+    assert collected(desk, "--no-batch-api")[-1].code == 0
+    assert len(provider.batches.asked) == 1 and len(provider.calls) > 2
+
+
+def test_wait_stays_until_the_end(cdo: Desk, provider: Provider) -> None:
+    desk = with_responses(cdo, provider)
+    told = desk("quick", "--batch-api", "--wait", "--no-git", *GPT, *A, QUESTION).ok()
+    assert "asked again in 5 s" in told.err and not provider.calls and set(submitted(provider).values()) == {1}
+
+
+def test_the_vendors_own_clients_can_use_the_loopback_s_batches(provider: Provider) -> None:
+    """So that what cdo is tested against answers as the vendors do."""
+    gpt = openai.OpenAI(base_url=f"{provider.url}/v1", api_key=KEY)
+    body = {"model": "gpt-x", "messages": [{"role": "user", "content": "Hello"}]}
+    line = {"custom_id": "one", "method": "POST", "url": "/v1/chat/completions", "body": body}
+    file = gpt.files.create(file=("x.jsonl", io.BytesIO(json.dumps(line).encode())), purpose="batch")
+    made = gpt.batches.create(
+        input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h", metadata={"cdo": "x"}
+    )
+    assert made.status == "in_progress"
+    for _ in range(3):
+        gpt.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h")
+    assert [batch.id for batch in gpt.batches.list()] == ["batch_4", "batch_3", "batch_2", "batch_1"]
+    ended = gpt.batches.retrieve(made.id)
+    assert (ended.status, ended.metadata) == ("completed", {"cdo": "x"}) and ended.output_file_id
+    result = json.loads(gpt.files.content(ended.output_file_id).text)
+    assert result["custom_id"] == "one" and result["response"]["status_code"] == 200
+
+    claude = anthropic.Anthropic(base_url=provider.url, api_key=KEY)
+    params: Any = {"model": "claude-x", "max_tokens": 9, "messages": [{"role": "user", "content": "Hello"}]}
+    batch = claude.messages.batches.create(requests=[{"custom_id": "two", "params": params}])
+    assert claude.messages.batches.retrieve(batch.id).processing_status == "ended"
+    assert [item.id for item in claude.messages.batches.list()] == [batch.id]
+    (item,) = claude.messages.batches.results(batch.id)
+    assert item.custom_id == "two" and item.result.type == "succeeded"
