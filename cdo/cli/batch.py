@@ -243,16 +243,15 @@ def _agree(prepared: PreparedBatch, options: Mapping[str, Any]) -> None:
         return
     span, settings = prepared.plans.span(), prepared.resolved.values
     specs = list(prepared.plans.specs.values())
-    found = None if options["yes"] else doubt(specs, span, settings, prepared.resolved.sources)
+    found = None if options["yes"] else doubt(specs, span, settings, prepared.resolved.sources, "batch")
     terminal = sys.stdin.isatty() and sys.stderr.isatty() and not options["no_input"]
     if not options["quiet"] or (found and terminal):
         click.echo(visible(f"Sending {_sent(prepared)}"), err=True)
     if not found:
         return
-    reason, hint = (text.replace("his run", "his batch") for text in (found.reason, found.hint))
     if not terminal:
-        raise NeedsHuman(f"{reason}. Nothing was sent.", hint.replace("the run", "the batch"))
-    if not click.confirm(visible(f"{reason}. Go on?"), default=False, err=True):
+        raise NeedsHuman(f"{found.reason}. Nothing was sent.", found.hint)
+    if not click.confirm(visible(f"{found.reason}. Go on?"), default=False, err=True):
         raise NeedsHuman("You did not agree. Nothing was sent.", "--budget USD caps what a batch may cost.")
 
 

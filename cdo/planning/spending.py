@@ -31,8 +31,10 @@ class Doubt:
     hint: str
 
 
-def doubt(specs: Sequence[ModelSpec], span: Range, settings: Settings, sources: Mapping[str, str]) -> Doubt | None:
-    """Return why the person has to agree to a run; None if it may go on.
+def doubt(
+    specs: Sequence[ModelSpec], span: Range, settings: Settings, sources: Mapping[str, str], what: str = "run"
+) -> Doubt | None:
+    """Return why the person has to agree to a run; None if it may go on. `what` is what it is called.
 
     `--budget` or `CDO_BUDGET` is an agreement in itself; for unknown prices, a cap on tokens is. A cap from any other
     source only bounds the estimate.
@@ -48,15 +50,15 @@ def doubt(specs: Sequence[ModelSpec], span: Range, settings: Settings, sources: 
     unknown = [spec.name for spec in paid if spec.price is None and (spec.route != "command" or not limit)]
     if unknown and not said("max_tokens"):
         return Doubt(
-            f"The price of {', '.join(dict.fromkeys(unknown))} is not known, so neither is the cost of this run",
-            "Pass --yes to agree, cap the run with --max-tokens N, or state the price under `prices` in your "
+            f"The price of {', '.join(dict.fromkeys(unknown))} is not known, so neither is the cost of this {what}",
+            f"Pass --yes to agree, cap the {what} with --max-tokens N, or state the price under `prices` in your "
             "configuration.",
         )
     top = _bounded(paid, span, settings)
     if top > limit or (not limit and not unknown):
         return Doubt(
-            f"This run may cost up to {about_money(top)}; cdo asks above {about_money(limit)} (`ask_above`)",
-            "Pass --yes to agree, cap the run with --budget USD, or raise --ask-above USD.",
+            f"This {what} may cost up to {about_money(top)}; cdo asks above {about_money(limit)} (`ask_above`)",
+            f"Pass --yes to agree, cap the {what} with --budget USD, or raise --ask-above USD.",
         )
     return None
 
