@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from cdo.app.batch.folder import BatchFile, BatchFolder, ItemResult
     from cdo.app.batch.opening import BatchOrder, PreparedBatch
     from cdo.app.batch.running import BatchStanding
+    from cdo.app.cluster.connection import ClusterOrder
+    from cdo.core.usage import TotalUsage
 
 LIVE = 100  # deliberations at the same time, unless --live says otherwise
 EPILOG = """\b
@@ -31,7 +33,8 @@ Examples:
   cdo batch resume questions --retry-failed
 
 \b
-Exit codes are those of a run, and 9 if the batch came to its end and some items failed."""
+Exit codes are those of a run, 9 if the batch came to its end and some items failed, and 10 if its Dask
+cluster is lost."""
 
 
 class BatchGroup(click.Group):
@@ -67,6 +70,14 @@ def _how(function: Any) -> Any:
                 "--table", metavar="FILE", help="Write the table also to this file: .jsonl, .csv or .parquet."
             ),
             click.option("--take-over", is_flag=True, help="Go on with a batch that another machine ran last."),
+            click.option(
+                "--cluster", metavar="local|ADDRESS",
+                help="Run the items on Dask workers: on this machine, or of the scheduler at this address.",
+            ),
+            click.option(
+                "--workers", type=click.IntRange(1, 1000), metavar="N",
+                help="Number of workers of --cluster local (default: as many as there are processors).",
+            ),
             LIMITS, OUT, TRUST, CONSENT, OUTPUT,
         )
     ):  # fmt: skip
@@ -144,6 +155,7 @@ def _run(order: BatchOrder, options: Mapping[str, Any]) -> None:
 
     library = library_here(trust_now=options["trust"])
     resolved = resolve(options, library).sure(library)
+    _cluster(options)
     target = Path(options["table"]) if options["table"] else None
     if target:
         table.require_writable(target)
@@ -175,6 +187,18 @@ def _run(order: BatchOrder, options: Mapping[str, Any]) -> None:
     return _report(prepared, standing, options)
 
 
+def _cluster(options: Mapping[str, Any]) -> ClusterOrder | None:
+    """Return which Dask cluster runs the items, None for this process; raise `UsageError`."""
+    if not options["cluster"]:
+        if options["workers"]:
+            raise UsageError("--workers N has no meaning without --cluster local.", "Add that, or leave it out.")
+        return None
+    from cdo.app.cluster.connection import ClusterOrder, require_dask
+
+    require_dask()
+    return ClusterOrder.of(options["cluster"], options["workers"])
+
+
 def _new_folder(order: BatchOrder) -> BatchFolder:
     """Make the folder of a new batch and own it; raise `SessionError` if another process has just begun it."""
     from cdo.app.batch.folder import BatchFolder
@@ -202,7 +226,7 @@ def _hold(
 ) -> None:
     """Run the open items of a batch, with progress on stderr; raise `CdoError`."""
     from cdo.app import seats
-    from cdo.app.batch.running import BatchRun, BatchTally, shared_by
+    from cdo.app.batch.running import BatchRun, BatchTally, shared_by, used_so_far
     from cdo.cli.models import require_demo_model
     from cdo.terminal.batch_progress import BatchProgress
 
@@ -218,9 +242,18 @@ def _hold(
 
     shared = shared_by(specs, settings, prepared.plans.library, standing.used, progress.say)
     tally = BatchTally(folder, standing, tell, options["fail_fast"], _again(prepared.order, options))
-    running = BatchRun(tally, prepared.plans, shared, min(options["live"], prepared.open))
+    live, cluster = min(options["live"], prepared.open), _cluster(options)
     try:
-        asyncio.run(running.go(prepared.todo(head)))
+        if cluster:
+            from cdo.app.cluster.coordinator import ClusterRun
+
+            def recount() -> TotalUsage:
+                return used_so_far(folder.path, prepared.results, prepared.todo(head))
+
+            spread = ClusterRun(tally, prepared.plans, shared, live, cluster, progress.say, recount)
+            asyncio.run(spread.go(prepared.todo(head)))
+        else:
+            asyncio.run(BatchRun(tally, prepared.plans, shared, live).go(prepared.todo(head)))
     finally:
         progress.close()
 
@@ -309,7 +342,8 @@ def _summary(prepared: PreparedBatch, standing: BatchStanding, error: CdoError |
 def _again(order: BatchOrder, options: Mapping[str, Any]) -> str:
     """Return the command that goes on with a batch."""
     place = f" --out {shlex.quote(options['out'])}" if options["out"] else ""
-    return f"cdo batch resume {order.name}{place}"
+    cluster = f" --cluster {shlex.quote(options['cluster'])}" if options["cluster"] else ""
+    return f"cdo batch resume {order.name}{place}{cluster}"
 
 
 def _report(prepared: PreparedBatch, standing: BatchStanding, options: Mapping[str, Any]) -> None:

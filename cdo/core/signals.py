@@ -103,11 +103,12 @@ def interruptible(session: str, again: str = "") -> Iterator[None]:
 
     `again` is the command that goes on (default: the one that resumes `session`).
 
-    Inside another `interruptible`, do nothing. A stop signal that came before and was swallowed counts too.
+    Inside another `interruptible`, do nothing, nor in other threads, where signals are not handled. A stop signal
+    that came before and was swallowed counts too.
     """
     import asyncio
 
-    if _heard.get():
+    if _heard.get() or threading.current_thread() is not threading.main_thread():
         yield
         return
     loop, task = asyncio.get_running_loop(), asyncio.current_task()

@@ -55,6 +55,7 @@ from cdo.session.store import Session
 TAIL = 300  # characters of an answer under way that observers are shown
 SHOWN_EVERY = 0.1  # seconds between two such events of one call: a model may send a thousand pieces in a second
 # The reason of a missing reply, for people. What was wrong with each reply is told to the model, and kept on record.
+NO_ROOM = "the provider's rate limit leaves no room in the time that is left"
 UNREADABLE = "the model's replies did not have the form that cdo asks for"
 
 
@@ -157,7 +158,9 @@ class Attempts:
         """Return whether to retry after `error`; if so, first wait as long as the policy and the provider require."""
         delay = max(tries.delay() if error.fault in retry.PASSING else 0.0, error.retry_after or 0.0)
         left = self._seconds_left
-        if delay > min(tries.patience(), left) or not tries.retry(error.fault) or not self.allowance.take():
+        if delay > min(tries.patience(), left) or not tries.retry(error.fault):
+            return False
+        if not await self.allowance.granted():
             return False
         told = {"fault": error.fault.value, "message": error.message}
         self.observe(RetryPlanned(name=work.call.name, **told, wait=round(delay, 2)))
@@ -319,8 +322,7 @@ class Attempts:
             async with asyncio.timeout(None if left == float("inf") or not seat.pace.known else max(0.0, left)):
                 await seat.pace.enter(tokens)
         except TimeoutError:
-            message = "the provider's rate limit leaves no room in the time that is left"
-            raise BackendError(Fault.RATE_LIMITED, message, retry_after=float("inf")) from None
+            raise BackendError(Fault.RATE_LIMITED, NO_ROOM, retry_after=float("inf")) from None
 
     async def _enter(self, seat: ModelSeat, tries: AttemptCounter) -> bool:
         """Wait for the provider's gate, then for a concurrency slot; return whether this attempt is the probe.

@@ -150,13 +150,20 @@ class Budget:
 
     async def release(self, held: Reservation) -> None:
         """Cancel a reservation: the request was never sent."""
-        self._held.remove(held)
-        self._settled.set()
+        self.end(held, None)
 
     async def settle(self, held: Reservation, usage: Usage | None, cost: float | None) -> None:
         """Replace a reservation by the actual usage."""
+        self.end(held, TotalUsage.one(usage, cost))
+
+    def end(self, held: Reservation, used: TotalUsage | None) -> None:
+        """End a reservation, whose request has `used` so much; None if it was never sent."""
         self._held.remove(held)
-        self.totals += TotalUsage.one(usage, cost)
+        self.count(used or TotalUsage())
+
+    def count(self, used: TotalUsage) -> None:
+        """Add usage, such as what is found on record and was not reserved here."""
+        self.totals += used
         self._settled.set()
 
     def send_away(self, held: Reservation) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from dataclasses import dataclass
 
 from cdo.core.exchange import Quota, RateLimits
 
@@ -16,12 +17,24 @@ REPLY = 1000  # tokens that a reply is taken to have; the next headers state wha
 LONGEST = 5.0  # seconds after which one that waits looks again, since other responses may have said more
 
 
-class Pacing:
-    """The room that a provider has for one model, shared by all that ask it."""
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """A request that had its turn: until when it may be on its way to the provider (monotonic), and its tokens."""
 
-    def __init__(self) -> None:
+    until: float
+    tokens: int
+
+
+class Pacing:
+    """The room that a provider has for one model, shared by all that ask it.
+
+    `lag` is how many seconds a request may need from its turn here to the provider.
+    """
+
+    def __init__(self, lag: float = 0.0) -> None:
         self._limits = RateLimits(float("-inf"))
-        self._sent: deque[tuple[float, int]] = deque()  # (monotonic time, tokens) of what the limits do not know of
+        self._lag = lag
+        self._sent: deque[Turn] = deque()  # what the limits do not know of
         self._turn = asyncio.Lock()
 
     @property
@@ -34,10 +47,10 @@ class Pacing:
         if limits is None or limits.at < self._limits.at:
             return
         self._limits = limits
-        while self._sent and self._sent[0][0] <= limits.at:
+        while self._sent and self._sent[0].until <= limits.at:
             self._sent.popleft()
 
-    async def enter(self, tokens: int) -> None:
+    async def enter(self, tokens: int) -> Turn:
         """Wait until there is room for a request with a prompt of so many tokens, and take it."""
         async with self._turn:
             while True:
@@ -45,8 +58,15 @@ class Pacing:
                 if wait <= 0:
                     break
                 await asyncio.sleep(min(wait, LONGEST))
+            turn = Turn(time.monotonic() + self._lag, tokens + REPLY)
             if self.known:
-                self._sent.append((time.monotonic(), tokens + REPLY))
+                self._sent.append(turn)
+            return turn
+
+    def over(self, turn: Turn) -> None:
+        """Take in that a request has ended, so that what is learnt from now on knows of it."""
+        if turn in self._sent:
+            self._sent.remove(turn)
 
     def _wait(self, tokens: int) -> float:
         """Return the seconds until there is room for one more request; 0 if there is now."""
@@ -55,7 +75,7 @@ class Pacing:
         if limits.requests:
             waits.append(_until(limits.requests, 1, len(self._sent), now - limits.at))
         if limits.tokens:
-            sent = sum(tokens for _, tokens in self._sent)
+            sent = sum(turn.tokens for turn in self._sent)
             waits.append(_until(limits.tokens, tokens, sent, now - limits.at))
         return max(waits)
 

@@ -82,6 +82,10 @@ class RetryBudget:
         self._used += 1
         return True
 
+    async def granted(self) -> bool:
+        """Use one retry as `take` does. Another process may have to be asked for it, so this can wait."""
+        return self.take()
+
 
 class CircuitBreaker:
     """A gate for one provider: open while it answers; while it does not, one probe at a time passes.

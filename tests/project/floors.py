@@ -16,7 +16,7 @@ def floors() -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
     found = []
-    for line in [*project["dependencies"], *extras["local"], *extras["mcp"]]:
+    for line in [*project["dependencies"], *extras["local"], *extras["mcp"], *extras["dask"]]:
         needed = Requirement(line)
         oldest = [part.version for part in needed.specifier if part.operator == ">="]
         if len(oldest) != 1:

@@ -254,6 +254,11 @@ class BatchFolder:
         except OSError as error:
             raise explain(error, self.path / name) from None
 
+    def remove(self, name: str) -> None:
+        """Remove a file of the folder, if it is there."""
+        with contextlib.suppress(OSError):
+            os.unlink(name, dir_fd=self._fd)
+
     async def add(self, result: ItemResult) -> None:
         """Record how an item ended; return when that is durable. Results that arrive together share one fsync."""
         self._waiting.append(self._line(result))
