@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from cdo.cabal.files.delivered_files import delivered, places
 from cdo.cabal.files.ending import HANDED_OVER, handed_over, told_of
 from cdo.cabal.files.final_report import Delivery
-from cdo.cabal.files.layout import delivered, places
 from cdo.cabal.model.product_files import files_digest
 from cdo.content.library import Library
 from cdo.core.errors import ContentError

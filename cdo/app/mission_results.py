@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cdo.cabal.files.certificate import NAME
+from cdo.cabal.files.delivered_files import deliverables
 from cdo.cabal.files.ending import ending, handed_over, told_of
 from cdo.cabal.files.final_report import Delivery
-from cdo.cabal.files.layout import deliverables
 from cdo.core.result import Result
 from cdo.core.usage import TotalUsage
 from cdo.session.artifact import Artifact

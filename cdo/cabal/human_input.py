@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from cdo.cabal.files.layout import LETTER, EditedVersion, Letter, LetterFormat, VersionFormat, files
+from cdo.cabal.files.layout import files
+from cdo.cabal.files.person_files import LETTER, EditedVersion, Letter, LetterFormat, VersionFormat
 from cdo.cabal.files.serialization import written_by_cdo
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.rules import reducer

@@ -14,8 +14,9 @@ from typing import Any, cast
 from cdo.cabal import human_input, writing_order
 from cdo.cabal.asking import Briefs, MissionContext, StepCalls
 from cdo.cabal.context.pack import StepScope
+from cdo.cabal.files.delivered_files import deliverables, spoken
 from cdo.cabal.files.final_report import Delivery
-from cdo.cabal.files.layout import deliverables, files, speaker, spoken
+from cdo.cabal.files.layout import files, speaker
 from cdo.cabal.files.serialization import written_by_cdo
 from cdo.cabal.human_input import HumanInput
 from cdo.cabal.model.entities import MissionStep

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cdo.cabal.files import layout
+from cdo.cabal.files import delivered_files, layout
 from cdo.cabal.files.certificate import NAME
 from cdo.cabal.files.certificate_proof import MAX_BYTES, CertificateClaim, Proof, proved
 from cdo.cabal.files.ending import ending, handed_over, told_of
@@ -128,7 +128,7 @@ def _expected(
         cost=totals(records).known_cost,
         handed=told_of(handed_over(records)),
     )
-    texts = {**projections, **kept, **layout.deliverables(mission.state), NAME: made.certificate}
+    texts = {**projections, **kept, **delivered_files.deliverables(mission.state), NAME: made.certificate}
     stored = {name: without_controls(encodable(text)) for name, text in texts.items()}
     return {name: text.encode() for name, text in {**stored, **artifacts.files("FINAL", _clean(made.final))}.items()}
 

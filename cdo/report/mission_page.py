@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from cdo import __version__
 from cdo.cabal.files.by_hand import edited_calls
-from cdo.cabal.files.layout import places, speaker, walk
+from cdo.cabal.files.delivered_files import places
+from cdo.cabal.files.layout import speaker
 from cdo.cabal.model.entities import (
     BLOCKING,
     Acceptance,
@@ -28,6 +29,7 @@ from cdo.cabal.model.entities import (
     Status,
     Version,
 )
+from cdo.cabal.model.product_files import is_code
 from cdo.cabal.model.references import REFERENCE
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.rules import acceptance, citations, objectives
@@ -221,7 +223,7 @@ def _words(state: MissionState, files: Papers) -> dict[str, Any]:
         "longer": lambda version: len(version.content) > LIMIT,
         "minorities": _minorities,
         "unfounded": lambda id: [citations.words(item) for item in state.unfounded.get(id, ())],
-        "as_code": lambda row: bool(row.product.path) and not row.product.path.lower().endswith((".md", ".markdown")),
+        "as_code": lambda row: is_code(row.product),
         "overruled": lambda row: [item for item in row.collabs if item.how == "waived"],
     }
 
@@ -274,7 +276,7 @@ def _rows(state: MissionState, costs: Costs, unaccepted: Container[str]) -> list
     """Return all products: the tree from its root on, then the archived products."""
     collabs = _by(state.collabs.values(), lambda item: item.product)
     inspections = _by(state.inspections.values(), lambda item: item.product)
-    order = {product.id: depth for product, depth in walk(state)}
+    order = {product.id: depth for product, depth in state.walk()}
     order |= dict.fromkeys((id for id in state.products if id not in order), 0)
     found = []
     for id, depth in order.items():

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
-from cdo.cabal.files import layout
+from cdo.cabal.files import delivered_files, layout
 from cdo.cabal.files.by_hand import edited_calls, resting_on
 from cdo.cabal.files.final_report import Delivery, final
 from cdo.cabal.files.serialization import PLACE
@@ -37,7 +37,7 @@ def certificate(
     """
     state = delivery.state
     projections, kept = layout.files(state, None)
-    texts = {**projections, **kept, **layout.deliverables(state)}
+    texts = {**projections, **kept, **delivered_files.deliverables(state)}
     data = {
         "session": session,
         "status": delivery.status,
@@ -85,14 +85,14 @@ def unaccepted(state: MissionState) -> list[dict[str, str]]:
 
 
 def _entries(state: MissionState) -> list[dict[str, Any]]:
-    places = layout.places(state)
+    places = delivered_files.places(state)
     held = (item for item in state.live() if acceptance.holds(state, item.id))
     return [product_entry(state, item, places.get(item.id, "")) for item in held]
 
 
 def earlier_entries(state: MissionState) -> list[dict[str, Any]]:
     """Return the versions that stay delivered although a newer one, which is not accepted, stands over them."""
-    places = layout.places(state)
+    places = delivered_files.places(state)
     return [
         {
             "product": item.id,

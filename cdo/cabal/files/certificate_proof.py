@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cdo.cabal.files import layout
+from cdo.cabal.files import delivered_files
 from cdo.cabal.files.certificate import NAME, digest, earlier_entries, is_certified, product_entry, seal, unaccepted
 from cdo.cabal.files.serialization import MAX_DEPTH, ParsedMission, read
 from cdo.cabal.model.entities import (
@@ -193,7 +193,7 @@ def _products(
 ) -> Iterator[CertificateClaim]:
     """Yield claims that the certificate agrees with the files of each product, and that its acceptance holds."""
     state = filed.state
-    places = layout.places(state)
+    places = delivered_files.places(state)
     claimed = {str(entry.get("product")): entry for entry in certified["accepted"]}
     linked = {id: str(entry["deliverable"]) for id, entry in claimed.items() if entry.get("deliverable")}
     for id in dict.fromkeys([*claimed, *(id for id in state.acceptances if state.products[id].live)]):
@@ -211,13 +211,13 @@ def _delivered_before(
     certified: Mapping[str, Any], state: MissionState, texts: Mapping[str, str]
 ) -> Iterator[CertificateClaim]:
     """Yield claims that each version which stays delivered was accepted, and is what its deliverable holds."""
-    now, places = earlier_entries(state), layout.places(state)
+    now, places = earlier_entries(state), delivered_files.places(state)
     if now != certified.get("earlier", []):
         yield CertificateClaim("deliverables", "", "earlier versions stay delivered that are not the certified ones")
     for entry in now:
         version, pinned = state.versions[entry["version"]], state.earlier[entry["product"]]
         found = state.inspections.get(pinned.inspection)
-        due = layout.delivered(state, version, places)
+        due = delivered_files.delivered(state, version, places)
         wrong = [f"{name} is not the content of its version" for name, text in due.items() if texts.get(name) != text]
         if version.sha != pinned.sha:
             wrong.append(f"the content of {version.id} is not what was accepted")
@@ -283,7 +283,7 @@ class _ProductProof:
 
     def _delivered(self) -> list[str]:
         place, latest = str(self.claimed.get("deliverable", "")), self.state.latest(self.product.id)
-        due = layout.delivered(self.state, latest, self.linked) if latest else {}
+        due = delivered_files.delivered(self.state, latest, self.linked) if latest else {}
         here = [name for name in self.texts if name == place or (place.endswith("/") and name.startswith(place))]
         if not place.startswith("deliverables/") or not here:
             return [f"the deliverable {place} is gone"]

@@ -39,9 +39,14 @@ def inert(text: object, limit: int = 600) -> str:
     return _MARKER.sub(r"\1\\\2", inert_line(text, limit))
 
 
+def storable(text: str) -> str:
+    """Return `text` with lone surrogates replaced, because UTF-8 cannot encode them."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def page(head: Mapping[str, Any], body: str, *, noted: bool = False) -> str:
     """Return a file's text: front matter (starting with cdo's note if `noted`), `body` as it is, and a line break."""
-    text = _stored(f"{strict_yaml.dump(dict(head))}---\n\n{body}\n")
+    text = storable(f"{strict_yaml.dump(dict(head))}---\n\n{body}\n")
     return _noted("---\n", text) if noted else f"---\n{text}"
 
 
@@ -83,11 +88,6 @@ def opened(text: str) -> tuple[dict[str, Any], str]:
     if not isinstance(head, dict):
         raise ValueError("its front matter is not a mapping of keys")
     return head, text[end + 6 : -1]
-
-
-def _stored(text: str) -> str:
-    """Return `text` with lone surrogates replaced, because UTF-8 cannot encode them."""
-    return text.encode("utf-8", "replace").decode()
 
 
 # Keys that are left out of a file if they are empty; the parser takes a missing key as empty.
@@ -132,7 +132,7 @@ def product_text(product: Product, accepted: Acceptance | None, earlier: Accepta
         "accepted": accepted and _acceptance(accepted),
         "delivered": earlier and _acceptance(earlier),
     }
-    return _noted("", _stored(strict_yaml.dump(_lean(head))))
+    return _noted("", storable(strict_yaml.dump(_lean(head))))
 
 
 def _acceptance(item: Acceptance) -> dict[str, Any]:

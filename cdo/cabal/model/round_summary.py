@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from cdo.cabal.model.entities import Collab, Inspection, Product
 from cdo.cabal.model.state import MissionState
 from cdo.core.events import ProductData, RoundEnded
-from cdo.core.mission_names import OWN, ROOT
+from cdo.core.mission_names import OWN
 
 
 def bulletin(rounds: Sequence[MissionState]) -> RoundEnded:
@@ -39,7 +39,7 @@ def bulletin(rounds: Sequence[MissionState]) -> RoundEnded:
         ],
         taken=[name[item.product] for item in state.acceptances.values() if item.round == state.round],
         edited=[f"{item.ref}.md" for item in state.events if item.kind == "edited" and item.round == state.round],
-        products=list(_rows(state)),
+        products=list(tree(state)),
         halt=state.halt,
         why=state.why,
     )
@@ -47,7 +47,7 @@ def bulletin(rounds: Sequence[MissionState]) -> RoundEnded:
 
 def tree(state: MissionState) -> tuple[ProductData, ...]:
     """Return the tree of products as live views show it; () before there is one."""
-    return tuple(_rows(state)) if ROOT in state.products else ()
+    return tuple(row(item, depth, state.inspection(item.id), state.about(item.id)) for item, depth in state.walk())
 
 
 def row(product: Product, depth: int, inspection: Inspection | None, collabs: Iterable[Collab]) -> ProductData:
@@ -64,10 +64,3 @@ def row(product: Product, depth: int, inspection: Inspection | None, collabs: It
         "verdict": inspection.verdict.value.replace("_", " ") if inspection else "",
         "blocked": [collab.summary for collab in collabs if collab.blocking],
     }
-
-
-def _rows(state: MissionState, parent: str | None = None, depth: int = 0) -> Iterator[ProductData]:
-    """Yield the tree as live views show it: a row for each product, parents before children."""
-    for item in state.children(parent) if parent else [state.products[ROOT]]:
-        yield row(item, depth, state.inspection(item.id), state.about(item.id))
-        yield from _rows(state, item.id, depth + 1)

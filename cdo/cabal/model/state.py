@@ -5,7 +5,7 @@ A state is never changed in place: `reducer` makes the next one from a recorded 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -27,7 +27,7 @@ from cdo.cabal.model.entities import (
     Status,
     Version,
 )
-from cdo.core.mission_names import CHAIR, ENVOY, WATCHDOG
+from cdo.core.mission_names import CHAIR, ENVOY, ROOT, WATCHDOG
 from cdo.core.steps import CitationCheck
 
 
@@ -111,6 +111,18 @@ class MissionState:
     def live(self) -> tuple[Product, ...]:
         """Return the products that have to be accepted before the mission is done."""
         return self._live
+
+    def walk(self) -> Iterator[tuple[Product, int]]:
+        """Yield the products that are not archived with their depth, parents before children."""
+        below: dict[str, list[Product]] = {}
+        for item in self.products.values():
+            if item.parent and item.status is not Status.ARCHIVED:
+                below.setdefault(item.parent, []).append(item)
+        open_ = [(self.products[ROOT], 0)] if ROOT in self.products else []
+        while open_:
+            product, depth = open_.pop()
+            yield product, depth
+            open_ += [(item, depth + 1) for item in reversed(below.get(product.id, ()))]
 
     # Cached, because every step needs these for every product, and a state never changes.
 

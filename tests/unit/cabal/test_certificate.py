@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from cdo.cabal.files import layout, serialization
+from cdo.cabal.files import delivered_files, layout, serialization
 from cdo.cabal.files.certificate import NAME, certificate
 from cdo.cabal.files.certificate_proof import Proof, proved
 from cdo.cabal.files.final_report import Delivery, final
@@ -165,7 +165,7 @@ def session(state: MissionState) -> Files:
     texts = {
         **projections,
         **kept,
-        **layout.deliverables(state),
+        **delivered_files.deliverables(state),
         "FINAL.md": final(delivery),
         "FINAL.yaml": f"session: a\nstatus: {delivery.status}\ncost: 0.5\n",
         NAME: strict_yaml.dump(certificate(delivery, "a", MODELS)),
@@ -344,17 +344,17 @@ def test_what_a_product_waits_for_is_said_once_and_sentences_end_once() -> None:
 
 def test_deliverables_call_things_by_their_names_and_link_what_is_delivered() -> None:
     state = whole()
-    text = layout.deliverables(state)["deliverables/api/users-2.md"]
+    text = delivered_files.deliverables(state)["deliverables/api/users-2.md"]
     assert text == "# Users\n\nUsers are named. See [Users](../api/users.md).\n"
     said = "[[v:v70]] by [[a:operative-1]] for [[u:user-1]], [[p:p10]], [[c:c3]]; [[p:p99]] and [[ p:p8 ]] stay [[x]]"
     version = replace(state.versions["v80"], content=said, outcome="As [[p:p7]]")
-    text = layout.delivered(state, version, layout.places(state))["deliverables/api/users-2.md"]
+    text = delivered_files.delivered(state, version, delivered_files.places(state))["deliverables/api/users-2.md"]
     assert text == (
         "> **Decision:** As Users\n\nUsers, version 1 by operative 1 for the user, Old plan, "
         "the concern “No paging”; [[p:p99]] and Users stay [[x]]\n"
     )
     code = "[[p:p7]]\n```sh\nif [[ p:p7 ]]; then echo [[v:v70]]; fi\n```\n[[p:p8]]"
-    text = layout.delivered(state, replace(version, content=code, outcome=""), {})[""]
+    text = delivered_files.delivered(state, replace(version, content=code, outcome=""), {})[""]
     assert text == code.replace("[[p:p7]]\n", "Users\n", 1).replace("\n[[p:p8]]", "\nUsers") + "\n"
 
 

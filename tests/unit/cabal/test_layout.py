@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from cdo.cabal.files import serialization
-from cdo.cabal.files.layout import EditedVersion, Letter, LetterFormat, VersionFormat, deliverables, files, speaker
+from cdo.cabal.files.delivered_files import deliverables
+from cdo.cabal.files.layout import files, speaker
+from cdo.cabal.files.person_files import EditedVersion, Letter, LetterFormat, VersionFormat
 from cdo.cabal.model.entities import (
     Acceptance,
     Check,

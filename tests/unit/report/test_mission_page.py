@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdo.cabal.files.layout import deliverables, files
+from cdo.cabal.files.delivered_files import deliverables
+from cdo.cabal.files.layout import files
 from cdo.cabal.model.entities import (
     Acceptance,
     Assignment,
