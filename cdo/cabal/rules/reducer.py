@@ -32,7 +32,8 @@ from cdo.cabal.rules.inspection import inspected
 from cdo.cabal.rules.objectives import set_objectives
 from cdo.cabal.rules.plan_transaction import bootstrapped, planned
 from cdo.cabal.rules.presentation import presented
-from cdo.cabal.rules.product_tree import PRESETS, objected
+from cdo.cabal.rules.product_tree import PRESETS
+from cdo.cabal.rules.reopening import objected
 from cdo.cabal.rules.versions import staled, versioned, wrote
 from cdo.core import file_paths
 from cdo.core.exchange import Fault

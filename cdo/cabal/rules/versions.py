@@ -21,7 +21,7 @@ from cdo.cabal.replies.fields import VersionItem
 from cdo.cabal.replies.schemas import WriteReply
 from cdo.cabal.rules import criteria
 from cdo.cabal.rules.feedback import Judged, answerable, closed, talked
-from cdo.cabal.rules.product_tree import reopened
+from cdo.cabal.rules.reopening import reopened
 from cdo.core import file_paths
 from cdo.formats.fields import twice
 from cdo.formats.sections import folded
