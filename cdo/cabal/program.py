@@ -25,7 +25,7 @@ from cdo.cabal.model.round_summary import bulletin, tree
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.nested_decisions import decide
 from cdo.cabal.replies.schemas import BootstrapReply, PlanReply
-from cdo.cabal.rules import acceptance, accepting, command_checks, peer_review, reducer, sign_off
+from cdo.cabal.rules import acceptance, automatic_acceptance, command_checks, peer_review, reducer, sign_off
 from cdo.core.events import MessageTold, TreeChanged
 from cdo.core.mission_names import CHAIR, ENVOY, WATCHDOG
 from cdo.core.steps import Ask, Call, CheckRun, Program, Project, Publish, RunCheck
@@ -165,8 +165,8 @@ class _MissionLoop:
         while due := [id for id in acceptance.due(self.desk.state) if id not in asked]:
             asked.update(due)
             yield from self._closing(MissionStep.INSPECT, [(WATCHDOG, StepScope((id,))) for id in due])
-            self.desk.state = accepting.accepted(self.desk.state, MissionStep.INSPECT)
-        self.desk.state = accepting.accepted(self.desk.state, MissionStep.INSPECT)
+            self.desk.state = automatic_acceptance.accepted(self.desk.state, MissionStep.INSPECT)
+        self.desk.state = automatic_acceptance.accepted(self.desk.state, MissionStep.INSPECT)
 
     def _present(self) -> Program[None]:
         """Let the envoy report to the person, if this round has events."""

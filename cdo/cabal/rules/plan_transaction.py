@@ -30,7 +30,7 @@ from cdo.cabal.replies.fields import (
     WaiverItem,
 )
 from cdo.cabal.replies.schemas import BootstrapReply, PlanReply
-from cdo.cabal.rules import acceptance, accepting, feedback
+from cdo.cabal.rules import acceptance, automatic_acceptance, feedback
 from cdo.cabal.rules.feedback import Judged
 from cdo.cabal.rules.objectives import set_objectives
 from cdo.cabal.rules.product_tree import PRESETS, Drafted, drafted, planted, settled
@@ -217,7 +217,7 @@ class _PlanDraft:
             if lacking := acceptance.missing_for_acceptance(self.state, id, self.waived[id]):
                 what = f"waivers: {id} ({self.state.products[id].name})"
                 self.problems.append(f"{what} cannot be accepted with a waiver either: {'; '.join(lacking)}.")
-        self.state = accepting.accepted(self.state, MissionStep.PLAN, self.waived)
+        self.state = automatic_acceptance.accepted(self.state, MissionStep.PLAN, self.waived)
 
     # -- work ---------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from cdo.cabal.model.entities import (
     identity,
 )
 from cdo.cabal.model.state import MissionState
-from cdo.cabal.rules import accepting
+from cdo.cabal.rules import automatic_acceptance
 from cdo.cabal.rules.acceptance import current, due, holds, missing_for_acceptance, parts, unaccepted, verdict
 from cdo.cabal.rules.criteria import material
 from cdo.core.mission_names import CHAIR, ROOT, WATCHDOG
@@ -448,7 +448,7 @@ def test_a_container_is_due_when_its_parts_are_accepted_the_deepest_first() -> N
             2, len(state.events) + 1, () if latest else parts(state, due_now),
         )  # fmt: skip
         state = replace(state, inspections={**state.inspections, found.id: found})
-        state = accepting.accepted(state, MissionStep.INSPECT)
+        state = automatic_acceptance.accepted(state, MissionStep.INSPECT)
     assert due(state) == () and not unaccepted(state)
 
 

@@ -23,7 +23,7 @@ from cdo.cabal.model.entities import (
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.fields import CriterionItem
 from cdo.cabal.replies.schemas import InspectReply
-from cdo.cabal.rules import accepting
+from cdo.cabal.rules import automatic_acceptance
 from cdo.cabal.rules.acceptance import current, due, missing_for_acceptance, parts
 from cdo.cabal.rules.criteria import made
 from cdo.cabal.rules.inspection import inspected
@@ -121,7 +121,7 @@ def test_an_inspection_is_of_the_newest_version_and_its_definition_of_done() -> 
     assert (event.text, event.number) == ("Technical Architecture: approved", newest(after).at)
     assert missing_for_acceptance(after, "p4") == ()
     assert due(after) == ()
-    assert due(accepting.accepted(after, MissionStep.INSPECT)) == (ROOT,)
+    assert due(automatic_acceptance.accepted(after, MissionStep.INSPECT)) == (ROOT,)
 
 
 def test_what_was_stale_holds_again() -> None:
@@ -378,7 +378,7 @@ def test_a_flag_that_was_a_mistake_can_be_taken_back_without_a_new_version() -> 
 
 
 def test_a_flag_is_taken_back_with_the_inspection_that_takes_its_place() -> None:
-    state = accepting.accepted(rooted(), MissionStep.INSPECT)
+    state = automatic_acceptance.accepted(rooted(), MissionStep.INSPECT)
     state = done(state, on(ROOT, None, [], [found(9)]), due=(ROOT,))
     assert due(state) == ()
     taken, problems = inspected(state, reply(withdraws=["c3"]), ())

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from cdo.cabal.model.entities import Kind, MissionStep, Product, Status
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.schemas import REPLIES
-from cdo.cabal.rules import acceptance, accepting, peer_review, reducer
+from cdo.cabal.rules import acceptance, automatic_acceptance, peer_review, reducer
 from cdo.core.mission_names import CHAIR, ENVOY, ROOT, USER, WATCHDOG
 from cdo.core.steps import Missing
 
@@ -635,7 +635,7 @@ class Chaos:
             seen.update(due)
             self.done(MissionStep.INSPECT, "code", reducer.stepped(self.state))
             self.tried(MissionStep.INSPECT, WATCHDOG, lambda due=due: self.inspect(due), due)
-            self.done(MissionStep.INSPECT, "code", accepting.accepted(self.state, MissionStep.INSPECT))
+            self.done(MissionStep.INSPECT, "code", automatic_acceptance.accepted(self.state, MissionStep.INSPECT))
         self.tried(MissionStep.PRESENT, ENVOY, self.present)
         self.done(MissionStep.PRESENT, "code", reducer.close_round(before, self.state))
 

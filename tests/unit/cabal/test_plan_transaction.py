@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from cdo.cabal.model.entities import Collab, InspectionVerdict, Kind, MissionStep, Status
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.schemas import BootstrapReply, PlanReply
-from cdo.cabal.rules import accepting, reducer
+from cdo.cabal.rules import automatic_acceptance, reducer
 from cdo.cabal.rules.acceptance import holds, unaccepted
 from cdo.cabal.rules.plan_transaction import ORDERS, bootstrapped, planned
 from cdo.core.mission_names import CHAIR, ENVOY, ROOT, USER, WATCHDOG, operatives
@@ -70,7 +70,7 @@ def order(product: str, *agents: str, **more: Any) -> Item:
 
 def approved(rounds: int) -> MissionState:
     """The mission after so many rounds, with what code accepts then."""
-    return accepting.accepted(todo(rounds), MissionStep.INSPECT)
+    return automatic_acceptance.accepted(todo(rounds), MissionStep.INSPECT)
 
 
 def news(before: MissionState, after: MissionState) -> list[tuple[str, str]]:

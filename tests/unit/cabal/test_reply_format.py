@@ -15,7 +15,7 @@ from cdo.cabal.model.entities import InspectionVerdict, MissionStep, Status
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.schemas import ContextRequest, PlanReply, ReviewReply
 from cdo.cabal.reply_format import MAX_PROBLEMS, StepFormat, extracted, load
-from cdo.cabal.rules import acceptance, accepting, reducer
+from cdo.cabal.rules import acceptance, automatic_acceptance, reducer
 from cdo.cabal.rules.peer_review import reviewers, unreviewed
 from cdo.core.mission_names import CHAIR, ENVOY, ROOT, WATCHDOG
 from cdo.core.steps import InvalidReply
@@ -301,7 +301,7 @@ def playing(said: Reply, size: int, rounds: int) -> list[MissionState]:
             base = state = reducer.stepped(state)
             for id in due:
                 take(base, MissionStep.INSPECT, WATCHDOG, (id,))
-            state = accepting.accepted(state, MissionStep.INSPECT)
+            state = automatic_acceptance.accepted(state, MissionStep.INSPECT)
         state = reducer.close_round(before, state)
         together(MissionStep.PRESENT, {ENVOY: ()})
         found.append(state)
