@@ -74,6 +74,11 @@ def files_digest(files: Mapping[str, str]) -> str:
     return sha256(listed.encode("ascii")).hexdigest()
 
 
+def staged_digest(state: MissionState) -> str:
+    """Return the SHA-256 (hex) of the files that commands run on: a run counts only while these are the same."""
+    return files_digest(staged(state))
+
+
 def as_file(text: str) -> str:
     """Return the content of the file that holds a text: it ends in a line break."""
     return f"{text}\n" if text else ""

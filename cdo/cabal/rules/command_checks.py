@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from cdo.cabal.model.entities import CommandRun, MissionStep
 from cdo.cabal.model.events import recorded
-from cdo.cabal.model.product_files import commands, files_digest, staged
+from cdo.cabal.model.product_files import commands, files_digest, staged, staged_digest
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.rules.acceptance import current
 from cdo.cabal.rules.versions import staled
@@ -34,7 +34,7 @@ def ran(state: MissionState, found: CheckRun) -> MissionState:
     text = "\n".join(part.strip("\n") for part in (found.out, found.err) if part.strip())
     output = text if len(text) <= OUTPUT else f"[…]\n{text[-OUTPUT:]}"
     code = None if found.refused else found.code
-    run = CommandRun(found.command, files_digest(staged(state)), code, found.outcome, output, state.round)
+    run = CommandRun(found.command, staged_digest(state), code, found.outcome, output, state.round)
     word = "passed" if run.passed else "failed"
     said = f"`{one_line(run.command, 120)}` {word} on the files of all products: {run.outcome}"
     after = recorded(

@@ -15,7 +15,7 @@ from itertools import chain
 
 from cdo.cabal.model import references
 from cdo.cabal.model.entities import Check, Criterion, CriterionResult, Version
-from cdo.cabal.model.product_files import COMMANDS, commands, files_digest, files_in, staged
+from cdo.cabal.model.product_files import COMMANDS, commands, files_in, staged_digest
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.fields import CONTENT, CriterionItem
 from cdo.cabal.rules.acceptance import held
@@ -260,7 +260,7 @@ def _short_enough(value: Json, content: str, state: MissionState) -> Outcome:
 
 def _ran(value: Json, content: str, state: MissionState) -> Outcome:
     run = state.runs.get(str(value))
-    if run is None or run.files != files_digest(staged(state)):
+    if run is None or run.files != staged_digest(state):
         return False, "", "it has not run on the newest files"
     last = next((line for line in reversed(run.output.splitlines()) if line.strip()), "")
     return run.passed, "", f"{run.outcome}{f': {one_line(last, 200)}' if last and not run.passed else ''}"
