@@ -101,10 +101,10 @@ def _reflect(agent: str, state: MissionState, about: tuple[str, ...]) -> dict[st
         _object(
             {
                 "refersToProduct": _json(product),
-                "dod_status": "status",
                 "dod_gaps": '"[" lack? "]"',
+                "dod_status": "status",
                 "feedback_responses": _list(
-                    _object({"collab_id": _json(item.id), "action": "action", "rationale": "comment"})
+                    _object({"collab_id": _json(item.id), "rationale": "comment", "action": "action"})
                     for item in state.about(product)[:2]
                 ),
                 "next_version_delta": "goal",
@@ -172,7 +172,7 @@ def _review(agent: str, state: MissionState, about: tuple[str, ...]) -> dict[str
 
 def _inspect(agent: str, state: MissionState, about: tuple[str, ...]) -> dict[str, str]:
     failed = gbnf.literal('false, "note": ') + " lack"
-    finding = {"category": "category", "severity": "degree", "issue": "lack", "recommendation": "advice"}
+    finding = {"category": "category", "issue": "lack", "severity": "degree", "recommendation": "advice"}
     rules = {
         "category": _choice("security", "completeness", "coherence", "integration", "quality"),
         "finding": _object(finding),

@@ -112,20 +112,20 @@ class HaltItem(Tolerant):
 
 
 class ResponseFields(Tolerant):
-    """An owner's response to a collab on its product."""
+    """An owner's response to a collab on its product, reasons first."""
 
     collab_id: CollabId
-    action: Annotated[Literal["accept", "defer", "reject"], _LOWER]
-    planned_change: Maybe = ""
     rationale: Maybe = ""
+    planned_change: Maybe = ""
+    action: Annotated[Literal["accept", "defer", "reject"], _LOWER]
 
 
 class ReflectionItem(Tolerant):
-    """An owner's assessment of its product against the definition of done."""
+    """An owner's assessment of its product against the definition of done, gaps first."""
 
     refersToProduct: ProductId
-    dod_status: Annotated[Literal["not_met", "partially_met", "met"], _LOWER]
     dod_gaps: Lines = ()
+    dod_status: Annotated[Literal["not_met", "partially_met", "met"], _LOWER]
     feedback_responses: Annotated[tuple[ResponseFields, ...], BeforeValidator(bracketed), Field(max_length=64)] = ()
     lessons_from_history: Maybe = ""
     next_version_delta: Maybe = ""
@@ -316,8 +316,8 @@ class FindingItem(Tolerant):
     """A finding of an inspection; `collab_id` names an open collab that already covers it."""
 
     category: Annotated[Literal["security", "completeness", "coherence", "integration", "quality"], _LOWER]
-    severity: Degree
     issue: Words
+    severity: Degree
     recommendation: Maybe = ""
     criterion_id: Annotated[str, Field(pattern=r"^(d[1-9][0-9]?)?$")] = ""
     collab_id: Annotated[

@@ -32,6 +32,7 @@ ACTORS = {
     MissionStep.PRESENT: ENVOY,
 }  # fmt: skip
 EVIDENCE = (("quote", "passed"), ("note", "passed"), ("dod_gaps", "dod_status"), ("planned_change", "action"),
+            ("issue", "severity"),
             ("criteria", "findings"), ("events", "content"))  # fmt: skip
 
 
