@@ -18,15 +18,21 @@ from cdo.programs.deliberation.conclusion import Outcome
 from cdo.repository.citation_marks import cited_in_words, marked
 from cdo.runner.runner import Runner
 from cdo.session import artifact as artifacts
-from cdo.session.reader import SessionReader
+from cdo.session.live_reader import LiveSessionReader
 from cdo.session.store import Session
 
 if TYPE_CHECKING:
     from cdo.cabal.files.final_report import Delivery
 
 
-def finish(session: Session, plan: Plan, outcome: Outcome | Delivery, runner: Runner) -> Result:
-    """Write FINAL.md (unless a person edited it) and return the result."""
+def finish(
+    session: Session,
+    plan: Plan,
+    outcome: Outcome | Delivery,
+    runner: Runner,
+    archive: LiveSessionReader | None = None,
+) -> Result:
+    """Write FINAL.md (unless a person edited it) and return the result; `archive` reads the session."""
     used = runner.budget.totals
     if not isinstance(outcome, Outcome):
         from cdo.app import mission_results
@@ -38,7 +44,7 @@ def finish(session: Session, plan: Plan, outcome: Outcome | Delivery, runner: Ru
     existing = session.artifact("FINAL")
     if existing is None or not (existing.edited or existing is reply):
         session.flush()
-        past = history.read(_LiveSessionReader(session))
+        past = history.read(archive or LiveSessionReader(session))
         own = {
             "session": session.name,
             **_origin(past),
@@ -108,27 +114,6 @@ def _origin(past: History) -> dict[str, Any]:
     if forked is None:
         return {}
     return {"forked": {"session": forked.session, "turn": forked.turn, "cost": past.shared.known_cost}}
-
-
-class _LiveSessionReader(SessionReader):
-    """A reader of the session that this process runs. It uses the store's parsed artifacts and records."""
-
-    def __init__(self, session: Session) -> None:
-        super().__init__(session.name, str(session.path))
-        self._session = session
-
-    def files(self) -> tuple[str, ...]:
-        return tuple(f"{name}.md" for name in self._session.artifact_names())
-
-    def data(self, file: str) -> bytes | None:
-        text = self._session.read(file)
-        return None if text is None else text.encode()
-
-    def artifact(self, stem: str) -> artifacts.Artifact | None:
-        return self._session.artifact(stem)
-
-    def records(self) -> list[dict[str, Any]]:
-        return self._session.records
 
 
 def _asked_by_call(session: Session) -> dict[str, str]:

@@ -46,6 +46,8 @@ from cdo.runner.runner import Runner
 from cdo.runner.submissions import open_submissions
 from cdo.security.secrets import redactor
 from cdo.session.given_files import keep_or_restore
+from cdo.session.live_reader import LiveSessionReader
+from cdo.session.reader import SessionReader
 from cdo.session.store import Session
 
 if TYPE_CHECKING:
@@ -77,6 +79,7 @@ class RunHooks:
     is what this run has in common with others at the same time: then its seats are neither built nor closed here.
     With `wait`, a run whose calls go through a batch endpoint stays until these have ended; `again` is the command
     that collects them otherwise.
+    `ended` is given the session when FINAL.md is on disk.
     """
 
     specs: Sequence[ModelSpec]
@@ -89,6 +92,7 @@ class RunHooks:
     shared: SharedByRuns | None = None
     wait: bool = False
     again: str = ""
+    ended: Callable[[SessionReader], None] | None = None
 
 
 # -- running ---------------------------------------------------------------------------------------
@@ -163,11 +167,14 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
             from cdo.app.finish import finish  # only here, so that the first request need not wait for it
 
             await session.flushed()
-            result = finish(session, plan, outcome, runner)
+            archive = LiveSessionReader(session)
+            result = finish(session, plan, outcome, runner, archive)
             if isinstance(outcome, Outcome):
                 await _file(session, plan, outcome, settings, tracker, say)
             observe(RunEnded(result=result))
             await session.flushed()
+            if shell.ended:
+                shell.ended(archive)
             return result
     except (CdoError, asyncio.CancelledError) as error:
         if isinstance(error, (Interrupted, asyncio.CancelledError)):

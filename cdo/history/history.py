@@ -9,7 +9,6 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 from pydantic import ValidationError
@@ -25,7 +24,6 @@ from cdo.history.past_session import Final, History, TurnRecord, VoiceReply
 from cdo.programs.deliberation.convergence import Position, Record
 from cdo.programs.deliberation.objections import dissents
 from cdo.session.reader import SessionReader, checked_in
-from cdo.session.session_file import read_frozen
 
 _VOICE = re.compile(r"t([1-9][0-9]{0,5})-([a-z0-9-]+)")
 SYNTHESIS = "synthesis"
@@ -36,7 +34,7 @@ def read(archive: SessionReader) -> History:
 
     Raises `SessionError` if its plan, its records or the front matter of FINAL.md are damaged.
     """
-    frozen = read_frozen(archive.text("session.yaml"), Path(archive.place))
+    frozen = archive.frozen()
     records = archive.records()
     own, shared = spent_by(records)
     everything = {name: own.get(name, TotalUsage()) + shared.get(name, TotalUsage()) for name in {**own, **shared}}

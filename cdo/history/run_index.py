@@ -119,6 +119,11 @@ def look(archive: SessionReader) -> IndexEntry:
     return IndexEntry({"session": archive.name, "path": archive.place, **found.row}, found.paid)
 
 
+def read(archive: SessionReader) -> IndexEntry:
+    """Read what the index holds of a session wherever it is kept; raise `SessionError` if it is damaged."""
+    return _checked(archive)
+
+
 def _safely(path: Path) -> IndexEntry:
     from cdo.session.reader import SessionFolder
 
@@ -139,9 +144,8 @@ def _checked(archive: SessionReader) -> IndexEntry:
 def _read(archive: SessionReader) -> IndexEntry:
     from cdo.history.history import spent_by
     from cdo.runner.submissions import open_submissions
-    from cdo.session.session_file import read_frozen
 
-    frozen = read_frozen(archive.text("session.yaml"), Path(archive.place))
+    frozen = archive.frozen()
     records = archive.records()
     used = sum(spent_by(records)[0].values(), TotalUsage())
     plan = frozen.plan
@@ -264,17 +268,24 @@ def indexed(out: Path, work: Callable[[sqlite3.Connection], Found]) -> Found:
     if not out.is_dir():
         with closing(_prepared(sqlite3.connect(":memory:", isolation_level=None))) as db:
             return work(db)
+    if done := attempt(out, work):
+        return done[0]
+    with closing(_prepared(sqlite3.connect(":memory:", isolation_level=None))) as db:
+        return work(db)
+
+
+def attempt(out: Path, work: Callable[[sqlite3.Connection], Found]) -> tuple[Found] | None:
+    """Return the result of `work` on the index file, None if that cannot be used; remove one that is damaged."""
     file = index_file(out)
     try:
         with closing(_connected(file)) as db:
-            return work(db)
+            return (work(db),)
     except (sqlite3.Error, OSError, ValueError, TypeError, KeyError) as error:
         if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) in _DAMAGED and not isinstance(error, OSError):
             for name in (file, file.with_name(f"{file.name}-journal")):  # the next call makes a new one
                 with contextlib.suppress(OSError):
                     name.unlink()
-    with closing(_prepared(sqlite3.connect(":memory:", isolation_level=None))) as db:
-        return work(db)
+    return None
 
 
 def _connected(file: Path) -> sqlite3.Connection:
@@ -347,6 +358,27 @@ def _save(db: sqlite3.Connection, fresh: Sequence[tuple[str, str, str, str]], go
     with writing(db):
         db.executemany("DELETE FROM sessions WHERE name = ?", [(name,) for name in gone])
         db.executemany(_SAVE, fresh)
+
+
+def save(db: sqlite3.Connection, ended: Sequence[tuple[str, str, IndexEntry]]) -> list[int]:
+    """Write the entries of sessions (name, signature, entry) within a transaction; return their keys."""
+    db.executemany(
+        _SAVE, [(name, sign, json.dumps(entry.row), json.dumps(entry.paid)) for name, sign, entry in ended]
+    )
+    return [db.execute("SELECT id FROM sessions WHERE name = ?", [name]).fetchone()[0] for name, *_ in ended]
+
+
+def seen(path: Path) -> tuple[str, str]:
+    """Return the signature of a session's files, however recent, and the part of it that is about single files.
+
+    Both are "" if that is no session.
+    """
+    try:
+        with released(open_directory(path.parent)) as out:
+            whole = _signature(path.name, out, 0)[1]
+    except OSError:
+        return "", ""
+    return whole, "".join(f"{part};" for part in whole.split(";")[1:-2])
 
 
 def _signed(out: Path) -> list[tuple[str, str]]:

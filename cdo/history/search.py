@@ -16,7 +16,7 @@ from typing import Any
 from cdo.core.errors import CdoError, ConfigError
 from cdo.core.mission_names import MODE
 from cdo.files.atomic_files import encodable
-from cdo.history.run_index import indexed, refreshed, writing
+from cdo.history.run_index import IndexEntry, attempt, indexed, refreshed, save, writing
 from cdo.history.search_query import quoted
 from cdo.repository.citation_marks import SUMMARY
 from cdo.session.reader import SessionReader
@@ -128,30 +128,52 @@ def _searchable(db: sqlite3.Connection, out: Path) -> dict[int, dict[str, Any]]:
     texts = [(key, *_texts(there[key])) for key, *_ in new if key in there]
     if texts:
         with writing(db):
-            db.execute("DELETE FROM texts WHERE rowid IN (SELECT rowid FROM texts EXCEPT SELECT id FROM sessions)")
-            db.executemany("DELETE FROM texts WHERE rowid = ?", [(key,) for key, *_ in texts])
-            db.executemany(
-                f"INSERT INTO texts (rowid, {', '.join(COLUMNS)}, headings) VALUES (?, ?, ?, ?, ?, ?, ?)", texts
-            )
-            done = [(key, sign) for key, sign, _ in new if key in there]
-            db.executemany("UPDATE sessions SET searchable = 1 WHERE id = ? AND signature = ?", done)
+            _insert(db, texts, [(key, sign) for key, sign, _ in new if key in there])
     return there
 
 
-def _texts(row: dict[str, Any]) -> tuple[str, ...]:
+def _insert(db: sqlite3.Connection, texts: Sequence[tuple[Any, ...]], done: Sequence[tuple[int, str]]) -> None:
+    """Put the texts of sessions, which begin with their keys, in place of older ones; `done` are (key, signature)."""
+    db.execute("DELETE FROM texts WHERE rowid IN (SELECT rowid FROM texts EXCEPT SELECT id FROM sessions)")
+    db.executemany("DELETE FROM texts WHERE rowid = ?", [(key,) for key, *_ in texts])
+    db.executemany(f"INSERT INTO texts (rowid, {', '.join(COLUMNS)}, headings) VALUES (?, ?, ?, ?, ?, ?, ?)", texts)
+    db.executemany("UPDATE sessions SET searchable = 1 WHERE id = ? AND signature = ?", done)
+
+
+def keep(out: Path, ended: Sequence[tuple[str, str, IndexEntry, tuple[str, ...]]]) -> None:
+    """Write sessions of a folder into its index: (name, signature, entry, searchable texts) of each.
+
+    An index that cannot be written is left as it is: the sessions are then read when they are listed.
+    """
+
+    def write(db: sqlite3.Connection) -> None:
+        with writing(db):
+            keys = save(db, [(name, sign, entry) for name, sign, entry, _ in ended])
+            db.execute(_TEXTS)
+            texts = [(key, *said) for key, (*_, said) in zip(keys, ended, strict=True)]
+            _insert(db, texts, [(key, sign) for key, (_, sign, *_) in zip(keys, ended, strict=True)])
+
+    attempt(out, write)
+
+
+def _texts(row: Mapping[str, Any]) -> tuple[str, ...]:
+    from cdo.session.reader import SessionFolder
+
+    return texts_of(row, SessionFolder(Path(row["path"])))
+
+
+def texts_of(row: Mapping[str, Any], archive: SessionReader) -> tuple[str, ...]:
     """Return the searchable texts of a session in the order of `COLUMNS`, then the headings of its sections."""
     from cdo.history import history
-    from cdo.session.reader import SessionFolder
 
     sections, tensions, positions = dict[str, str](), "", ""
     try:
-        folder = SessionFolder(Path(row["path"]))
-        past = history.read(folder)
+        past = history.read(archive)
         if past.final:
             sections = _argued(past.final.sections)
         if row["mode"] == MODE:
             kept = {name: text for name, text in sections.items() if name not in _SAID_AGAIN}
-            sections = {**_delivered(folder), **kept}
+            sections = {**_delivered(archive), **kept}
         tensions = "\n".join(life.title for life in past.tensions)
         heard = [said for turn in past.turns for said in turn.voices]
         if against := dict.fromkeys(item.text.translate(_SIGNS) for said in heard for item in said.objections):

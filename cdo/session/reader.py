@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cdo.core.errors import SessionError
 from cdo.core.file_paths import delivered
@@ -22,6 +22,9 @@ from cdo.security.secrets import redactor
 from cdo.session import artifact as artifacts
 from cdo.session.artifact import Artifact
 from cdo.session.records import PREFIX, group_number, group_records, read_session
+
+if TYPE_CHECKING:
+    from cdo.session.session_file import Frozen
 
 _FOLDER = re.compile(r"[a-z0-9][a-z0-9-]*")
 _DEPTH = 10  # levels of nested folders in a session
@@ -36,6 +39,7 @@ class SessionReader(ABC):
         self.name = name
         self.place = place
         self._artifacts: dict[str, Artifact | None] = {}
+        self._plan: tuple[str | None, Frozen] | None = None
 
     @cached_property
     def _redact(self) -> Callable[[str], str]:
@@ -65,6 +69,15 @@ class SessionReader(ABC):
         if stem not in self._artifacts:
             self._artifacts[stem] = artifacts.parse(stem, self.text, self.name)
         return self._artifacts[stem]
+
+    def frozen(self) -> Frozen:
+        """Return the content of session.yaml; raise `SessionError` if it is missing or broken."""
+        from cdo.session.session_file import read_frozen
+
+        text = self.text("session.yaml")
+        if self._plan is None or self._plan[0] != text:
+            self._plan = text, read_frozen(text, Path(self.place))
+        return self._plan[1]
 
     def records(self) -> list[dict[str, Any]]:
         """Return all records, in order; raise `SessionError` if a group of records is damaged."""

@@ -422,6 +422,24 @@ def test_sessions_of_a_batch_are_ordinary_sessions(cdo: Desk, provider: Provider
 # -- what options do ---------------------------------------------------------------------------------
 
 
+def test_a_list_and_a_search_need_not_read_what_a_batch_ended(cdo: Desk, provider: Provider) -> None:
+    jsonl(cdo, asking(3))
+    cdo("batch", "q.jsonl", *QUICK).ok()
+    place = ("--out", str(folder(cdo)), "--json")
+    asked = (("list", *place), ("search", "service", "reversible", *place))
+    read = [cdo.having(CDO_CACHE_DIR=str(cdo.path / "other"))(*words).ok().json for words in asked]
+    assert [len(found) for found in read] == [3, 3] and {row["calls"] for row in read[0]} == {CALLS}
+    for path in sessions(cdo):
+        for group in (path / "calls").iterdir():
+            group.write_bytes(b"rubbish")  # only somebody who reads the records sees it
+    time.sleep(2.1)  # what changed less than two seconds ago is read in any case
+    assert [cdo(*words).ok().json for words in asked] == read
+    final = sessions(cdo)[1] / "FINAL.md"
+    final.write_text(final.read_text().replace("## Decision\n\n", "## Decision\n\nAsk the penguins.\n\n"))
+    rows = cdo("list", *place).ok().json
+    assert [row["session"] for row in rows if row["status"] == "damaged"] == [final.parent.name.removeprefix("cdo-")]
+
+
 def test_options_shape_the_plan_of_every_item(cdo: Desk, provider: Provider) -> None:
     jsonl(cdo, [{**asking(1)[0], "id": "a"}, {**asking(2)[1], "id": "b", "preset": "quick", "models": ["gpt-4.1"]}])
     cdo("batch", "q.jsonl", "--preset", "think", "-m", "gpt-5", "--width", "2", "--turns", "1", "--review").ok()

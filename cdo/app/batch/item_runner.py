@@ -23,6 +23,7 @@ from cdo.core.errors import BudgetReached, CdoError, Interrupted, SessionError
 from cdo.core.events import Event, ExchangeRecorded
 from cdo.core.result import Result
 from cdo.core.usage import TotalUsage, totals
+from cdo.history.index_writer import IndexWriter
 from cdo.planning.plan import Plan
 from cdo.planning.settings import Resolved
 from cdo.providers.models import ModelSpec
@@ -45,6 +46,7 @@ class ItemRunner:
     """Runs items whose sessions are in `folder`, with what all of them share.
 
     `plan_of` makes the plan of an item that has not begun. `answered` is called whenever a response is on record.
+    `index` takes in the sessions that have ended, None where nobody writes them into the index.
     """
 
     folder: Path
@@ -54,6 +56,7 @@ class ItemRunner:
     library: Library
     shared: run.SharedByRuns
     answered: Callable[[], None]
+    index: IndexWriter | None = None
 
     async def run(self, item: BatchItem) -> EndedItem:
         """Return how an item ended; raise `BudgetReached` if a cap keeps it from that, or `Interrupted`."""
@@ -78,8 +81,12 @@ class ItemRunner:
             if isinstance(event, ExchangeRecorded):
                 self.answered()
 
-        hooks = run.RunHooks([self.specs[name] for name in plan.named], observe, shared=self.shared)
-        return await run.run(session, plan, self.resolved.values, self.library, hooks)
+        specs, index = [self.specs[name] for name in plan.named], self.index
+        hooks = run.RunHooks(specs, observe, shared=self.shared, ended=index.take if index else None)
+        result = await run.run(session, plan, self.resolved.values, self.library, hooks)
+        if index:
+            index.closed(session.path)
+        return result
 
     async def opened(self, item: BatchItem) -> tuple[Session, Plan]:
         """Return the session of an item and its plan: the one already begun, else a new one.

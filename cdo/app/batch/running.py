@@ -19,6 +19,7 @@ from cdo.content.library import Library
 from cdo.core.errors import BudgetReached, CdoError, ConfigError, Interrupted, ModelsFailed, SessionError
 from cdo.core.signals import interruptible
 from cdo.core.usage import TotalUsage, totals
+from cdo.history.index_writer import IndexWriter
 from cdo.planning.settings import Settings
 from cdo.providers.models import ModelSpec
 from cdo.runner.budget import Budget
@@ -115,6 +116,10 @@ class BatchRun:
     shared: run.SharedByRuns
     live: int
     _answered: asyncio.Event = field(default_factory=asyncio.Event)
+    _index: IndexWriter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._index = IndexWriter(self.tally.folder.path)
 
     async def go(self, todo: Iterator[BatchItem]) -> None:
         """Run the items; raise `BudgetReached` or another `CdoError` that ends the batch early."""
@@ -127,13 +132,15 @@ class BatchRun:
             raise
         finally:
             await run.close_all(self.shared.seats, until)
+            if until == float("inf"):  # nobody waits to stop
+                await asyncio.to_thread(self._index.write)
         self.tally.raise_stop()
 
     async def _all(self, todo: Iterator[BatchItem]) -> None:
         plans = self.plans
         runner = ItemRunner(
             self.tally.folder.path, plans.plan, plans.specs, plans.resolved, plans.library, self.shared,
-            self._answered.set,
+            self._answered.set, self._index,
         )  # fmt: skip
         tasks = [asyncio.create_task(self._work(runner, todo, first=not number)) for number in range(self.live)]
         try:
@@ -169,6 +176,8 @@ class BatchRun:
                 self._answered.set()
             if ended:
                 await tally.ended(ended)
+            if self._index.full:
+                await asyncio.to_thread(self._index.write)
             if tally.hopeless and tally.stop:
                 raise tally.stop
 
