@@ -17,6 +17,7 @@ PLACES: Mapping[str, str] = {
     "show": "show:show",
     "final": "show:final",
     "report": "report:report",
+    "trace": "trace:trace",
     "watch": "watch:watch",
     "search": "library:search",
     "diff": "diff:diff",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Ask": ("run", "batch", "demo", "resume", "audit"),
-    "Look": ("list", "show", "final", "report", "watch", "search", "diff", "cost"),
+    "Look": ("list", "show", "final", "report", "trace", "watch", "search", "diff", "cost"),
     "Change course": ("fork", "replay", "restore"),
     "Missions": ("cabal", "answer", "context", "verify"),
     "Set up": ("doctor", "models", "config", "content", "skills", "mcp", "serve", "completion"),

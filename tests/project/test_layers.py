@@ -26,7 +26,7 @@ FOLDERS = (
     ("providers", "repository"),
     ("planning",),
     ("session",),
-    ("cabal", "runner"),
+    ("cabal", "runner", "tracing"),
     ("programs", "observers"),
     ("history", "terminal"),
     ("app", "report"),

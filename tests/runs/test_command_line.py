@@ -810,6 +810,7 @@ WAITING = {
 THINKS = "tests/runs/test_protocols.py::test_effort_and_flex_reach_every_command_that_asks_models"
 AGENTS = "tests/runs/test_mcp.py::"
 SERVED = "tests/runs/test_serve.py::"
+TRACES = "tests/runs/test_trace.py::"
 BATCH = "tests/runs/test_batch.py::"
 SHARDS = "tests/runs/test_batch_shards.py::"
 CLUSTER = "tests/runs/test_batch_cluster.py::"
@@ -1010,6 +1011,12 @@ EFFECTS: dict[str, dict[str, str]] = {
         "--output": f"{PAGE}test_it_is_written_where_one_says",
         "--out": f"{PAGE}test_it_is_written_where_one_says",
         "--json": f"{PAGE}test_the_history_is_there_for_scripts",
+        "--verbose": LOUD,
+    },
+    "trace": {
+        "--otlp": f"{TRACES}test_a_trace_is_sent_as_the_protocol_asks",
+        "--out": f"{TRACES}test_a_run_with_faults_retries_and_tools_is_a_trace",
+        "--content": f"{TRACES}test_a_run_with_faults_retries_and_tools_is_a_trace",
         "--verbose": LOUD,
     },
     "diff": {
