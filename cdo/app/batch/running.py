@@ -30,6 +30,7 @@ from cdo.session.records import read_session, session_path
 # provider that is down, a full disk. The batch then stops, instead of failing thousands of items.
 IN_A_ROW = 20
 AHEAD = 5.0  # seconds that the first item goes ahead at most: its first answer states the provider's rate limits
+REFRESHED = 1.0  # seconds between two looks at what the items under way have used
 AT_STOP = 1.5  # seconds to close connections when somebody wants the batch to end
 
 
@@ -78,6 +79,11 @@ class BatchTally:
     def begins(self) -> None:
         """Count an item that begins."""
         self.standing.live += 1
+        self.tell(None)
+
+    def refresh(self, used: TotalUsage) -> None:
+        """Tell what all items have used so far, those under way too."""
+        self.standing.used = used
         self.tell(None)
 
     def capped(self, error: BudgetReached) -> None:
@@ -142,6 +148,7 @@ class BatchRun:
             self.tally.folder.path, plans.plan, plans.specs, plans.resolved, plans.library, self.shared,
             self._answered.set, self._index,
         )  # fmt: skip
+        ticking = asyncio.create_task(self._tick())
         tasks = [asyncio.create_task(self._work(runner, todo, first=not number)) for number in range(self.live)]
         try:
             waiting = set(tasks)
@@ -150,12 +157,17 @@ class BatchRun:
                 if any(task.exception() for task in done):
                     break
         finally:
-            for task in tasks:
+            for task in (*tasks, ticking):
                 task.cancel()
             ended = await asyncio.gather(*tasks, return_exceptions=True)
         for error in ended:
             if isinstance(error, BaseException) and not isinstance(error, asyncio.CancelledError):
                 raise error
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(REFRESHED)
+            self.tally.refresh(self.shared.budget.totals)
 
     async def _work(self, runner: ItemRunner, todo: Iterator[BatchItem], *, first: bool) -> None:
         """Run one item after the other until none is left or the batch stops; all but the `first` begin later."""

@@ -31,7 +31,7 @@ from cdo.app.cluster.leasing import LeaseDesk, LeaseHolder
 from cdo.app.cluster.line import LOST, Inbox, Message, Outbox, error_of
 from cdo.app.run import SharedByRuns
 from cdo.core.errors import BudgetReached, CdoError, ConfigError, SessionError
-from cdo.core.formatting import one_line
+from cdo.core.formatting import one_line, pluralise
 from cdo.core.signals import interruptible
 from cdo.core.usage import TotalUsage, totals
 from cdo.session.records import read_session, session_path
@@ -94,6 +94,8 @@ class ClusterRun:
         self._desk = LeaseDesk(self.shared)
         self._news = asyncio.Event()
         with interruptible(self.tally.folder.name, self.tally.again):
+            if self.order.local:
+                self.say(f"starting {pluralise(self.order.workers, 'worker')} on this machine")
             async with connected(self.order) as client:
                 self._client = client
                 with _probe(self.tally.folder) as self._probe:
@@ -103,6 +105,8 @@ class ClusterRun:
     async def _all(self) -> None:
         try:
             await self._look()
+            count = pluralise(len(self._workers), "worker")
+            self.say(f"{count} ready" if self._workers else "no worker can be used yet; waiting for one")
             self.shared.budget.totals = await asyncio.to_thread(self.recount)
             looked = seen = time.monotonic()
             while not self._finished():
@@ -112,6 +116,7 @@ class ClusterRun:
                 if self.tally.hopeless and self.tally.stop:
                     raise self.tally.stop
                 if time.monotonic() - looked >= LOOK:
+                    self.tally.refresh(self.shared.budget.totals)
                     await self._look()
                     looked = time.monotonic()
                 seen = time.monotonic() if self._workers else seen
