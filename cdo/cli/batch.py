@@ -15,7 +15,7 @@ import click
 
 from cdo.cli.batch_results import batch_merge, batch_place, batch_report, batch_status
 from cdo.cli.common import OUT, dumps, library_here, out_folder
-from cdo.cli.options import CONSENT, LIMITS, OUTPUT, REVIEW, TRUST, model_option, resolve
+from cdo.cli.options import BATCH_API, CONSENT, LIMITS, OUTPUT, REVIEW, TRUST, model_option, resolve
 from cdo.core.errors import CdoError, ItemsFailed, NeedsHuman, UsageError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _how(function: Any) -> Any:
                 "--workers", type=click.IntRange(1, 1000), metavar="N",
                 help="Number of workers of --cluster local (default: as many as there are processors).",
             ),
-            LIMITS, OUT, TRUST, CONSENT, OUTPUT,
+            LIMITS, BATCH_API, OUT, TRUST, CONSENT, OUTPUT,
         )
     ):  # fmt: skip
         function = option(function)
@@ -227,7 +227,9 @@ def _hold(
     """Run the open items of a batch, with progress on stderr; raise `CdoError`."""
     from cdo.app import seats
     from cdo.app.batch.running import BatchRun, BatchTally, shared_by, used_so_far
+    from cdo.app.batch.submitted import SubmittedBatches, away_so_far
     from cdo.cli.models import require_demo_model
+    from cdo.runner.batch_depot import BatchDepot
     from cdo.terminal.batch_progress import BatchProgress
 
     specs, settings = list(prepared.plans.specs.values()), prepared.resolved.values
@@ -240,9 +242,17 @@ def _hold(
             progress.ended(ended.id, ended.status, ended.error)
         progress.show(standing)
 
-    shared = shared_by(specs, settings, prepared.plans.library, standing.used, progress.say)
+    depot = BatchDepot(folder.name, SubmittedBatches(folder))
+    shared = shared_by(specs, settings, prepared.plans.library, standing.used, progress.say, depot)
+    away = away_so_far(folder.path, prepared.todo(head), prepared.plans.specs)
+    shared.budget.count_all_away(away)
     tally = BatchTally(folder, standing, tell, options["fail_fast"], _again(prepared.order, options))
     live, cluster = min(options["live"], prepared.open), _cluster(options)
+    if cluster and (settings.batch_api or away.calls):
+        raise UsageError(
+            "Calls that go through batch endpoints need no workers: --batch-api and --cluster exclude each other.",
+            "Leave --cluster out.",
+        )
     try:
         if cluster:
             from cdo.app.cluster.coordinator import ClusterRun
@@ -253,7 +263,8 @@ def _hold(
             spread = ClusterRun(tally, prepared.plans, shared, live, cluster, progress.say, recount)
             asyncio.run(spread.go(prepared.todo(head)))
         else:
-            asyncio.run(BatchRun(tally, prepared.plans, shared, live).go(prepared.todo(head)))
+            running = BatchRun(tally, prepared.plans, shared, live, progress.say, options["wait"])
+            asyncio.run(running.go(lambda: prepared.todo(head)))
     finally:
         progress.close()
 
@@ -266,13 +277,15 @@ def _agree(prepared: PreparedBatch, options: Mapping[str, Any]) -> None:
 
     What was agreed to when the batch began goes on; items that its file has gained since are new.
     """
+    from cdo.app.batch.folder import SUBMISSIONS
     from cdo.core.formatting import visible
     from cdo.planning.spending import doubt
 
     if not options["quiet"]:
         for note in prepared.notes:
             click.echo(visible(note), err=True)
-    if not prepared.open or (prepared.head and prepared.results and not prepared.new):
+    begun = prepared.results or (prepared.order.path / SUBMISSIONS).is_file()
+    if not prepared.open or (prepared.head and begun and not prepared.new):
         return
     span, settings = prepared.plans.span(), prepared.resolved.values
     specs = list(prepared.plans.specs.values())

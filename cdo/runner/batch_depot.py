@@ -8,6 +8,7 @@ before anything is submitted again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import secrets
 import tempfile
@@ -60,7 +61,10 @@ class SubmissionLog(Protocol):
 
 @dataclass(eq=False)
 class Parcel:
-    """Requests that are to be submitted as one batch, in a temporary file."""
+    """Requests that are to be submitted as one batch, in a temporary file.
+
+    `count` and `size` are those of the requests that room is kept for, `written` is how many are in the file.
+    """
 
     marker: str
     client: BatchClient
@@ -71,10 +75,16 @@ class Parcel:
     file: BinaryIO
     count: int = 0
     size: int = 0
+    written: int = 0
 
     def has_room(self, size: int) -> bool:
         """True if another request of this size goes into the batch."""
         return self.count < self.client.most_requests and self.size + size <= self.client.most_bytes
+
+    def add(self, lines: Sequence[bytes]) -> None:
+        """Put requests into the file for which room is kept."""
+        self.file.write(b"".join(line + b"\n" for line in lines))
+        self.written += len(lines)
 
     def promise(self, size: int) -> None:
         """Keep room for a request, which is added later."""
@@ -103,6 +113,7 @@ class BatchDepot:
     parcels: list[Parcel] = field(default_factory=list)
     _clients: dict[int, BatchClient] = field(default_factory=dict)
     _standings: dict[str, SubmissionStanding] = field(default_factory=dict)
+    _running: dict[str, tuple[BatchClient, str, ProviderBatch]] = field(default_factory=dict)
     _turns: dict[str, asyncio.Lock] = field(default_factory=dict)
 
     def client(self, seat: ModelSeat) -> BatchClient:
@@ -131,7 +142,9 @@ class BatchDepot:
         size = parcel.file.seek(0, os.SEEK_END)
         parcel.file.seek(0)
         try:
-            return await parcel.client.submit(parcel.marker, parcel.file, size, parcel.model)
+            state = await parcel.client.submit(parcel.marker, parcel.file, size, parcel.model)
+            self._running[parcel.marker] = parcel.client, parcel.provider, state
+            return state
         except BackendError as error:
             if error.fault in _REFUSED:
                 told = f"{parcel.provider} does not take the batch of {pluralise(parcel.count, 'call')}"
@@ -146,6 +159,37 @@ class BatchDepot:
             ) from None
         finally:
             parcel.file.close()
+
+    async def send_on_record(self, parcel: Parcel) -> None:
+        """Submit a parcel that serves several sessions: it is in the log before; raises as `send` does."""
+        assert self.log is not None
+        if not parcel.written:
+            self.parcels.remove(parcel)
+            parcel.file.close()
+            return
+        self.log.begin(parcel)
+        state = await self.send(parcel)
+        self.log.sent(parcel.marker, state.id)
+
+    def under_way(self) -> list[str]:
+        """Return, for people, the batches that have not ended as far as is known."""
+        return [
+            f"the batch {state.id} at {provider} ({state.status}: {state.done} of {state.count} done)"
+            for _, provider, state in self._running.values()
+        ]
+
+    async def some_ended(self) -> bool:
+        """Ask how the batches stand that are under way; return whether one has ended.
+
+        A provider that cannot be asked now is asked again later.
+        """
+        ended = False
+        for marker, (client, provider, before) in list(self._running.items()):
+            with contextlib.suppress(BackendError):
+                state = await client.look(before.id)
+                self._running[marker] = client, provider, state
+                ended = ended or state.ended
+        return ended
 
     async def standing(self, submission: Submission, seat: ModelSeat, known: Sequence[str]) -> SubmissionStanding:
         """Return how a submission stands, asked once in this process until `look_again`; raises `CdoError`.
@@ -169,7 +213,8 @@ class BatchDepot:
 
     def problems(self) -> list[str]:
         """Return what was wrong with results, once every session has taken its own."""
-        return [told for found in self._standings.values() if found.results for told in found.results.problems()]
+        ended = [found.results for found in self._standings.values() if found.results]
+        return [told for results in ended for told in results.problems(unclaimed=False)]
 
     def close(self) -> None:
         """Give up the temporary files."""
@@ -192,7 +237,9 @@ class BatchDepot:
             if self.log and not ident:
                 self.log.sent(submission.marker, state.id)
             if not state.ended:
+                self._running[submission.marker] = client, submission.provider, state
                 return SubmissionStanding(state, found=not ident)
+            self._running.pop(submission.marker, None)
             results = BatchResults(submission.marker)
             await results.fill(client.results(state))
         except StillUnclear as unclear:

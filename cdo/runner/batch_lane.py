@@ -120,7 +120,7 @@ class BatchLane:
             state = await self._sent(parcel)
             await self.session.commit({"kind": SENT, "marker": parcel.marker, "id": state.id, "at": now()})
         self._open = open_submissions(self.session.records)
-        if not self.wait:
+        if not self.wait or self.depot.log:
             raise WaitsForBatch(self._told(), self._hint)
         await self._until_some_end()
 
@@ -147,7 +147,7 @@ class BatchLane:
         ]  # fmt: skip
         await asyncio.gather(*map(self.session.commit, intents))
         for parcel, lines in packed.items():
-            parcel.file.write(b"".join(line + b"\n" for _, line in lines))
+            parcel.add([line for _, line in lines])
         return list(packed)
 
     def _call(self, queued: _QueuedCall, ident: str, body: Mapping[str, Any]) -> SubmittedCall:
@@ -207,6 +207,7 @@ class BatchLane:
         """Record the answers to the calls of a batch that has ended."""
         assert standing.state is not None
         records, failed = [], 0
+        results.claim(submission.answered)
         for call in submission.calls:
             seat = self._seat(call)
             result = self._result(call, seat, standing, results)
@@ -269,8 +270,10 @@ class BatchLane:
                 raise WaitsForBatch(self._told(), self._hint)
             await asyncio.sleep(delay * random.uniform(0.9, 1.0))
             delay = min(LATEST, delay * 2)
-            self.depot.look_again()
-            await self._collect()
+            unclear = any(standing.unclear for standing in self._states.values())
+            if await self.depot.some_ended() or unclear:
+                self.depot.look_again()
+                await self._collect()
 
     def _told(self) -> str:
         told = []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
 from cdo.core.exchange import BackendError, Fault
@@ -48,6 +48,10 @@ class BatchResults:
                 self._unclaimed.add(ident)
                 self._file.write(line)
 
+    def claim(self, idents: Iterable[str]) -> None:
+        """Say that these requests were made, and that their results are on record."""
+        self._unclaimed.difference_update(idents)
+
     def take(self, ident: str) -> Mapping[str, Any] | None:
         """Return the result of a request; None if there is none. Raises `BackendError` if there are several."""
         self._unclaimed.discard(ident)
@@ -62,9 +66,12 @@ class BatchResults:
         self._file.seek(end)
         return _object(line)
 
-    def problems(self) -> list[str]:
-        """Return what is wrong with the results as a whole, once all requests have been looked up."""
-        unknown = [*self._foreign, *sorted(self._unclaimed)]
+    def problems(self, *, unclaimed: bool = True) -> list[str]:
+        """Return what is wrong with the results as a whole, once all requests have been looked up.
+
+        Without `unclaimed`, results that nobody looked up are left out: not all requests may be known here.
+        """
+        unknown = [*self._foreign, *(sorted(self._unclaimed) if unclaimed else ())]
         shown = one_line(", ".join(unknown[:_SHOWN]), 300)
         told = []
         if unknown:

@@ -173,7 +173,11 @@ class Budget:
 
     def count_away(self, held: Reservation) -> None:
         """Count a reservation of an earlier process, whose call still waits at a provider."""
-        self._away += _most(held)
+        self.count_all_away(_most(held))
+
+    def count_all_away(self, most: TotalUsage) -> None:
+        """Count the most that several calls of earlier processes can use."""
+        self._away += most
 
     def come_back(self, held: Reservation, told: tuple[Usage | None, float | None] | None) -> None:
         """Replace the reservation of a call that was away by its usage and cost; None: it was never sent."""

@@ -53,8 +53,9 @@ class SubmittedCall:
 class Submission:
     """A batch that was submitted, or was about to be: `id` is the provider's, "" if it is not known.
 
-    `calls` are those of this session whose answers are not recorded. `of` is the `cdo batch` that submitted it for
-    several sessions, "" for none. `at` is when it was recorded, before it was submitted.
+    `calls` are those of this session whose answers are not recorded, `answered` the ids of the others. `of` is the
+    `cdo batch` that submitted it for several sessions, "" for none. `at` is when it was recorded, before it was
+    submitted.
     """
 
     marker: str
@@ -65,6 +66,7 @@ class Submission:
     calls: tuple[SubmittedCall, ...]
     id: str = ""
     of: str = ""
+    answered: frozenset[str] = frozenset()
 
     @property
     def since(self) -> float:
@@ -127,7 +129,7 @@ def _submission(record: Mapping[str, Any], ident: str, answered: set[str]) -> Su
     )
     return Submission(
         record["marker"], record["provider"], record["url"], float(record["factor"]), record["at"], calls, ident,
-        record.get("of", ""),
+        record.get("of", ""), frozenset(str(call["id"]) for call in record["calls"] if call["id"] in answered),
     )  # fmt: skip
 
 

@@ -313,3 +313,75 @@ def test_the_vendors_own_clients_can_use_the_loopback_s_batches(provider: Provid
     assert [item.id for item in claude.messages.batches.list()] == [batch.id]
     (item,) = claude.messages.batches.results(batch.id)
     assert item.custom_id == "two" and item.result.type == "succeeded"
+
+
+ITEMS = "".join(json.dumps({"id": f"q{number}", "question": f"Should we do {number}?"}) + "\n" for number in range(4))
+FILE = ("batch", "q.jsonl", "--preset", "quick", "--batch-api")
+
+
+def item_records(desk: Desk, kind: str) -> list[dict[str, Any]]:
+    folder = desk.path / "tmp" / "batch-q"
+    found = [read_session(folder / f"cdo-q{number}") for number in range(4)]
+    return [record for records in found for record in records if record["kind"] == kind]
+
+
+def test_all_items_of_a_file_leave_in_one_batch(cdo: Desk, provider: Provider) -> None:
+    desk, batches = with_responses(cdo, provider), provider.batches
+    desk.write("q.jsonl", ITEMS)
+    batches.going = True
+    told = desk(*FILE, *GPT).failed(6)
+    assert len(batches.batches) == 1 and len(batches.asked) == 8
+    assert "4 items wait for the batch batch_1 at openai" in told.err and "cdo batch resume q" in told.err
+    assert "4  waiting for provider batches" in desk("batch", "status", "q").ok().out
+    alone = desk("resume", "q0", "--out", "tmp/batch-q").failed(8)
+    assert "is an item of the batch q" in alone.err
+    still = desk(*FILE, *GPT).failed(6)
+    assert "in_progress: 0 of 8 done" in still.err and len(batches.batches) == 1
+    spread = desk("batch", "resume", "q", "--cluster", "local").failed(2)
+    assert "--batch-api and --cluster exclude each other" in spread.err
+    merged = desk("batch", "merge", "all", "q").failed(8)
+    assert "wait for answers of a provider" in merged.err
+    batches.going = False
+    done = desk("batch", "resume", "q", "--wait", "--json").ok().json
+    assert (done["done"], done["open"]) == (4, 0) and set(submitted(provider).values()) == {4}
+    assert not provider.calls and len(batches.batches) == 3  # voices, syntheses, answers
+    costs = [record["cost"] for record in item_records(desk, "exchange")]
+    assert len(costs) == 16 and done["cost"] == pytest.approx(sum(costs))
+    before = len(provider.requests)
+    desk(*FILE, *GPT).ok()
+    assert len(provider.requests) == before
+
+
+@pytest.mark.parametrize("moment", ["files", "before", "after"])
+def test_a_kill_of_a_batch_of_items_submits_nothing_twice(cdo: Desk, provider: Provider, moment: str) -> None:
+    desk, batches = with_responses(cdo, provider), provider.batches
+    desk.write("q.jsonl", ITEMS)
+    batches.stall, batches.going = moment, True
+    process = desk.start(*FILE, *GPT)
+    try:
+        within(lambda: batches.held)
+    finally:
+        kill_group(process.pid)
+        process.communicate()
+    assert len(item_records(desk, "batch-intent")) == 4
+    batches.stall = ""
+    desk("batch", "resume", "q").failed(6)
+    assert len(batches.batches) == 1 and len(batches.asked) == 8
+    batches.going = False
+    assert desk("batch", "resume", "q", "--wait", "--json").ok().json["done"] == 4
+    assert set(submitted(provider).values()) == {4}
+
+
+def test_a_cap_holds_over_all_items_that_wait(cdo: Desk, provider: Provider) -> None:
+    desk, batches = with_responses(cdo, provider), provider.batches
+    desk.write("q.jsonl", ITEMS)
+    batches.going = True
+    desk(*FILE, *GPT, "--max-calls", "5").failed(6)
+    desk("batch", "resume", "q").failed(6)
+    assert len(batches.asked) == 5
+    batches.going = False
+    for _ in range(4):
+        ended = desk("batch", "resume", "q")
+        if ended.code != 6:
+            break
+    assert ended.code == 5 and len(batches.asked) == 5 and not provider.calls

@@ -817,6 +817,7 @@ CLUSTER = "tests/runs/test_batch_cluster.py::"
 BATCHED = {
     "--cluster": f"{CLUSTER}test_a_killed_worker_costs_only_the_calls_it_had_in_flight",
     "--workers": f"{CLUSTER}test_limits_of_a_provider_are_one_for_all_workers",
+    **dict.fromkeys(("--batch-api", "--wait"), f"{HALF}test_all_items_of_a_file_leave_in_one_batch"),
     "--take-over": f"{SHARDS}test_another_machine_goes_on_only_when_told_to_take_over",
     "--live": f"{BATCH}test_every_question_of_a_file_gets_a_session_and_a_row",
     "--fail-fast": f"{BATCH}test_fail_fast_begins_no_further_item",

@@ -42,6 +42,7 @@ from cdo.session.records import session_path
 
 PREFIX = "batch-"
 HEAD, ITEMS, RESULTS = "batch.yaml", "items.jsonl", "results.jsonl"
+SUBMISSIONS = "submissions.jsonl"  # see `app.batch.submitted`
 FAILED = "failed"  # the status of an item that ended without an answer
 _PATIENCE = 0.3  # seconds to wait for a lock that somebody who only looks holds
 
@@ -130,7 +131,7 @@ def read_head(path: Path) -> BatchFile:
 def read_items(path: Path, head: BatchFile) -> Iterator[BatchItem]:
     """Yield the items of a batch in their order; raise `SessionError`."""
     read = 0
-    for line in _lines(path, ITEMS):
+    for line in read_lines(path, ITEMS):
         read += len(line)
         if read > head.size:
             return
@@ -146,7 +147,7 @@ def read_items(path: Path, head: BatchFile) -> Iterator[BatchItem]:
 def read_results(path: Path) -> dict[str, ItemResult]:
     """Return how items ended so far, by id; raise `SessionError`. A torn last line is left out."""
     found: dict[str, ItemResult] = {}
-    for line in _lines(path, RESULTS):
+    for line in read_lines(path, RESULTS):
         if not line.endswith(b"\n"):
             break
         try:
@@ -168,7 +169,8 @@ def in_use(path: Path) -> bool:
         return False
 
 
-def _lines(path: Path, name: str) -> Iterator[bytes]:
+def read_lines(path: Path, name: str) -> Iterator[bytes]:
+    """Yield the lines of a file of a batch's folder, none if there is no such file; raise `SessionError`."""
     try:
         with closing(open_path(path)) as fd:
             file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=fd)
@@ -212,7 +214,8 @@ class BatchFolder:
                     f"The batch {path} is in use by another cdo process.", "Wait for it to end, or stop it."
                 )
             folder = cls(path, fd, redact)
-            folder._drop_torn_line()
+            for name in (RESULTS, SUBMISSIONS):
+                folder._drop_torn_line(name)
         except OSError as error:
             os.close(fd)
             raise explain(error, path) from None
@@ -281,23 +284,27 @@ class BatchFolder:
     def _line(self, result: ItemResult) -> str:
         return f"{json_line(self._clean(asdict(result)))}\n"
 
-    def _append(self, data: bytes) -> None:
+    def note(self, line: Mapping[str, Any]) -> None:
+        """Record something about provider batches; return when that is durable."""
+        self._append(f"{json_line(line)}\n".encode(), SUBMISSIONS)
+
+    def _append(self, data: bytes, name: str = RESULTS) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
         try:
-            new = kind_of(RESULTS, self._fd) is None
-            with closing(os.open(RESULTS, flags, 0o644, dir_fd=self._fd)) as fd:
+            new = kind_of(name, self._fd) is None
+            with closing(os.open(name, flags, 0o644, dir_fd=self._fd)) as fd:
                 while data:
                     data = data[os.write(fd, data) :]
                 sync(fd)
             if new:
                 sync(self._fd)
         except OSError as error:
-            raise explain(error, self.path / RESULTS) from None
+            raise explain(error, self.path / name) from None
 
-    def _drop_torn_line(self) -> None:
+    def _drop_torn_line(self, name: str) -> None:
         """Cut off what a killed process left of a last line."""
         with contextlib.suppress(FileNotFoundError):
-            fd = os.open(RESULTS, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._fd)
+            fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._fd)
             with closing(fd):
                 end = os.fstat(fd).st_size
                 place = end

@@ -19,7 +19,7 @@ from cdo.app.batch.folder import FAILED, ItemResult
 from cdo.app.batch.items import BatchItem
 from cdo.app.batch.plans import files_of
 from cdo.content.library import Library
-from cdo.core.errors import BudgetReached, CdoError, Interrupted, SessionError
+from cdo.core.errors import BudgetReached, CdoError, Interrupted, SessionError, WaitsForBatch
 from cdo.core.events import Event, ExchangeRecorded
 from cdo.core.result import Result
 from cdo.core.usage import TotalUsage, totals
@@ -59,7 +59,9 @@ class ItemRunner:
     index: IndexWriter | None = None
 
     async def run(self, item: BatchItem) -> EndedItem:
-        """Return how an item ended; raise `BudgetReached` if a cap keeps it from that, or `Interrupted`."""
+        """Return how an item ended; raise `BudgetReached` if a cap keeps it from that, `WaitsForBatch` if calls
+        wait at a provider, or `Interrupted`.
+        """
         began = time.monotonic()
         used = TotalUsage()
         try:
@@ -68,7 +70,7 @@ class ItemRunner:
                 return EndedItem(_done(item, await self._driven(session, plan), time.monotonic() - began))
             finally:
                 used = totals(session.records)
-        except (BudgetReached, Interrupted):
+        except (BudgetReached, Interrupted, WaitsForBatch):
             raise
         except CdoError as error:
             return failed(item, used, error, time.monotonic() - began)

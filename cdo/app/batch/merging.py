@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cdo.app.batch.folder import (
+    PREFIX,
     BatchFile,
     BatchFolder,
     ItemResult,
@@ -19,6 +20,7 @@ from cdo.app.batch.folder import (
 from cdo.app.batch.items import BatchItem
 from cdo.app.batch.opening import CONTENT
 from cdo.app.batch.shards import owner_here
+from cdo.app.batch.submitted import waiting
 from cdo.core.errors import SessionError, UsageError
 from cdo.core.formatting import one_line
 from cdo.session.records import session_path
@@ -44,6 +46,12 @@ def merge(out: Path, folders: Sequence[Path], redact: Callable[[str], str]) -> t
         if in_use(place):
             raise SessionError(f"The batch {place} is in use by another cdo process.", "Wait for it to end.")
     heads = [read_head(place) for place in folders]
+    for place, head in zip(folders, heads, strict=True):
+        if next(waiting(place, read_items(place, head)), None):
+            name = place.name.removeprefix(PREFIX)
+            raise SessionError(
+                f"Items of the batch {place} wait for answers of a provider.", f"First `cdo batch resume {name}`."
+            )
     for place, head in zip(folders[1:], heads[1:], strict=True):
         _require_alike(heads[0], head, folders[0], place)
     joined = _joined(folders, heads)

@@ -16,12 +16,22 @@ from cdo.app.batch.item_runner import EndedItem, ItemRunner
 from cdo.app.batch.items import BatchItem
 from cdo.app.batch.plans import ItemPlans
 from cdo.content.library import Library
-from cdo.core.errors import BudgetReached, CdoError, ConfigError, Interrupted, ModelsFailed, SessionError
+from cdo.core.errors import (
+    BudgetReached,
+    CdoError,
+    ConfigError,
+    Interrupted,
+    ModelsFailed,
+    SessionError,
+    WaitsForBatch,
+)
+from cdo.core.formatting import pluralise
 from cdo.core.signals import interruptible
 from cdo.core.usage import TotalUsage, totals
 from cdo.history.index_writer import IndexWriter
 from cdo.planning.settings import Settings
 from cdo.providers.models import ModelSpec
+from cdo.runner.batch_depot import LATEST, SOONEST, BatchDepot
 from cdo.runner.budget import Budget
 from cdo.runner.retry import RetryBudget
 from cdo.session.records import read_session, session_path
@@ -43,6 +53,7 @@ class BatchStanding:
     failed: int = 0
     live: int = 0
     used: TotalUsage = field(default_factory=TotalUsage)
+    waiting: int = 0  # those among the open ones whose calls wait at a provider
 
     @property
     def open(self) -> int:
@@ -91,6 +102,11 @@ class BatchTally:
         hint = f"`{self.again}` goes on under a higher cap; nothing is paid twice."
         self.stop = self.stop or BudgetReached(error.message, hint)
 
+    def waits(self) -> None:
+        """Count an item whose calls wait at a provider."""
+        self.standing.waiting += 1
+        self.tell(None)
+
     async def ended(self, ended: EndedItem) -> None:
         """Record how an item ended; return when that is durable."""
         if ended.error:
@@ -115,32 +131,69 @@ class BatchTally:
 
 @dataclass
 class BatchRun:
-    """Runs the items that `todo` yields, `live` at a time."""
+    """Runs the items that `todo` yields, `live` at a time.
+
+    Calls that go through batch endpoints leave together when no item can go on without them. Then the batch ends
+    with `WaitsForBatch`, or with `wait` stays and runs the items again once answers are there.
+    """
 
     tally: BatchTally
     plans: ItemPlans
     shared: run.SharedByRuns
     live: int
+    say: Callable[[str], None]
+    wait: bool = False
     _answered: asyncio.Event = field(default_factory=asyncio.Event)
     _index: IndexWriter = field(init=False)
 
     def __post_init__(self) -> None:
         self._index = IndexWriter(self.tally.folder.path)
 
-    async def go(self, todo: Iterator[BatchItem]) -> None:
+    async def go(self, todo: Callable[[], Iterator[BatchItem]]) -> None:
         """Run the items; raise `BudgetReached` or another `CdoError` that ends the batch early."""
         until = float("inf")
         try:
             with interruptible(self.tally.folder.name, self.tally.again):
-                await self._all(todo)
+                while await self._passed(todo()):
+                    self.tally.standing.waiting = 0
         except (Interrupted, asyncio.CancelledError):
             until = time.monotonic() + AT_STOP
             raise
         finally:
+            self.shared.depot.close()
             await run.close_all(self.shared.seats, until)
             if until == float("inf"):  # nobody waits to stop
                 await asyncio.to_thread(self._index.write)
         self.tally.raise_stop()
+
+    async def _passed(self, todo: Iterator[BatchItem]) -> bool:
+        """Run the items as far as they come, and submit what they wait for; return whether to run them again.
+
+        Raises `WaitsForBatch` if items wait and the batch is not to stay.
+        """
+        await self._all(todo)
+        depot, standing = self.shared.depot, self.tally.standing
+        for told in depot.problems() if self.tally.stop is None else ():
+            self.say(f"a batch brought {told}; they were not used")
+        for parcel in list(depot.parcels):
+            await depot.send_on_record(parcel)
+        if not standing.waiting:
+            return False
+        delay = SOONEST
+        while self.wait and self.shared.budget.remaining_seconds() > delay:
+            self.say(f"{self._told()[:-1]}; asked again in {delay:.0f} s")
+            await asyncio.sleep(delay)
+            delay = min(LATEST, delay * 2)
+            if await depot.some_ended() or not depot.under_way():
+                depot.look_again()
+                return True
+        hint = f"`{self.tally.again}` collects the answers that are there, and --wait stays until they are."
+        raise WaitsForBatch(self._told(), hint)
+
+    def _told(self) -> str:
+        waiting, batches = self.tally.standing.waiting, self.shared.depot.under_way()
+        verb = "waits" if waiting == 1 else "wait"
+        return f"{pluralise(waiting, 'item')} {verb} for {'; '.join(batches) or 'a batch'}."
 
     async def _all(self, todo: Iterator[BatchItem]) -> None:
         plans = self.plans
@@ -182,6 +235,8 @@ class BatchRun:
                 ended = await runner.run(item)
             except BudgetReached as error:
                 tally.capped(error)
+            except WaitsForBatch:
+                tally.waits()
             finally:
                 tally.standing.live -= 1
                 tally.standing.used = self.shared.budget.totals
@@ -208,7 +263,12 @@ def _stopped(error: CdoError) -> CdoError:
 
 
 def shared_by(
-    specs: Sequence[ModelSpec], settings: Settings, library: Library, used: TotalUsage, say: Callable[[str], None]
+    specs: Sequence[ModelSpec],
+    settings: Settings,
+    library: Library,
+    used: TotalUsage,
+    say: Callable[[str], None],
+    depot: BatchDepot,
 ) -> run.SharedByRuns:
     """Return what the items of a batch have in common, which has `used` so much; `say` tells the person.
 
@@ -217,7 +277,7 @@ def shared_by(
     slots = 1 if any(spec.route == "local" for spec in specs) else settings.concurrency
     return run.SharedByRuns(
         seating.seats(specs, settings, library, say), Budget(run.limits_of(settings), used), RetryBudget(),
-        asyncio.Semaphore(slots),
+        asyncio.Semaphore(slots), depot,
     )  # fmt: skip
 
 
