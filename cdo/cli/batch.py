@@ -155,6 +155,7 @@ def _run(order: BatchOrder, options: Mapping[str, Any]) -> None:
 
     library = library_here(trust_now=options["trust"])
     resolved = resolve(options, library).sure(library)
+    _require_alone(options, resolved.values.batch_api)
     _cluster(options)
     target = Path(options["table"]) if options["table"] else None
     if target:
@@ -247,12 +248,8 @@ def _hold(
     away = away_so_far(folder.path, prepared.todo(head), prepared.plans.specs)
     shared.budget.count_all_away(away)
     tally = BatchTally(folder, standing, tell, options["fail_fast"], _again(prepared.order, options))
+    _require_alone(options, settings.batch_api or bool(away.calls))
     live, cluster = min(options["live"], prepared.open), _cluster(options)
-    if cluster and (settings.batch_api or away.calls):
-        raise UsageError(
-            "Calls that go through batch endpoints need no workers: --batch-api and --cluster exclude each other.",
-            "Leave --cluster out.",
-        )
     try:
         if cluster:
             from cdo.app.cluster.coordinator import ClusterRun
@@ -270,6 +267,15 @@ def _hold(
 
 
 # -- what is told ----------------------------------------------------------------------------------
+
+
+def _require_alone(options: Mapping[str, Any], through_batches: bool) -> None:
+    """Raise `UsageError` if calls that go through batch endpoints are to be spread over workers."""
+    if options["cluster"] and through_batches:
+        raise UsageError(
+            "Calls that go through batch endpoints need no workers: --batch-api and --cluster exclude each other.",
+            "Leave --cluster out.",
+        )
 
 
 def _agree(prepared: PreparedBatch, options: Mapping[str, Any]) -> None:

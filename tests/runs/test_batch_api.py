@@ -337,7 +337,7 @@ def test_all_items_of_a_file_leave_in_one_batch(cdo: Desk, provider: Provider) -
     assert "is an item of the batch q" in alone.err
     still = desk(*FILE, *GPT).failed(6)
     assert "in_progress: 0 of 8 done" in still.err and len(batches.batches) == 1
-    spread = desk("batch", "resume", "q", "--cluster", "local").failed(2)
+    spread = desk(*FILE, *GPT, "--cluster", "local").failed(2)
     assert "--batch-api and --cluster exclude each other" in spread.err
     merged = desk("batch", "merge", "all", "q").failed(8)
     assert "wait for answers of a provider" in merged.err
