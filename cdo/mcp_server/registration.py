@@ -102,7 +102,7 @@ def _added_toml(now: str, entry: str) -> str | None:
         there = tomllib.loads(now)
         if _holds(there, wanted):
             return now
-        added = f"{now.rstrip()}\n\n{entry}".lstrip()
+        added = f"{now.rstrip()}\n\n{entry.strip()}\n".lstrip()
         return added if _holds(tomllib.loads(added), wanted) else None
     except tomllib.TOMLDecodeError:
         return None

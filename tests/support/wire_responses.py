@@ -92,7 +92,9 @@ def _items(info: RequestInfo, answer: Answer) -> list[dict[str, Any]]:
         message = {"type": "message", "id": _ident("msg", info), "role": "assistant", "status": "completed"}
         items.append({**message, "content": parts})
     for call in answer.tool_calls:
-        named = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
+        space, _, name = call.name.rpartition("|")  # a tool of a namespace is called `namespace|name` in tests
+        named = {"call_id": call.id, "name": name, "arguments": call.arguments}
+        named |= {"namespace": space} if space else {}
         items.append({"type": "function_call", "id": f"fc-{call.id}", "status": "completed", **named})
     return items
 
