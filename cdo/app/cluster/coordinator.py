@@ -85,6 +85,7 @@ class ClusterRun:
     _deaths: Counter[str] = field(default_factory=Counter)
     _ending: set[asyncio.Task[None]] = field(default_factory=set)
     _fatal: CdoError | None = None
+    _counted: bool = False  # what the batch has used, after which items are given out
     _chunks: int = 0
     _ahead: float = float("inf")  # until when the first item goes ahead alone (monotonic)
 
@@ -107,7 +108,10 @@ class ClusterRun:
             await self._look()
             count = pluralise(len(self._workers), "worker")
             self.say(f"{count} ready" if self._workers else "no worker can be used yet; waiting for one")
+            # Workers of an earlier coordinator may have recorded more since the batch was opened. Hello stopped them.
             self.shared.budget.totals = await asyncio.to_thread(self.recount)
+            self._counted = True
+            self._tell()
             looked = seen = time.monotonic()
             while not self._finished():
                 await self._pause()
@@ -287,7 +291,7 @@ class ClusterRun:
         while not self.tally.stop:
             ahead = not self._desk.answered.is_set() and time.monotonic() < self._ahead
             count = sum(len(other.items) for other in self._workers.values())
-            room = self.live - count
+            room = self.live - count if self._counted else 0
             if room > 0 and not (ahead and count):
                 size = 1 if ahead else min(room, self._size())
                 items = [self._given_back.popleft() for _ in range(min(size, len(self._given_back)))]
