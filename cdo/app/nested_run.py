@@ -26,6 +26,7 @@ from cdo.session.reader import SessionFolder
 from cdo.session.records import read_session, session_path
 from cdo.session.session_file import create_session, load, new_session_file, read_frozen
 from cdo.session.store import Session
+from cdo.tracing.identity import TraceIdentity
 
 KEPT = ("Decision", "Confidence", "Key Tensions", "Minority Reports", "Action Items")
 LINE = 600  # most characters of the decision when shown on one line
@@ -48,13 +49,15 @@ def holder(parent: Session, plan: Plan, settings: Settings, library: Library, sh
             | {"width": None, "turns": None, "strict": False}
         )
         session, inner = _opened(parent, nest, bounded, plan, library)
+        again = f"cdo resume {parent.name}"
+        within = TraceIdentity.of(parent.name, load(parent).created) if shell.sender else None
         try:
             result = await run.run(
                 session,
                 inner,
                 bounded,
                 library,
-                replace(shell, nest=None, observe=observe, reopened=False, again=f"cdo resume {parent.name}"),
+                replace(shell, nest=None, observe=observe, reopened=False, again=again, within=within),
             )
         except BudgetReached:
             return None, totals(session.records)

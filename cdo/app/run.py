@@ -52,6 +52,8 @@ from cdo.session.store import Session
 
 if TYPE_CHECKING:
     from cdo.observers.beads_tracker import Beads
+    from cdo.observers.live_trace import LiveTrace, SpanSender
+    from cdo.tracing.identity import TraceIdentity
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,8 @@ class RunHooks:
     is what this run has in common with others at the same time: then its seats are neither built nor closed here.
     With `wait`, a run whose calls go through a batch endpoint stays until these have ended; `again` is the command
     that collects them otherwise.
-    `ended` is given the session when FINAL.md is on disk.
+    `ended` is given the session when FINAL.md is on disk. `sender` takes the spans of the run while it goes on;
+    `within` is the place of the mission of whose trace they are a part.
     """
 
     specs: Sequence[ModelSpec]
@@ -93,6 +96,8 @@ class RunHooks:
     wait: bool = False
     again: str = ""
     ended: Callable[[SessionReader], None] | None = None
+    sender: SpanSender | None = None
+    within: TraceIdentity | None = None
 
 
 # -- running ---------------------------------------------------------------------------------------
@@ -154,6 +159,9 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
     trail = None if settings.no_git else _trail(session, settings, library, say)
     if trail:
         observers.append(trail)
+    live = _live(session, shell, say)
+    if live:
+        observers.append(live)
     for note in session.notes:
         say(note)
     until = float("inf")
@@ -187,6 +195,8 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
             with contextlib.suppress(Exception):
                 await tracker.close(min(TRACKER_PATIENCE, round((until - time.monotonic()) / 2, 1)))
         observe(ContentOpened(opened=library.opened))
+        if live:
+            live.close(until)
         if trail:
             trail.close(until)
         if not shared:
@@ -315,6 +325,14 @@ def _tracked(plan: Plan, folder: Path) -> bool:
 
 def _trail(session: Session, settings: Settings, library: Library, say: Callable[[str], None]) -> GitCommitObserver:
     return GitCommitObserver(session, say, Path.cwd(), library, redactor(os.environ), settings.branch)
+
+
+def _live(session: Session, shell: RunHooks, say: Callable[[str], None]) -> LiveTrace | None:
+    if shell.sender is None:
+        return None
+    from cdo.observers.live_trace import LiveTrace
+
+    return LiveTrace(session, shell.sender, say, shell.within)
 
 
 def _tracker(session: Session, folder: Path, library: Library, say: Callable[[str], None]) -> Beads:

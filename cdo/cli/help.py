@@ -25,7 +25,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "Models and size": ("model", "width", "turns", "review", "effort", "flex", "batch_api", "wait"),
     "What is sent": ("context", "no_context", "recall", "skills", "check", "dry_run"),
     "Caps": ("budget", "ask_above", "max_calls", "max_tokens", "timeout", "concurrency"),
-    "Session and files": ("session", "out", "adr_dir", "deliver", "no_git", "branch"),
+    "Session and files": ("session", "out", "adr_dir", "deliver", "no_git", "branch", "otlp"),
     "Questions and trust": ("yes", "no_input", "trust", "exec"),
     "Output": ("as_json", "quiet", "verbose", "strict"),
 }

@@ -21,7 +21,7 @@ from cdo.cli.common import (
     session_folder,
 )
 from cdo.cli.help import RequestWords
-from cdo.cli.options import BRANCH, CONSENT, LIMITS, NO_GIT, OUTPUT, TRUST, model_option, preview, resolve
+from cdo.cli.options import BRANCH, CONSENT, LIMITS, NO_GIT, OTLP, OUTPUT, TRUST, model_option, preview, resolve
 from cdo.cli.run import given_request
 from cdo.core.errors import UsageError
 
@@ -85,6 +85,7 @@ Exit codes: 0 done, 3 unresolved (a cap or a stall ended it; FINAL.md says what 
 @click.option("--dry-run", is_flag=True, help="Print the team and the range of calls and cost. Send nothing.")
 @NO_GIT
 @BRANCH
+@OTLP
 @CONSENT
 @OUTPUT
 @click.pass_context

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cdo.planning.settings import Resolved
     from cdo.providers.models import ModelSpec
     from cdo.terminal.plan_preview import Preview
+    from cdo.tracing.collector import Collector
 
 Options = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -44,6 +45,19 @@ def _complete_model(_ctx: click.Context, _: click.Parameter, incomplete: str) ->
 def model_option(help: str) -> Options:
     """Return the option -m, which names models and can be repeated."""
     return click.option("-m", "--model", multiple=True, metavar="NAME", shell_complete=_complete_model, help=help)
+
+
+def _collector(ctx: click.Context, _: click.Parameter, url: str | None) -> Collector | None:
+    if url is None or ctx.resilient_parsing:
+        return None
+    from cdo.tracing.collector import Collector
+
+    return Collector.at(url, os.environ)
+
+
+def otlp_option(help: str) -> Options:
+    """Return the option --otlp, whose value is the collector at the address that is given."""
+    return click.option("--otlp", metavar="URL", callback=_collector, help=help)
 
 
 LIMITS = _options(
@@ -93,6 +107,7 @@ TRUST = click.option(
     "--trust", is_flag=True, help="Trust this project's .cdo folder and its skills, as they are now."
 )
 NO_GIT = click.option("--no-git", is_flag=True, help="Do not commit the run to git.")
+OTLP = otlp_option("Send the run as a trace to this OpenTelemetry collector meanwhile, without prompts and replies.")
 BRANCH = click.option("--branch", is_flag=True, help="Commit to the branch cdo/SESSION instead of refs/cdo/SESSION.")
 
 

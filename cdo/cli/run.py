@@ -35,6 +35,7 @@ from cdo.cli.options import (
     CONSENT,
     LIMITS,
     NO_GIT,
+    OTLP,
     OUTPUT,
     REVIEW,
     STRICT,
@@ -90,6 +91,7 @@ MAX_PROBLEM = 2**20  # bytes
 @REVIEW
 @NO_GIT
 @BRANCH
+@OTLP
 @CONSENT
 @OUTPUT
 @click.pass_context
@@ -178,6 +180,7 @@ def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -
 @OUT
 @NO_GIT
 @BRANCH
+@OTLP
 @CONSENT
 @OUTPUT
 def resume_command(session: str | None, **options: Any) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import sys
 import threading
@@ -32,6 +33,7 @@ from cdo.planning.plan import Plan
 from cdo.planning.settings import Settings
 from cdo.runner.human_steps import Human, PendingReview, chosen
 from cdo.runner.model_seat import ModelSeat
+from cdo.security.secrets import redactor
 from cdo.session.store import Session
 from cdo.terminal import plan_editor
 from cdo.terminal.plan_dashboard import PastTurn, lines, markdown
@@ -89,6 +91,10 @@ def run_and_report(
                 )
             shell = _shell(view, preview, options, kept.instead(plan.models))
             shell.seats, shell.wait = seats, bool(options.get("wait"))
+            if options.get("otlp"):
+                from cdo.observers.live_trace import SpanSender
+
+                shell.sender = SpanSender(options["otlp"], redactor(os.environ))
             if kept.crew:
                 from cdo.app.nested_run import holder
 

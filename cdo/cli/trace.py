@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cdo.cli.common import SESSION, VERBOSE, dumps, print_text, session_archive
+from cdo.cli.options import otlp_option
 from cdo.core.errors import CdoError, SessionError, UsageError
 
 if TYPE_CHECKING:
@@ -21,16 +22,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @SESSION
-@click.option(
-    "--otlp",
-    metavar="URL",
-    help="Send the trace to this collector (OTLP over HTTP), such as http://localhost:4318; headers come from "
-    "OTEL_EXPORTER_OTLP_HEADERS.",
+@otlp_option(
+    "Send the trace to this OpenTelemetry collector, such as http://localhost:4318; headers come from "
+    "OTEL_EXPORTER_OTLP_HEADERS."
 )
 @click.option("-o", "--out", metavar="FILE", help="Write the trace to this file, as lines of OTLP/JSON.")
 @click.option("--content", is_flag=True, help="Include prompts, replies, and what tools were asked and answered.")
 @VERBOSE
-def trace(session: str | None, otlp: str | None, out: str | None, content: bool) -> None:
+def trace(session: str | None, otlp: Collector | None, out: str | None, content: bool) -> None:
     """Write or send a session as an OpenTelemetry trace.
 
     Without a name, take the newest session; without --otlp and --out, print the trace as JSON. A session elsewhere
@@ -38,14 +37,12 @@ def trace(session: str | None, otlp: str | None, out: str | None, content: bool)
     """
     from cdo.history.trace import trace as read
     from cdo.security.secrets import redactor
-    from cdo.tracing.collector import Collector
     from cdo.tracing.otlp import batches
 
     if otlp and out:
         raise UsageError("--otlp sends the trace and --out writes it.", "Give one of the two.")
     if out and Path(out).is_dir():
         raise UsageError(f"{out} is a folder.", "Give a file; a session elsewhere is given by its path.")
-    collector = Collector.at(otlp, os.environ) if otlp else None
     archive = session_archive(session, None)
     try:
         spans = list(read(archive, lambda name: _neighbour(archive, name), content=content))
@@ -53,8 +50,8 @@ def trace(session: str | None, otlp: str | None, out: str | None, content: bool)
         why = f"{archive.place} holds records that this version of cdo cannot read."
         raise SessionError(why, "Update cdo.") from None
     found = batches(spans, redactor(os.environ))
-    if collector:
-        return _send(collector, found, spans[0].trace_id)
+    if otlp:
+        return _send(otlp, found, spans[0].trace_id)
     bodies = [body.decode() for _, body in found]
     if out:
         from cdo.cli.report import deliver

@@ -77,7 +77,7 @@ class CallRecords:
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
-        self._found: dict[tuple[str, str], AskedCall] = {}
+        self._found: dict[str, dict[str, AskedCall]] = {}
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Take in a record; those that are of no call are left out."""
@@ -86,9 +86,10 @@ class CallRecords:
             return
         if record["kind"] not in ("exchange", "tools", "missing"):
             return
-        key = (str(record["call"]), str(record["inputs"]))
-        if (invocation := self._found.get(key)) is None:
-            invocation = self._found[key] = AskedCall(*key)
+        call, inputs = str(record["call"]), str(record["inputs"])
+        found = self._found.setdefault(call, {})
+        if (invocation := found.get(inputs)) is None:
+            invocation = found[inputs] = AskedCall(call, inputs)
         if record["kind"] == "exchange":
             invocation.exchanges.append(record)
         elif record["kind"] == "tools":
@@ -98,7 +99,9 @@ class CallRecords:
 
     def invocations(self, call: str | None = None) -> list[AskedCall]:
         """Return the invocations of a call, of all calls without one, in order."""
-        return [found for (name, _), found in self._found.items() if call in (None, name)]
+        if call is not None:
+            return list(self._found.get(call, {}).values())
+        return [invocation for found in self._found.values() for invocation in found.values()]
 
 
 @dataclass(frozen=True)

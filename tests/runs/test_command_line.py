@@ -811,6 +811,7 @@ THINKS = "tests/runs/test_protocols.py::test_effort_and_flex_reach_every_command
 AGENTS = "tests/runs/test_mcp.py::"
 SERVED = "tests/runs/test_serve.py::"
 TRACES = "tests/runs/test_trace.py::"
+LIVE = f"{TRACES}test_a_run_is_sent_while_it_goes_on"
 BATCH = "tests/runs/test_batch.py::"
 SHARDS = "tests/runs/test_batch_shards.py::"
 CLUSTER = "tests/runs/test_batch_cluster.py::"
@@ -837,6 +838,7 @@ BATCHED = {
 # Which test shows the effect of each option that --help offers.
 EFFECTS: dict[str, dict[str, str]] = {
     "run": {
+        "--otlp": LIVE,
         **WAITING,
         **dict.fromkeys(("--effort", "--flex"), THINKS),
         "--ask-above": AGREED,
@@ -869,6 +871,7 @@ EFFECTS: dict[str, dict[str, str]] = {
         "--verbose": RUN,
     },
     "resume": {
+        "--otlp": LIVE,
         **WAITING,
         **dict.fromkeys(("--effort", "--flex"), THINKS),
         "--ask-above": BEGUN,
@@ -1075,6 +1078,7 @@ EFFECTS: dict[str, dict[str, str]] = {
     },
     "completion": {"--verbose": LOUD},
     "cabal": {
+        "--otlp": f"{TRACES}test_a_mission_and_its_deliberation_are_one_trace",
         **dict.fromkeys(("--effort", "--flex"), THINKS),
         "--branch": "tests/unit/observers/test_git_commits.py::test_runs_fill_no_list_of_branches",
         **dict.fromkeys(("--ask-above", "--yes"), AGREED),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 from cdo.session.records import group_file
 from tests.conftest import A, Desk, explained
@@ -14,7 +15,7 @@ from tests.runs.test_repository_evidence import checkout as checkout
 from tests.runs.test_repository_evidence import looking, wish
 from tests.support.cabal_team import REQUEST
 from tests.support.faults import Fault
-from tests.support.harness import KEY
+from tests.support.harness import KEY, Done, attempts, finish, wait_for
 from tests.support.provider import Provider
 from tests.support.records import EXCHANGE
 from tests.support.traces import (
@@ -85,8 +86,12 @@ def test_a_run_with_faults_retries_and_tools_is_a_trace(checkout: Desk, provider
 
 def test_a_mission_and_its_deliberation_are_one_trace(todo: Desk, provider: Provider) -> None:
     provider.script = told(deciding())
-    todo(*TEAM, "-q", REQUEST).ok()
+    with LoopbackCollector().running() as collector:
+        todo(*TEAM, "-q", "--otlp", collector.url, REQUEST).ok()
     spans = spans_of(todo("trace", "a").ok().out)
+    assert {span.span_id: span.parent_span_id for span in spans} == {
+        span.span_id: span.parent_span_id for span in collector.spans.values()
+    }
     root = whole(spans)
     assert root.name == "invoke_workflow cabal"
     (nested,) = [span for span in children(spans, root) if span.name.startswith("invoke_workflow ")]
@@ -101,6 +106,54 @@ def test_a_mission_and_its_deliberation_are_one_trace(todo: Desk, provider: Prov
     shutil.move(todo.session(), todo.path / "elsewhere")
     orphan = whole(spans_of(todo("trace", "a-r1-p2").ok().out))
     assert orphan.trace_id != root.trace_id
+
+
+def test_a_run_is_sent_while_it_goes_on(cdo: Desk, provider: Provider) -> None:
+    with LoopbackCollector().running() as collector:
+        provider.hold("t1-synthesis")
+        process = cdo.start("think", "--turns", "2", *A, "--otlp", collector.url, "--max-calls", "5", PROBLEM)
+        wait_for(lambda: len(collector.spans) == 6)
+        assert not any(span.name.startswith("invoke_workflow") for span in collector.spans.values())
+        provider.release()
+        assert "trace:" not in finish(process).failed(5, "The cap of 5 calls").err
+        broken = whole(list(collector.spans.values()))
+        assert broken.status.code == ERROR and attributes(broken)["error.type"] == "BudgetReached"
+        cdo("resume", "a", "--max-calls", "99", "--otlp", f"{collector.url}/v1/traces").ok()
+        root = whole(list(collector.spans.values()))
+        assert root.span_id == broken.span_id and not root.status.code
+        later = {span.span_id: span for span in spans_of(cdo("trace", "a").ok().out)}
+        assert set(later) == set(collector.spans)
+        for identity, span in later.items():
+            assert identity == root.span_id or span == collector.spans[identity]
+        sent = b"".join(collector.bodies).decode()
+    assert {head["path"] for head in collector.headers} == {"/v1/traces"}
+    assert PROBLEM not in sent and "messages" not in sent and KEY not in sent
+
+
+def test_a_collector_that_hangs_refuses_or_dies_harms_no_run(cdo: Desk, provider: Provider) -> None:
+    def result(done: Done) -> dict[str, Any]:
+        return {key: value for key, value in done.ok().json.items() if key not in ("session", "path")}
+
+    words = ("think", "--turns", "2", "--json", "--no-git", PROBLEM)
+    cdo(*words, "--session", "warm").ok()
+    plain_run = cdo(*words, "--session", "plain")
+    with LoopbackCollector(hang=60).running() as hanging:
+        hung = cdo(*words, "--session", "hung", "--otlp", hanging.url)
+        assert hanging.bodies
+    refused = cdo(*words, "--session", "refused", "--otlp", hanging.url)
+    with LoopbackCollector().running() as dying:
+        provider.hold("t2-*", "died")
+        process = cdo.start(*words, "--session", "died", "--otlp", dying.url)
+        wait_for(lambda: dying.bodies)
+    provider.release()
+    died = finish(process)
+    for done, why in ((hung, "did not answer in time"), (refused, "cannot be reached"), (died, "cannot be reached")):
+        assert result(done) == result(plain_run)
+        assert done.err.count("trace: The collector") == 1 and why in done.err
+        assert done.err.count("`cdo trace SESSION --otlp URL` sends them") == 1
+    assert hung.seconds < 2 * plain_run.seconds + 6 and refused.seconds < 2 * plain_run.seconds + 6
+    for name in ("hung", "refused", "died"):
+        assert attempts(cdo.session(name)) == attempts(cdo.session("plain"))
 
 
 def test_a_session_in_git_and_a_fork(checkout: Desk) -> None:

@@ -7,7 +7,7 @@ import threading
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -99,11 +99,12 @@ class LoopbackCollector:
                 collector.bodies.append(body)
                 stop.wait(collector.hang)
                 status, headers, text = collector.answer(len(collector.bodies))
-                self.send_response(status)
-                for name, value in {**headers, "Content-Length": str(len(text))}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(text.encode())
+                with suppress(ConnectionError):  # a client that did not wait
+                    self.send_response(status)
+                    for name, value in {**headers, "Content-Length": str(len(text))}.items():
+                        self.send_header(name, value)
+                    self.end_headers()
+                    self.wfile.write(text.encode())
 
             def log_message(self, *args: Any) -> None:
                 """Say nothing."""
