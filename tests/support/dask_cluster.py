@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -33,9 +34,11 @@ class DaskCluster:
         place = self._folder / "scheduler.json"
         words = ["-m", "distributed.cli.dask_scheduler", "--no-dashboard", "--host", "127.0.0.1", "--port", "0"]
         self.scheduler = self._start([*words, "--no-show", "--scheduler-file", str(place)], "scheduler")
-        wait_for(place.is_file)
-        import json
-
+        try:
+            wait_for(place.is_file)
+        except BaseException:
+            self.__exit__()
+            raise
         self.address = json.loads(place.read_text())["address"]
         return self
 
