@@ -69,6 +69,7 @@ class RunRecords:
         place = sha256(os.fsencode(os.path.realpath(out))).hexdigest()[:16]
         self.out = out
         self.folder = data_folder() / "mcp" / place
+        self._ids: dict[str, str] = {}  # of the runs that were asked for, by session
 
     def new(self, session: str, tool: str, reserved: float) -> RunRecord:
         """Record a run that is about to begin."""
@@ -85,7 +86,11 @@ class RunRecords:
 
     def of_session(self, session: str) -> RunRecord | None:
         """Return the record of the run of a session; None if `cdo mcp` did not begin it."""
-        return next((record for record in self.all() if record.session == session), None)
+        known = self.of_task(self._ids.get(session, ""))  # a poll must not read the records of all runs
+        found = known or next((record for record in self.all() if record.session == session), None)
+        if found:
+            self._ids[session] = found.id
+        return found
 
     def all(self) -> list[RunRecord]:
         """Return all records."""
