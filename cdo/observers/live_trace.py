@@ -75,8 +75,9 @@ class SpanSender:
 
     def complain(self, why: str) -> None:
         """Note the first failure, and what to do about it."""
-        if not self._complained:
-            self._complained = True
+        with self._lock:
+            first, self._complained = not self._complained, True
+        if first:
             advice = "Spans of this run are missing there: `cdo trace SESSION --otlp URL` sends them."
             self.notes.append(f"trace: {one_line(why)} {advice}")
 

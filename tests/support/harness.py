@@ -291,8 +291,8 @@ def place(path: Path, **provider: Any) -> Iterator[tuple[Place, Provider]]:
 # What a machine may lack. Only `needs`, `needs_module`, `needs_strace` and `needs_mounts` skip tests for it, and none
 # does what CDO_TEST_REQUIRE names (.ci/run names all that is there): a test that is never run proves nothing.
 OPTIONAL = (
-    "bd", "bubblewrap", "chromium", "claude", "codex", "landlock", "lock", "mounts", "opencode", "proc", "pyarrow",
-    "renderers", "root", "strace", "user", "xllamacpp",
+    "bd", "bubblewrap", "chromium", "claude", "codex", "landlock", "lock", "mounts", "opencode", "otelcol", "proc",
+    "pyarrow", "renderers", "root", "strace", "user", "xllamacpp",
 )  # fmt: skip
 
 
