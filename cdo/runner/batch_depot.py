@@ -24,11 +24,14 @@ from cdo.providers.http.backend import HttpBackend
 from cdo.providers.http.batch_client import BatchClient, ProviderBatch, StillUnclear
 from cdo.providers.http.message_batches import MessageBatches
 from cdo.providers.http.openai_batches import OpenAIBatches
+from cdo.providers.http.openrouter_batches import OpenRouterBatches
 from cdo.runner.batch_results import BatchResults
 from cdo.runner.model_seat import ModelSeat
 from cdo.runner.submissions import Submission, since
 
-CLIENTS: dict[str, type[BatchClient]] = {"openai": OpenAIBatches, "messages": MessageBatches}
+CLIENTS: dict[str, type[BatchClient]] = {
+    "openai": OpenAIBatches, "messages": MessageBatches, "openrouter": OpenRouterBatches,
+}  # fmt: skip
 SETTLING = 10.0  # seconds after which a provider lists a batch for certain
 # Faults which show that the provider has not taken a batch. After any other it may have.
 _REFUSED = {Fault.REJECTED, Fault.DENIED, Fault.USED_UP, Fault.RATE_LIMITED, Fault.OVERFLOW, Fault.REFUSED}

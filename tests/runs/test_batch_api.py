@@ -38,10 +38,17 @@ def with_responses(cdo: Desk, provider: Provider) -> Desk:
     return cdo.having(OPENAI_BASE_URL="")
 
 
+def with_openrouter(cdo: Desk, provider: Provider) -> Desk:
+    prices = {"openrouter/openai/gpt-4o": {"input": 2, "output": 8}}
+    cdo.write("../home/.config/cdo/config.yaml", json.dumps({"prices": prices}))
+    return cdo.having(OPENROUTER_API_BASE=f"{provider.url}/v1", OPENROUTER_API_KEY=KEY)
+
+
 WAYS: dict[str, tuple[Callable[[Desk, Provider], Desk], tuple[str, ...]]] = {
     "/v1/chat/completions": (with_chat, GPT),
     "/v1/responses": (with_responses, GPT),
     "/v1/messages": (with_messages, CLAUDE),
+    "openrouter": (with_openrouter, ("-m", "openrouter/openai/gpt-4o")),
 }
 
 
@@ -72,7 +79,7 @@ def test_each_step_of_a_run_is_a_batch_at_half_the_price(cdo: Desk, provider: Pr
     first = desk(*TWO_TURNS, "--batch-api", *model, *A, QUESTION).failed(6)
     assert "asked through the batch endpoint, at 50% of the price" in first.err
     assert "3 calls wait at" in first.err and "`cdo resume a` collects" in first.err
-    assert [batch.path for batch in provider.batches.batches] == [path]
+    assert [batch.path for batch in provider.batches.batches] == [path.replace("openrouter", "/v1/chat/completions")]
     provider.batches.going = True
     still = desk("resume", "a").failed(6)
     for command in (("list",), ("list", "--status", "waiting"), ("show", "a"), ("doctor",)):
@@ -107,6 +114,7 @@ def test_each_step_of_a_run_is_a_batch_at_half_the_price(cdo: Desk, provider: Pr
         ("/v1/responses", "after"),
         ("/v1/messages", "before"),
         ("/v1/messages", "after"),
+        ("openrouter", "after"),
     ],
 )
 def test_a_kill_at_any_moment_of_a_submission_submits_nothing_twice(
@@ -127,7 +135,7 @@ def test_a_kill_at_any_moment_of_a_submission_submits_nothing_twice(
     assert made == (moment == "after")
     batches.stall = ""
     again = desk("resume", "a").failed(6)
-    if made and path == "/v1/messages":  # its ids can be read only when it has ended
+    if made and path in ("/v1/messages", "openrouter"):  # its ids can be read only when it has ended
         assert "may be it" in again.err
         batches.going = False
         again = desk("resume", "a").failed(6)
@@ -153,6 +161,7 @@ def within(true: Callable[[], object], seconds: float = 30.0) -> None:
         ("/v1/responses", "failed"),
         ("/v1/messages", "expired"),
         ("/v1/messages", "cancelled"),
+        ("openrouter", "expired"),
     ],
 )
 def test_requests_that_a_batch_did_not_come_to_go_into_the_next_one(

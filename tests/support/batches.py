@@ -113,6 +113,12 @@ class LoopbackBatches:
             assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", ident) for ident in requests)
             self.batches.append(HeldBatch(f"msgbatch_{number}", requests, "/v1/messages", time.time()))
             return self._anthropic(self.batches[-1])
+        if isinstance(info.body, dict) and "requests" in info.body:  # OpenRouter's
+            assert list(info.body)[:2] == ["endpoint", "model"]
+            requests = {item["custom_id"]: item["body"] for item in info.body["requests"]}
+            assert {body["model"] for body in requests.values()} == {info.body["model"]}
+            self.batches.append(HeldBatch(f"or_{number}", requests, info.body["endpoint"], time.time()))
+            return self._openai(self.batches[-1])
         if _path(info) == "/files":
             assert 'name="purpose"\r\n\r\nbatch' in info.body.replace(
                 "Content-Type: text/plain; charset=utf-8\r\n", ""
@@ -153,7 +159,8 @@ class LoopbackBatches:
             return _json({"error": {"message": "No batch found"}}, 404)
         if parts[1:] == ["results"]:
             return Reply([self._text(one).encode()], JSON)
-        return _json(shown(one))
+        inline = {"results": one.results or None} if one.id.startswith("or_") else {}
+        return _json({**shown(one), **inline})
 
     # -- results --
 

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, BinaryIO, ClassVar
+from urllib.parse import quote
 
 from cdo.core.exchange import BackendError, Fault, Request, Response
 from cdo.providers.http.backend import HttpBackend
@@ -20,6 +21,7 @@ from cdo.providers.http.faults import classify, inside, said
 from cdo.providers.http.reply import joined
 
 MAX_LINE = 64 * 2**20  # bytes of one result; more than any answer
+_PIECE = 2**18
 UPLOAD, DOWNLOAD = 1800.0, 3600.0  # seconds for the requests and for the results of a whole batch
 PAGES = 100  # pages of a list of batches that are looked through
 SKEW = 600.0  # seconds that the clocks of a provider and of this machine may differ
@@ -88,6 +90,45 @@ class BatchClient(ABC):
     def read(self, result: Mapping[str, Any]) -> Response:
         """Return the answer in one result; raise `BackendError` for a request that failed."""
 
+    def state(self, batch: Mapping[str, Any]) -> ProviderBatch:
+        """Return how a batch stands, from the provider's description of it."""
+        raise NotImplementedError
+
+    async def lost(
+        self, marker: str, since: float, count: int, known: Set[str], path: str, cursor: str
+    ) -> ProviderBatch | None:
+        """Do what `found` says where only the ids of requests tell a batch, which can be read when it has ended."""
+        after, unclear = "", ""
+        for _ in range(PAGES):
+            page = await self._json("GET", f"{path}?limit=100{after}")
+            batches = [batch for batch in page.get("data") or () if isinstance(batch, dict)]
+            for batch in batches:
+                state, at = self.state(batch), unix(batch.get("created_at"))
+                if state.id in known or state.count != count or not since - SKEW < at < since + LATE:
+                    continue
+                if not state.ended:
+                    unclear = state.id
+                elif not batch.get("archived_at") and await self._holds(state, marker):
+                    return state
+            if not page.get("has_more") or not batches or unix(batches[-1].get("created_at")) < since - SKEW:
+                break
+            after = f"&{cursor}={quote(self.state(batches[-1]).id, safe='')}"
+        if unclear:
+            raise StillUnclear(f"the batch {unclear} may be it, which can be told once that has ended")
+        return None
+
+    async def _holds(self, state: ProviderBatch, marker: str) -> bool:
+        """Return whether the requests of a batch that has ended have ids that begin with our marker."""
+        async for line in self.results(state):
+            return first_id(line).startswith(f"{marker}-")
+        return False
+
+    async def _inline(self, path: str, head: str, lines: BinaryIO, size: int) -> Mapping[str, Any]:
+        """Post requests in one body that begins with `head` and ends their list and itself."""
+        start = head.encode()
+        headers = {"Content-Type": "application/json", "Content-Length": str(len(start) + size + 1)}
+        return await self._json("POST", path, _body(start, lines), UPLOAD, **headers)
+
     async def _json(
         self, method: str, path: str, data: Any = None, patience: float = 60.0, **headers: str
     ) -> Mapping[str, Any]:
@@ -110,6 +151,17 @@ class BatchClient(ABC):
                     raise BackendError(Fault.MALFORMED, f"a result is larger than {MAX_LINE:,} bytes")
         if rest.strip():
             yield rest
+
+
+async def _body(start: bytes, lines: BinaryIO) -> AsyncIterator[bytes]:
+    """Yield a body with the requests of a file, whose last line ends with a line break too."""
+    yield start
+    left = b""
+    while piece := lines.read(_PIECE):
+        whole = left + piece.replace(b"\n", b",")
+        left = whole[-1:]
+        yield whole[:-1]
+    yield b"]}"
 
 
 def at_whole(backend: HttpBackend, response: Any) -> Response:

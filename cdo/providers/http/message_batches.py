@@ -8,23 +8,9 @@ from typing import Any, BinaryIO
 from urllib.parse import quote
 
 from cdo.core.exchange import BackendError, Fault, Response
-from cdo.providers.http.batch_client import (
-    LATE,
-    PAGES,
-    SKEW,
-    UPLOAD,
-    BatchClient,
-    ProviderBatch,
-    StillUnclear,
-    counted,
-    failed_inside,
-    first_id,
-    not_done,
-    unix,
-)
+from cdo.providers.http.batch_client import BatchClient, ProviderBatch, counted, failed_inside, not_done
 
 _PATH = "/v1/messages/batches"
-_PIECE = 2**18
 
 
 class MessageBatches(BatchClient):
@@ -42,8 +28,7 @@ class MessageBatches(BatchClient):
 
     async def submit(self, marker: str, lines: BinaryIO, size: int, model: str) -> ProviderBatch:
         """Submit the requests, as `BatchClient.submit` says."""
-        headers = {"Content-Type": "application/json", "Content-Length": str(len(_HEAD) + size - 1 + len(_TAIL))}
-        return _state(await self._json("POST", _PATH, _inline(lines), UPLOAD, **headers))
+        return _state(await self._inline(_PATH, '{"requests": [', lines, size))
 
     async def look(self, ident: str) -> ProviderBatch:
         """Return how a batch stands."""
@@ -51,30 +36,11 @@ class MessageBatches(BatchClient):
 
     async def found(self, marker: str, since: float, count: int, known: Set[str]) -> ProviderBatch | None:
         """Return the batch with this marker, as `BatchClient.found` says."""
-        after, unclear = "", ""
-        for _ in range(PAGES):
-            page = await self._json("GET", f"{_PATH}?limit=100{after}")
-            batches = [batch for batch in page.get("data") or () if isinstance(batch, dict)]
-            for batch in batches:
-                state, at = _state(batch), unix(batch.get("created_at"))
-                if state.id in known or state.count != count or not since - SKEW < at < since + LATE:
-                    continue
-                if not state.ended:
-                    unclear = state.id
-                elif not batch.get("archived_at") and await self._holds(state, marker):
-                    return state
-            if not page.get("has_more") or not batches or unix(batches[-1].get("created_at")) < since - SKEW:
-                break
-            after = f"&after_id={quote(_state(batches[-1]).id, safe='')}"
-        if unclear:
-            raise StillUnclear(f"the batch {unclear} may be it, which can be told once that has ended")
-        return None
+        return await self.lost(marker, since, count, known, _PATH, "after_id")
 
-    async def _holds(self, state: ProviderBatch, marker: str) -> bool:
-        """Return whether the requests of a batch that has ended have ids that begin with our marker."""
-        async for line in self.results(state):
-            return first_id(line).startswith(f"{marker}-")
-        return False
+    def state(self, batch: Mapping[str, Any]) -> ProviderBatch:
+        """Return how a batch stands, from the provider's description of it."""
+        return _state(batch)
 
     async def results(self, state: ProviderBatch) -> AsyncIterator[bytes]:
         """Yield the lines of the results."""
@@ -94,20 +60,6 @@ class MessageBatches(BatchClient):
             case "canceled" | "expired" as kind:
                 raise not_done(kind)
         raise BackendError(Fault.MALFORMED, "the result has no answer")
-
-
-_HEAD, _TAIL = b'{"requests": [', b"]}"
-
-
-async def _inline(lines: BinaryIO) -> AsyncIterator[bytes]:
-    """Yield the body with the requests of a file, whose last line ends with a line break too."""
-    yield _HEAD
-    left = b""
-    while piece := lines.read(_PIECE):
-        whole = left + piece.replace(b"\n", b",")
-        left = whole[-1:]
-        yield whole[:-1]
-    yield _TAIL
 
 
 def _state(batch: Mapping[str, Any]) -> ProviderBatch:

@@ -97,17 +97,24 @@ class HttpTransport:
         return replace(reply.response(), limits=limits)
 
     async def json(
-        self, method: str, path: str, headers: Mapping[str, str], data: Any = None, patience: float = 60.0
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        data: Any = None,
+        patience: float = 60.0,
+        most: int = MAX_BODY,
     ) -> Mapping[str, Any]:
         """Send one request and return its answer, which is a JSON object; raises `BackendError`.
 
-        `data` is a body as aiohttp takes it. The whole exchange may take `patience` seconds.
+        `data` is a body as aiohttp takes it. The whole exchange may take `patience` seconds, and the answer may have
+        `most` bytes.
         """
         body = bytearray()
         async for piece in self.pieces(method, path, headers, data, patience):
             body += piece
-            if len(body) > MAX_BODY:
-                raise BackendError(Fault.MALFORMED, f"the answer is larger than {MAX_BODY} bytes")
+            if len(body) > most:
+                raise BackendError(Fault.MALFORMED, f"the answer is larger than {most} bytes")
         try:
             found = json.loads(body)
         except (ValueError, RecursionError):
