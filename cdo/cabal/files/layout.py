@@ -63,8 +63,9 @@ def _shape(state: MissionState) -> tuple[Any, ...]:
 
 def _talk(state: MissionState) -> tuple[Any, ...]:
     """Return the fields that CHAT.md depends on."""
-    # Events and reasons wait for the next message, or for the end.
-    return state.messages, state.questions, state.mission, state.round, state.halt
+    # Events and reasons wait for the next message. After the last one they are written at once.
+    rest = (len(state.events), len(state.rationales)) if state.halt else ()
+    return state.messages, state.questions, state.mission, state.round, state.halt, rest
 
 
 def speaker(state: MissionState, agent: str) -> str:

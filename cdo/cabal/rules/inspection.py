@@ -167,7 +167,7 @@ def _inspection(state: MissionState, product: Product, item: InspectionItem, rat
         id, product.id, version, product.dod_sha, results, tuple(linked), came_to, state.round, at,
         parts(state, product.id) if product.container else (), rationale,
     )  # fmt: skip
-    return replace(after, inspections={**after.inspections, id: made})
+    return _overtaken(replace(after, inspections={**after.inspections, id: made}), made)
 
 
 def _results(state: MissionState, product: Product, items: Sequence[ResultItem]) -> tuple[CriterionResult, ...]:
@@ -232,12 +232,35 @@ def _linked(
         stands += [item for item in there if _same(item, finding)]
     if stands or finding.severity < REVISION:
         return state, replace(finding, collab=stands[0].id if stands else "")
-    comment = "\n\n".join(text for text in (finding.issue, finding.recommendation) if text)
+    comment = "\n\n".join(_ended(text) for text in (finding.issue, finding.recommendation) if text)
     after, collab = feedback.raised(
         state, MissionStep.INSPECT, WATCHDOG, product.id, "concern", finding.severity, comment,
         one_line(finding.issue, _SUMMARY), id,
     )  # fmt: skip
     return after, replace(finding, collab=collab.id)
+
+
+def _ended(text: str) -> str:
+    """Return a text with a full stop, so that it can be shown in one line with the next one."""
+    return text if text.endswith((".", "!", "?", ":", "…")) else f"{text}."
+
+
+def _overtaken(state: MissionState, made: Inspection) -> MissionState:
+    """Close the watchdog's own notes on criteria that it said were not met, and that are met now.
+
+    A flag stays: the watchdog has to confirm it.
+    """
+    met = {item.criterion for item in made.results if item.passed}
+    stands = {item.collab for item in made.findings}
+    for collab in state.about(made.product):
+        if collab.blocking or collab.id in stands or not (raised := state.inspections.get(collab.finding)):
+            continue
+        named = {item.criterion for item in raised.findings if item.collab == collab.id and item.criterion}
+        if named and named <= met:
+            state = feedback.closed(
+                state, MissionStep.INSPECT, collab.id, WATCHDOG, "confirmed", "its criterion is met now"
+            )
+    return state
 
 
 def _can_stand(collab: Collab, severity: int) -> bool:

@@ -197,6 +197,19 @@ def test_a_criterion_not_met_wants_a_revision_at_least() -> None:
     assert newest(after).verdict is InspectionVerdict.NEEDS_REVISION
 
 
+@pytest.mark.parametrize(("severity", "later", "open_"), [(5, "met", False), (5, "unmet", True), (9, "met", True)])
+def test_a_note_on_a_criterion_is_settled_when_the_criterion_is_met(severity: int, later: str, open_: bool) -> None:
+    never = replace(written(), inspections={})
+    first = done(never, on(criteria=[unmet()], findings=[found(severity, "d2", issue="Names no stack")]))
+    (note,) = [item for id, item in first.collabs.items() if id not in never.collabs]
+    # A flag that the watchdog passes over would be asked about: here a finding names it again.
+    again = [found(severity, "" if later == "met" else "d2", collab_id=note.id)] if open_ else []
+    after = done(first, on(criteria=None if later == "met" else [unmet()], findings=again))
+    assert after.collabs[note.id].open is open_
+    if not open_:
+        assert (after.collabs[note.id].closed_by, after.collabs[note.id].how) == (WATCHDOG, "confirmed")
+
+
 # -- findings become collabs -----------------------------------------------------------------------
 
 
@@ -209,7 +222,7 @@ def test_findings_from_five_become_collabs() -> None:
         assert (item.kind, item.author, item.product, item.version, item.finding, item.open, item.round) == (
             "concern", WATCHDOG, "p4", "v6", "i7", True, 3,
         )  # fmt: skip
-        assert item.comment == f"{item.summary}\n\nSay more"
+        assert item.comment == f"{item.summary}.\n\nSay more."
     assert [item.collab for item in newest(after).findings] == ["", "c3", "c4"]
     told = [item for item in after.events if item.kind == "collab" and item.round == 3]
     assert [item.text for item in told] == [

@@ -25,6 +25,7 @@ from cdo.cabal.model.entities import (
     InspectionFinding,
     InspectionVerdict,
     Kind,
+    MissionStep,
     Product,
     Question,
     Status,
@@ -32,8 +33,9 @@ from cdo.cabal.model.entities import (
     identity,
     slug,
 )
+from cdo.cabal.model.events import recorded
 from cdo.cabal.model.state import MissionState
-from cdo.core.mission_names import CHAIR, ROOT, USER, WATCHDOG
+from cdo.core.mission_names import CHAIR, ENVOY, ROOT, USER, WATCHDOG
 from cdo.core.steps import InvalidReply
 from cdo.formats import strict_yaml
 from cdo.formats.document_blocks import joined
@@ -626,3 +628,9 @@ def test_whatever_a_person_writes_is_read_or_explained(text: str) -> None:
             assert invalid.problems and all(problem.endswith((".", "…")) for problem in invalid.problems)
         else:
             assert isinstance(found, (EditedVersion, Letter))
+
+
+def test_what_happens_after_the_end_was_declared_is_in_the_chat() -> None:
+    ended = replace(todo(3), halt="done")
+    after = recorded(ended, MissionStep.PRESENT, "missed", ENVOY, "Nothing came from the envoy")
+    assert "Nothing came from the envoy" in files(after, ended)[0]["CHAT.md"]
