@@ -20,13 +20,13 @@ from aiohttp import web
 
 from cdo.chat_server import conversation
 from cdo.chat_server.conversation import ChatAnswer, ChatRequest
+from cdo.client_runs.progress import RunStatus, final_text, spent
+from cdo.client_runs.records import RunRecord
+from cdo.client_runs.requests import RunRequest
+from cdo.client_runs.service import NoRoom, RunService
 from cdo.content.library import Library
 from cdo.core.errors import CdoError, ConfigError, UsageError
 from cdo.core.usage import TotalUsage, totals
-from cdo.mcp_server.progress import RunStatus, final_text, spent
-from cdo.mcp_server.records import RunRecord
-from cdo.mcp_server.requests import RunRequest
-from cdo.mcp_server.service import NoRoom, RunService
 from cdo.session.records import read_session
 
 HOSTS = ("127.0.0.1", "localhost", "::1")

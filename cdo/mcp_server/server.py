@@ -18,12 +18,12 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import ToolAnnotations
 
 from cdo import __version__
+from cdo.client_runs.progress import as_json
+from cdo.client_runs.service import RESOURCE, RunService
 from cdo.content.library import Library
 from cdo.core.errors import CdoError
 from cdo.core.signals import STOPS
 from cdo.mcp_server.bounded_input import bounded_stdin
-from cdo.mcp_server.progress import as_json
-from cdo.mcp_server.service import RESOURCE, RunService
 from cdo.mcp_server.tasks import TaskExtension
 from cdo.mcp_server.tools import RunTools
 from cdo.mcp_server.wording import NAME, ServerWording

@@ -19,10 +19,10 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from cdo.client_runs.progress import RunStatus
+from cdo.client_runs.records import RunRecord
+from cdo.client_runs.service import RunService
 from cdo.mcp_server.forms import elicitation, read
-from cdo.mcp_server.progress import RunStatus
-from cdo.mcp_server.records import RunRecord
-from cdo.mcp_server.service import RunService
 from cdo.mcp_server.tools import BEGUN, told
 
 EXTENSION = "io.modelcontextprotocol/tasks"

@@ -11,11 +11,11 @@ import anyio.to_thread
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
+from cdo.client_runs.progress import RunStatus, as_json
+from cdo.client_runs.records import RunRecord
+from cdo.client_runs.requests import RunRequest
+from cdo.client_runs.service import RunService
 from cdo.core.errors import CdoError
-from cdo.mcp_server.progress import RunStatus, as_json
-from cdo.mcp_server.records import RunRecord
-from cdo.mcp_server.requests import RunRequest
-from cdo.mcp_server.service import RunService
 
 WAIT = 50.0  # seconds that a tool waits at most: agents give up on a tool after a minute
 _PACE = 0.5  # seconds between two looks at a run

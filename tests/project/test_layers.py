@@ -30,8 +30,8 @@ FOLDERS = (
     ("programs", "observers"),
     ("history", "terminal"),
     ("app", "report"),
-    ("api", "mcp_server"),
-    ("chat_server",),
+    ("api", "client_runs"),
+    ("mcp_server", "chat_server"),
     ("cli",),
     ("__main__",),
 )
@@ -52,7 +52,7 @@ WRITERS = (
     "app.replay", "app.batch.folder",
     "providers.demo_model_file", "providers.embedded", "providers.hub", "providers.local_models",
     "providers.command_agent_process", "security.child_processes", "runner.check_command",
-    "repository.work_tree_copy", "security.sandbox_child", "mcp_server.records", "mcp_server.registration",
+    "repository.work_tree_copy", "security.sandbox_child", "client_runs.records", "mcp_server.registration",
 )  # fmt: skip
 SERVING = ("mcp_server.server", "mcp_server.tasks", "mcp_server.tools")  # they alone need the extra `mcp`
 HTTP_SERVERS = ("chat_server.endpoint",)  # imported by the commands that serve, and by nothing else

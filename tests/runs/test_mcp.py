@@ -40,7 +40,7 @@ def with_agent(steps: Steps, desk: Desk, *options: str, **more: Any) -> None:
 
 def records(desk: Desk) -> list[Path]:
     """The files in which the server keeps the runs that it began."""
-    return sorted((desk.path.parent / "data" / "mcp").glob("*/*.json"))
+    return sorted((desk.path.parent / "data" / "client-runs").glob("*/*.json"))
 
 
 def process_of(desk: Desk) -> int:

@@ -1,6 +1,6 @@
 """Does what the tools offer: begins runs within what the person allows, tells how they stand, answers and stops them.
 
-A client may read the sessions of this project. It may answer and stop the runs that `cdo mcp` began.
+A client may read the sessions of this project. It may answer and stop the runs that programs began.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from cdo.app.waiting import answer_plan, answer_question
+from cdo.client_runs.processes import RunProcesses, planned
+from cdo.client_runs.progress import RunStatus, RunWatcher, final_text, spent
+from cdo.client_runs.records import WINDOW, RunRecord, RunRecords
+from cdo.client_runs.requests import RunRequest, command_words
 from cdo.content.library import Library
 from cdo.core.errors import SessionError, UsageError
 from cdo.core.formatting import about_money
-from cdo.mcp_server.processes import RunProcesses, planned
-from cdo.mcp_server.progress import RunStatus, RunWatcher, final_text, spent
-from cdo.mcp_server.records import WINDOW, RunRecord, RunRecords
-from cdo.mcp_server.requests import RunRequest, command_words
 from cdo.planning import settings
 from cdo.planning.settings import Resolved
 from cdo.session.reader import SessionFolder
@@ -153,7 +153,7 @@ class RunService:
         return path
 
     def status_of(self, record: RunRecord) -> RunStatus:
-        """Return how a run stands that `cdo mcp` began; raise `CdoError` if its session is gone or damaged."""
+        """Return how a run stands that a program began; raise `CdoError` if its session is gone or damaged."""
         self._processes.reap()
         path = self.path(record)
         if not path.is_dir() and not record.alive and not record.cancelled:
@@ -217,7 +217,7 @@ class RunService:
     # -- changing -----------------------------------------------------------------------------
 
     def mine(self, session: str) -> RunRecord:
-        """Return the record of a run that `cdo mcp` began; raise `UsageError` for one that a person began."""
+        """Return the record of a run that a program began; raise `UsageError` for one that a person began."""
         self.find(session)
         if record := self.records.of_session(session):
             return record

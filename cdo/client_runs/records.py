@@ -1,4 +1,4 @@
-"""Keeps which runs `cdo mcp` began for the sessions of a folder: which process runs each, and what it may cost.
+"""Keeps which runs other programs began for the sessions of a folder: which process runs each, and what it may cost.
 
 A record is one file in the user's data folder, so that a client, which can read neither it nor its name, cannot guess
 the id of a task, and so that a server finds its runs again after a restart. Everything else about a run is in its
@@ -35,7 +35,7 @@ _MAX_BYTES = 65_536
 
 
 class RunRecord(Schema):
-    """One run that `cdo mcp` began.
+    """One run that another program began.
 
     `id` is the task that a client may hold, `tool` the one that began it. `pid` and `birth` tell its process from
     others (0 before it has one). `reserved` is what it may still cost, in dollars. `answers` counts what was answered
@@ -68,7 +68,7 @@ class RunRecords:
     def __init__(self, out: Path) -> None:
         place = sha256(os.fsencode(os.path.realpath(out))).hexdigest()[:16]
         self.out = out
-        self.folder = data_folder() / "mcp" / place
+        self.folder = data_folder() / "client-runs" / place
         self._ids: dict[str, str] = {}  # of the runs that were asked for, by session
 
     def new(self, session: str, tool: str, reserved: float) -> RunRecord:
@@ -85,7 +85,7 @@ class RunRecords:
         return self._read(f"{id}.json") if _ID.fullmatch(id) else None
 
     def of_session(self, session: str) -> RunRecord | None:
-        """Return the record of the run of a session; None if `cdo mcp` did not begin it."""
+        """Return the record of the run of a session; None if no program began it."""
         known = self.of_task(self._ids.get(session, ""))  # a poll must not read the records of all runs
         found = known or next((record for record in self.all() if record.session == session), None)
         if found:

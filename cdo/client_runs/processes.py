@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from cdo.client_runs.records import RunRecord, RunRecords
 from cdo.core.errors import CdoError, SessionError
-from cdo.mcp_server.records import RunRecord, RunRecords
 
 _CDO = (sys.executable, "-P", "-m", "cdo")  # -P: a folder `cdo` of the project is not taken for the package
 _PLANNING = 120.0  # seconds that a plan may take, which sends nothing
