@@ -30,6 +30,7 @@ SECONDS = 10.0  # for one request, from connecting to the end of the answer
 PATIENCE = 30.0  # seconds for which a request is tried again
 _PASSING = (429, 502, 503, 504)  # the protocol's list of statuses after which a client tries again
 _FIRST_WAIT = 1.0  # seconds before the second try; each further wait is twice as long
+_SECRET = 8  # characters of a word among the headers that may be a key
 _ANSWER = 65_536  # bytes read of an answer
 
 T = TypeVar("T")
@@ -97,9 +98,9 @@ class Collector:
             passing = not isinstance(error, ValueError)
             raise self._error(f"cannot be reached: {one_line(told, 200)}", passing=passing) from None
         if status == 200:
-            return _left_out(answer)
+            return self._without_headers(_left_out(answer))
         asked = retry_after(headers, time.time()) or 0.0
-        said = one_line(answer.decode("utf-8", "replace"), 200)
+        said = one_line(self._without_headers(answer.decode("utf-8", "replace")), 200)
         why = f"refuses the spans: HTTP {status}" + (f": {said}" if said else "")
         raise self._error(why, passing=status in _PASSING, wait=asked)
 
@@ -117,6 +118,13 @@ class Collector:
             if isinstance(error.reason, TimeoutError):
                 raise error.reason from None
             raise
+
+    def _without_headers(self, text: str) -> str:
+        """Return what a collector says without the values of headers, which can be keys: it is kept in sessions."""
+        words = {word for value in self.headers.values() for word in value.split() if len(word) >= _SECRET}
+        for word in sorted(words, key=len, reverse=True):
+            text = text.replace(word, "[header]")
+        return text
 
     def _error(self, why: str, *, passing: bool, wait: float = 0.0) -> CollectorError:
         return CollectorError(

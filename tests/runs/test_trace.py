@@ -228,8 +228,10 @@ def test_a_trace_is_sent_as_the_protocol_asks(finished: Desk) -> None:
         assert "2 spans were rejected: too old" in done.err
         whole(list(collector.spans.values()))
 
-    with LoopbackCollector(lambda _: (401, {}, "who are you?")).running() as collector:
-        explained(finished("trace", "a", "--otlp", collector.url), 4, "HTTP 401: who are you?", collector.url)
+    with LoopbackCollector(lambda _: (401, {}, f"who is {KEY}?")).running() as collector:
+        refused = finished("trace", "a", "--otlp", collector.url, env=env)
+        explained(refused, 4, "HTTP 401: who is [header]?", collector.url)
+        assert KEY not in refused.err
         assert len(collector.bodies) == 1
     with LoopbackCollector(lambda _: (302, {"Location": "http://127.0.0.1:1/"}, "")).running() as collector:
         explained(finished("trace", "a", "--otlp", collector.url), 4, "HTTP 302")
