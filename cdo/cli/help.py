@@ -48,8 +48,8 @@ Examples:
 \b
 Exit codes: 0 FINAL.md written, 1 internal error, 2 usage, 3 --strict and not converged or
 degraded, 4 no usable model or bad configuration, 5 budget reached, 6 paused for you or for a
-batch, 7 the models failed, 8 session damaged or locked, 9 items of a batch failed, 130
-interrupted."""
+batch, 7 the models failed, 8 session damaged or locked, 9 items of a batch failed, 10 the
+cluster of a batch is lost, 130 interrupted."""
 QUESTION = "Should we replace the queue?"
 
 

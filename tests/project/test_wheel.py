@@ -299,5 +299,5 @@ def test_exit_codes_are_told_alike_in_documentation_and_help(bare: Desk) -> None
     assert shown
     told = re.findall(r"(?m)^\| (\d+) \| \S", (ROOT / "docs/how-to/use-in-scripts.md").read_text())
     assert told == re.findall(r"(?<![\w$.])(\d+) (?=[A-Za-z`-])", shown[1])
-    assert told == ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "130"]
+    assert told == ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "130"]
     assert isinstance(cli_commands()["run"], click.Command)
