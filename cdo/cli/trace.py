@@ -12,6 +12,7 @@ import click
 from cdo.cli.common import SESSION, VERBOSE, dumps, print_text, session_archive
 from cdo.cli.options import otlp_option
 from cdo.core.errors import CdoError, SessionError, UsageError
+from cdo.core.formatting import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -75,7 +76,7 @@ def _send(collector: Collector, found: Iterable[tuple[int, bytes]], trace_id: st
         sent += count
     print_text(f"{sent:,} spans sent to {collector.url}: trace {trace_id}")
     for note in filter(None, notes):
-        click.echo(f"cdo: The collector left something out: {note}.", err=True)
+        click.echo(visible(f"cdo: The collector left something out: {note}."), err=True)
 
 
 def _neighbour(archive: SessionReader, name: str) -> SessionReader | None:

@@ -83,7 +83,7 @@ def test_the_draft_alone_is_sent_back_with_the_form(cdo: Desk, provider: Provide
 def test_a_mission_corrects_broken_json_without_its_prompt(cdo: Desk, provider: Provider, call: str) -> None:
     provider.script = spoiling(told({}), {call: unread})
     cdo.write("facts.md", MATERIAL)
-    ended = cdo(*TEAM, "-c", "facts.md", "--json", REQUEST).ok()
+    ended = cdo(*TEAM, "-c", "facts.md", "--json", "--ask-above", "10", REQUEST).ok()
     first, second = provider.named(call)
     assert "Fact 399: the gateway" in first.prompt and "Fact 1:" not in second.prompt
     assert '{"response_type":"final_output"' in second.prompt and "is not valid JSON" in second.prompt
@@ -194,7 +194,7 @@ def test_a_mission_holds_the_correction_of_an_object_to_a_schema(
     provider.script = spoiling(lambda info: said.setdefault(info.call, told({})(info)), {call: unread})
     cdo.write("facts.md", MATERIAL)
     desk = way(cdo, provider)
-    desk(*TEAM[:-2], *model, *TEAM[-2:], "-c", "facts.md", REQUEST).ok()
+    desk(*TEAM[:-2], *model, *TEAM[-2:], "-c", "facts.md", "--ask-above", "10", REQUEST).ok()
     first, second = provider.named(call)
     assert schema_of(first.body) is None and "response_type" in schema_of(second.body)["properties"]
     assert "<draft>" in second.prompt and "Fact 399" not in second.prompt and "# Mission" not in second.prompt

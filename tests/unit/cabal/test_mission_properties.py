@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from cdo.cabal.model.entities import Kind, MissionStep, Product, Status
+from cdo.cabal.model.entities import Collab, Kind, MissionStep, Product, Status
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.schemas import REPLIES
 from cdo.cabal.rules import acceptance, automatic_acceptance, peer_review, reducer
@@ -34,6 +34,14 @@ HOLDS = {
 }
 CONTAINERS = (Kind.COLLECTION, Kind.ORCHESTRATION)
 EVERYBODY = (CHAIR, "operative-1", "operative-2", "operative-3", WATCHDOG, ENVOY)
+
+
+def _met_now(before: MissionState, after: MissionState, note: Collab) -> bool:
+    """True if an inspection that was just made says that the criteria of a watchdog's note are met."""
+    named = {item.criterion for item in before.inspections[note.finding].findings if item.collab == note.id}
+    new = [item for id, item in after.inspections.items() if id not in before.inspections]
+    met = {item.criterion for made in new if made.product == note.product for item in made.results if item.passed}
+    return bool(named - {""}) and named - {""} <= met
 
 
 class Ledger:
@@ -164,7 +172,8 @@ class Ledger:
         elif new.how == "confirmed":
             assert agent in (old.author, WATCHDOG)
             inside = within(after, old.product) if after.products[old.product].kind in CONTAINERS else versions[-1:]
-            assert any(int(version[1:]) > int(old.version[1:] or 0) for version in inside)
+            newer = any(int(version[1:]) > int(old.version[1:] or 0) for version in inside)
+            assert newer or (step is MissionStep.INSPECT and old.importance < 8 and _met_now(before, after, old))
         elif new.how == "waived":
             assert (step, agent) == (MissionStep.PLAN, CHAIR) and old.author != WATCHDOG
         else:
