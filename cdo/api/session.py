@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Self, Unpack
 
@@ -35,7 +36,7 @@ from cdo.runner.human_steps import Human
 from cdo.security.secrets import redactor
 from cdo.session import session_file
 from cdo.session.reader import SessionFolder
-from cdo.session.records import read_session, session_path
+from cdo.session.records import PREFIX, read_session, session_path
 from cdo.session.store import Session
 
 AGREE = "Pass agreed=True to agree, or cap the run with budget=USD."
@@ -97,14 +98,14 @@ class SessionHandle:
         name = os.fspath(session)
         path = Path(name)
         if os.sep not in name:
-            path = session_path(Path(_surroundings(options)[1].values.out), name.removeprefix("cdo-"))
+            path = session_path(Path(_surroundings(options)[1].values.out), name.removeprefix(PREFIX))
         SessionFolder(path).files()
         return cls(path.absolute(), options)
 
     @property
     def name(self) -> str:
         """The name of the session."""
-        return self.path.name.removeprefix("cdo-")
+        return SessionFolder(self.path).name
 
     @property
     def question(self) -> str:
@@ -208,10 +209,8 @@ def _surroundings(options: ResumeOptions) -> tuple[Library, Resolved]:
     """Return the content and the settings that count here, with those among the options."""
     library = Library.at(Path.cwd(), trust_now=options.get("trust", False))
     resolved = placed(settings.resolve(settings_of(options), library))
-    models = meant(resolved.values.model, library)
-    return library, Resolved(
-        resolved.values.model_copy(update={"model": models}), resolved.sources, resolved.untrusted, resolved.ceilings
-    )
+    full = meant(resolved.values.model, library)
+    return library, replace(resolved, values=resolved.values.model_copy(update={"model": full}))
 
 
 def _planned(

@@ -34,8 +34,6 @@ from cdo.programs.deliberation.conclusion import Outcome
 from cdo.providers.models import ModelSpec
 from cdo.repository import git
 from cdo.runner.attempts import Deadlines
-from cdo.runner.batch_depot import BatchDepot
-from cdo.runner.batch_lane import BatchLane
 from cdo.runner.budget import Budget, BudgetShare, Limits, held_back
 from cdo.runner.human_steps import Human
 from cdo.runner.model_seat import ModelSeat
@@ -53,7 +51,16 @@ from cdo.session.store import Session
 if TYPE_CHECKING:
     from cdo.observers.beads_tracker import Beads
     from cdo.observers.live_trace import LiveTrace, SpanSender
+    from cdo.runner.batch_depot import BatchDepot
+    from cdo.runner.batch_lane import BatchLane
     from cdo.tracing.identity import TraceIdentity
+
+
+def _depot() -> BatchDepot:
+    """Return a depot for batches; its modules are imported only for runs that may use one."""
+    from cdo.runner.batch_depot import BatchDepot
+
+    return BatchDepot()
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,7 @@ class SharedByRuns:
     budget: Budget
     allowance: RetryBudget
     slots: asyncio.Semaphore
-    depot: BatchDepot = field(default_factory=BatchDepot)
+    depot: BatchDepot = field(default_factory=_depot)
 
 
 @dataclass
@@ -123,13 +130,11 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
     root = (session.path / plan.root).resolve() if plan.root else None
     seats = {name: found[shell.instead.get(name, name)] for name in plan.named}
     budget = _budget(session, plan, settings, shared)
-    depot = shared.depot if shared else BatchDepot()
-    again = shell.again or f"cdo resume {session.name}"
     lane = None
     if waiting or settings.batch_api:
         if root and plan.tools and any(seat.spec.batch for seat in seats.values()):
             say("a batch has no second round: voices that are asked through it cannot look into the repository")
-        lane = BatchLane(session, budget, observe, depot, {**found, **waiting}, again, shell.wait)
+        lane = _lane(session, budget, observe, shell, {**found, **waiting})
     runner = Runner(
         session=session,
         library=library,
@@ -200,9 +205,21 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
         if trail:
             trail.close(until)
         if not shared:
-            depot.close()
+            if lane:
+                lane.depot.close()
             await close_all({**found, **waiting}, until)
         await session.ended()
+
+
+def _lane(
+    session: Session, budget: Budget, observe: Observe, shell: RunHooks, seats: Mapping[str, ModelSeat]
+) -> BatchLane:
+    """Return what lets the calls of a session wait at batch endpoints."""
+    from cdo.runner.batch_lane import BatchLane
+
+    depot = shell.shared.depot if shell.shared else _depot()
+    again = shell.again or f"cdo resume {session.name}"
+    return BatchLane(session, budget, observe, depot, seats, again, shell.wait)
 
 
 def _waiting(

@@ -18,13 +18,16 @@ KEY = "CDO_SERVE_KEY"
 _LEAST = 16  # characters of a key
 
 
-@click.group(invoke_without_command=True)
-@click.option(
+MAX_BUDGET = click.option(
     "--max-budget",
     type=click.FloatRange(0, min_open=True),
     metavar="USD",
-    help="Most that the runs of agents may cost together in 24 hours (default: `ask_above`, which is 5).",
+    help="Most that the runs of other programs may cost together in 24 hours (default: `ask_above`, which is 5).",
 )
+
+
+@click.group(invoke_without_command=True)
+@MAX_BUDGET
 @OUT
 @VERBOSE
 @click.pass_context
@@ -65,12 +68,7 @@ def mcp_install(ctx: click.Context, agent: str, write: bool) -> None:
 
 @click.command()
 @click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="Port (default: a free one).")
-@click.option(
-    "--max-budget",
-    type=click.FloatRange(0, min_open=True),
-    metavar="USD",
-    help="Most that the runs of other programs may cost together in 24 hours (default: `ask_above`, which is 5).",
-)
+@MAX_BUDGET
 @OUT
 @JSON
 @VERBOSE

@@ -13,8 +13,7 @@ from cdo.content import entry_points
 from cdo.core.errors import ConfigError
 from cdo.core.exchange import Backend, BackendError, Fault, OnText, Request, Response
 from cdo.core.formatting import one_line
-
-REPLY_TOKENS, WINDOW = 16_384, 131_072
+from cdo.providers.price_table import DEFAULT_WINDOW, REPLY_TOKENS
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class ModelDescription:
     `tools` is true if the model can be offered tools. `vendor` is the maker of the model ("" if unknown).
     """
 
-    window: int = WINDOW
+    window: int = DEFAULT_WINDOW
     reply_tokens: int = REPLY_TOKENS
     input_price: float | None = None
     output_price: float | None = None

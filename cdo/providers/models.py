@@ -25,7 +25,15 @@ from cdo.core.errors import ConfigError, NoModel
 from cdo.core.exchange import Usage
 from cdo.providers import local_models
 from cdo.providers.addresses import is_here
-from cdo.providers.price_table import REPLY_TOKENS, entry, litellm_knows, price_of, reply_tokens, times
+from cdo.providers.price_table import (
+    DEFAULT_WINDOW,
+    REPLY_TOKENS,
+    entry,
+    litellm_knows,
+    price_of,
+    reply_tokens,
+    times,
+)
 from cdo.providers.recorded import PREFIX as RECORDED
 from cdo.providers.vendors import Vendors, maker
 
@@ -39,7 +47,6 @@ Route = Literal["direct", "litellm", "local", "scripted", "command", "extension"
 AGENTS = "dispatch/agents"
 PROVIDERS = "dispatch/providers"
 EMBEDDED = "smollm2"
-DEFAULT_WINDOW = 131_072  # tokens; a model with a smaller window refuses, and then gets a shorter prompt
 LOCAL_WINDOW = 8192
 LOCAL_REPLY_TOKENS = 700
 

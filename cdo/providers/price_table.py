@@ -13,6 +13,7 @@ from typing import Any
 from cdo.content.schemas import LongPromptPrices, Price
 
 # Most tokens of a reply with its reasoning, of an ordinary and of a reasoning model, unless the own maximum is lower.
+DEFAULT_WINDOW = 131_072  # tokens; a model with a smaller window refuses, and then gets a shorter prompt
 REPLY_TOKENS, REASONING_REPLY_TOKENS = 16_384, 32_768
 LEAST_REPLY_TOKENS = 4096  # of a model with a small window, and under a cap on money that leaves no more
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from cdo import __version__
 from cdo.cabal.files.by_hand import edited_calls
-from cdo.cabal.files.delivered_files import places
+from cdo.cabal.files.delivered_files import called, places
 from cdo.cabal.files.layout import speaker
 from cdo.cabal.model.entities import (
     BLOCKING,
@@ -250,12 +250,9 @@ def _linked(text: str, state: MissionState) -> str:
 
 def _name(kind: str, id: str, state: MissionState) -> str:
     """Return the words for a reference; "" if it has no place in the page."""
-    if kind == "p" and id in state.products:
-        return state.products[id].name
-    if kind == "v" and id in state.versions:
-        version = state.versions[id]
-        return f"{state.products[version.product].name}, version {version.number}"
-    return id if kind == "c" and id in state.collabs else ""
+    if kind == "c":
+        return id if id in state.collabs else ""
+    return called(state, kind, id) if kind in "pv" else ""
 
 
 def _word(state: MissionState, done: bool, question: Ask | None, now: Standing | None) -> str:

@@ -78,13 +78,16 @@ class _RecordedUsage(_RecordPart):
     measured: bool = True
 
 
-class _RecordedExchange(_RecordPart):
+class _ExchangeHead(_RecordPart):
     kind: Literal["exchange"]
     call: _Name
     call_kind: _Name
     inputs: _Name
     attempt: _Count
     model: _Name
+
+
+class _RecordedExchange(_ExchangeHead):
     request: _RecordedRequest
     thread: _Name | None = None
     response: _RecordedResponse | None = None
@@ -251,13 +254,7 @@ class _DeliveredRecord(_RecordPart):
     told: str
 
 
-class _AskedPart(_RecordPart):
-    kind: Literal["exchange"]
-    call: _Name
-    call_kind: _Name
-    inputs: _Name
-    attempt: _Count
-    model: _Name
+class _AskedPart(_ExchangeHead):
     request: _SubmittedRequest
 
 

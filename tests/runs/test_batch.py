@@ -18,7 +18,7 @@ import pytest
 
 from tests.conftest import Desk, explained
 from tests.support.answers import Answer, RequestInfo
-from tests.support.faults import Fault
+from tests.support.faults import Fault, rate_limited
 from tests.support.harness import KEY, exchanges, finish, kill_group, needs_module, wait_for
 from tests.support.provider import Provider
 
@@ -294,22 +294,7 @@ def test_two_processes_do_not_run_one_batch(cdo: Desk, provider: Provider) -> No
 
 def test_rate_limits_of_a_provider_are_kept_across_all_items(cdo: Desk, provider: Provider) -> None:
     """A bucket of requests that fills again, as providers have: without its headers most items meet HTTP 429."""
-    limit, refill = 8.0, 12.0
-    left, last = limit, time.monotonic()
-
-    def script(info: RequestInfo) -> Fault:
-        nonlocal left, last
-        left, last = min(limit, left + (info.arrived - last) * refill), info.arrived
-        over = left < 1
-        left -= not over
-        told = {
-            "x-ratelimit-limit-requests": f"{limit:g}",
-            "x-ratelimit-remaining-requests": f"{max(0, int(left))}",
-            "x-ratelimit-reset-requests": f"{(limit - left) / refill * 1000:.0f}ms",
-        }
-        return Fault(status=429, headers=told) if over else Fault(headers=told)
-
-    provider.script = script
+    provider.script = rate_limited(limit=8.0, refill=12.0)
     jsonl(cdo, asking(14))
     done = cdo("batch", "q.jsonl", *QUICK, "--live", "14", "--json").ok()
     assert done.json["done"] == 14

@@ -14,9 +14,8 @@ import pytest
 
 from tests.conftest import Desk, explained
 from tests.runs.test_batch import CALLS, QUICK, asking, failing, folder, jsonl, sessions, table, twice
-from tests.support.answers import RequestInfo
 from tests.support.dask_cluster import DaskCluster
-from tests.support.faults import Fault
+from tests.support.faults import Fault, rate_limited
 from tests.support.harness import (
     exchanges,
     finish,
@@ -150,22 +149,7 @@ def test_a_slow_disk_of_one_worker_loses_nothing(cdo: Desk, provider: Provider, 
 def test_limits_of_a_provider_are_one_for_all_workers(cdo: Desk, provider: Provider) -> None:
     """Workers on this machine, and a bucket of requests that fills again."""
     needs_module("distributed")
-    limit, refill = 8.0, 14.0
-    left, last = limit, time.monotonic()
-
-    def script(info: RequestInfo) -> Fault:
-        nonlocal left, last
-        left, last = min(limit, left + (info.arrived - last) * refill), info.arrived
-        over = left < 1
-        left -= not over
-        told = {
-            "x-ratelimit-limit-requests": f"{limit:g}",
-            "x-ratelimit-remaining-requests": f"{max(0, int(left))}",
-            "x-ratelimit-reset-requests": f"{(limit - left) / refill * 1000:.0f}ms",
-        }
-        return Fault(status=429, headers=told) if over else Fault(headers=told)
-
-    provider.script = script
+    provider.script = rate_limited(limit=8.0, refill=14.0)
     jsonl(cdo, asking(14))
     words = ("--cluster", "local", "--workers", "2", "--live", "14", "--json")
     done = cdo("batch", "q.jsonl", *QUICK, *words).ok()

@@ -39,6 +39,16 @@ class Served:
     def client(self, **more: Any) -> openai.OpenAI:
         return openai.OpenAI(base_url=self.url, api_key=self.key, max_retries=0, timeout=120, **more)
 
+    @contextlib.contextmanager
+    def streaming(self) -> Iterator[http.client.HTTPResponse]:
+        """Ask for a stream; yield the answer as it comes, and close its connection in the end."""
+        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=60)
+        with contextlib.closing(connection):
+            body = json.dumps({"model": "cdo/quick", "messages": ASK, "stream": True})
+            connection.request("POST", "/v1/chat/completions", body, {"Authorization": f"Bearer {self.key}"})
+            with contextlib.closing(connection.getresponse()) as answer:
+                yield answer
+
     def ask(self, body: Any, headers: dict[str, str] | None = None, path: str = "/v1/chat/completions") -> Any:
         """Send a body as it is; return the status and the answer's JSON."""
         connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=60)
@@ -88,38 +98,26 @@ def test_a_client_of_openai_asks_a_preset_as_a_model(tmp_path: Path) -> None:
 def test_progress_comes_as_comments_before_the_answer(tmp_path: Path) -> None:
     with served(tmp_path) as (server, provider):
         provider.hold("t1-synthesis")
-        connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=60)
-        body = json.dumps({"model": "cdo/quick", "messages": ASK, "stream": True})
-        connection.request("POST", "/v1/chat/completions", body, {"Authorization": f"Bearer {server.key}"})
-        answer = connection.getresponse()
-        seen = b""
-        while b"answered" not in seen:
-            seen += answer.readline()
-        assert seen.startswith(b": ") and b"data:" not in seen
-        provider.release()
-        rest = answer.read().decode()
+        with server.streaming() as answer:
+            seen = b""
+            while b"answered" not in seen:
+                seen += answer.readline()
+            assert seen.startswith(b": ") and b"data:" not in seen
+            provider.release()
+            rest = answer.read().decode()
         assert rest.rstrip().endswith("data: [DONE]") and '"content": "#' in rest
-        connection.close()
 
 
 @pytest.mark.parametrize("way", ["client", "server"])
 def test_who_goes_away_stops_the_run_which_a_person_can_resume(way: str, tmp_path: Path) -> None:
     with served(tmp_path) as (server, provider):
         provider.hold("t1-synthesis")
-        connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=60)
-        body = json.dumps({"model": "cdo/quick", "messages": ASK, "stream": True})
-        connection.request("POST", "/v1/chat/completions", body, {"Authorization": f"Bearer {server.key}"})
-        answer = connection.getresponse()
-        answer.readline()
-        wait_for(lambda: provider.named("t1-synthesis"))
-        if way == "client":
-            answer.close()
-            connection.close()
-        else:
-            server.process.send_signal(signal.SIGINT)
-            assert finish(server.process, timeout=30).code == 130
-        answer.close()
-        connection.close()
+        with server.streaming() as answer:
+            answer.readline()
+            wait_for(lambda: provider.named("t1-synthesis"))
+            if way == "server":
+                server.process.send_signal(signal.SIGINT)
+                assert finish(server.process, timeout=30).code == 130
         (session,) = (tmp_path / "tmp").glob("cdo-*")
         name = session.name.removeprefix("cdo-")
         wait_for(lambda: server.place.cdo("show", name, "--json").json["status"] != "running", timeout=30, every=0.5)

@@ -6,7 +6,7 @@ import email.utils
 import hashlib
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
@@ -339,3 +339,22 @@ OVERFLOW_BODIES: list[Overflow] = [
         },
     ),
 ]
+
+
+def rate_limited(limit: float, refill: float) -> Callable[[RequestInfo], Fault]:
+    """Return a script with a bucket of `limit` requests, `refill` more in a second, which headers state."""
+    left, last = limit, time.monotonic()
+
+    def script(info: RequestInfo) -> Fault:
+        nonlocal left, last
+        left, last = min(limit, left + (info.arrived - last) * refill), info.arrived
+        over = left < 1
+        left -= not over
+        told = {
+            "x-ratelimit-limit-requests": f"{limit:g}",
+            "x-ratelimit-remaining-requests": f"{max(0, int(left))}",
+            "x-ratelimit-reset-requests": f"{(limit - left) / refill * 1000:.0f}ms",
+        }
+        return Fault(status=429, headers=told) if over else Fault(headers=told)
+
+    return script

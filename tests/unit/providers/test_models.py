@@ -23,7 +23,8 @@ from cdo.core.exchange import Message, Request, Response, Thread, Usage
 from cdo.planning.settings import Resolved, Settings
 from cdo.providers import models, price_table
 from cdo.providers.command_agent import launch, unseen
-from cdo.providers.models import DEFAULT_WINDOW, ModelSpec, available, choose, resolve, vendors
+from cdo.providers.models import ModelSpec, available, choose, resolve, vendors
+from cdo.providers.price_table import DEFAULT_WINDOW
 from cdo.providers.vendors import Vendors, maker
 from cdo.security import secrets
 from cdo.security.secrets import secret_values

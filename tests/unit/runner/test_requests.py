@@ -16,7 +16,8 @@ from cdo.core.exchange import Fault, Message, Request, ToolCall
 from cdo.core.steps import InvalidReply
 from cdo.core.usage import estimate_tokens
 from cdo.formats.fields import MAX_REPLY_CHARS
-from cdo.providers.models import DEFAULT_WINDOW, ModelSpec
+from cdo.providers.models import ModelSpec
+from cdo.providers.price_table import DEFAULT_WINDOW
 from cdo.runner.prompt_fitting import TextLimits, without_oldest
 from cdo.runner.requests import PendingCall, RequestBuilder
 from tests.unit.runner.test_runner import voice
