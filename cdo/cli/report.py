@@ -7,7 +7,7 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -34,29 +34,26 @@ def report(session: str | None, output: str | None, out: str | None, as_json: bo
 
     Without a name, take the newest session.
     """
+    archive = session_archive(session, out)
+    target = _target(archive, output or ("-" if as_json else None))
+    if as_json:
+        return deliver(dumps(_data(archive)) + "\n", target)
+    from cdo.report.session_page import page
+
+    return deliver(page(archive, trusted_library(), _base(archive, target)), target)
+
+
+def _data(archive: SessionReader) -> dict[str, Any]:
+    """Return the history of a session, or the state of a mission, as JSON data; raise `SessionError`."""
     from dataclasses import asdict
 
     from cdo.cabal import reconstruction
     from cdo.history import history
-    from cdo.report import mission_page as missions
-    from cdo.report import page as reports
-    from cdo.session.reader import SessionFolder
-    from cdo.session.records import locked
+    from cdo.report.page import as_data
 
-    archive = session_archive(session, out)
-    target = _target(archive, output or ("-" if as_json else None))
     if reconstruction.is_mission(archive):
-        now = reports.standing(archive, isinstance(archive, SessionFolder) and locked(archive.path))
-        course = reconstruction.retrace(archive)
-        if as_json:
-            return deliver(dumps(asdict(course.state)) + "\n", target)
-        return deliver(missions.page(archive, course, trusted_library(), _base(archive, target), now), target)
-    told = history.read(archive)
-    if as_json:
-        return deliver(dumps(reports.as_data(told)) + "\n", target)
-    papers = reports.papers(archive, _base(archive, target))
-    now = reports.standing(archive, isinstance(archive, SessionFolder) and locked(archive.path))
-    return deliver(reports.page(told, papers, trusted_library(), now), target)
+        return asdict(reconstruction.retrace(archive).state)
+    return as_data(history.read(archive))
 
 
 def trusted_library() -> Library:

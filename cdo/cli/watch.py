@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -24,13 +23,12 @@ from cdo.cli.common import (
 from cdo.core.errors import SessionError, UsageError
 
 if TYPE_CHECKING:
-    from cdo.core.events import Event, ProductData
     from cdo.history.journal_follower import Fresh, JournalUpdate
+    from cdo.history.watching import ProductTree
     from cdo.session.reader import SessionReader
     from cdo.terminal.views import LiveView, PlainView
 
 UNATTENDED = "nobody runs it"
-_RARELY = 50  # a mission's products are read again after this many times the duration of the last read
 
 
 @click.command()
@@ -86,10 +84,7 @@ class _Lines:
     """A follower that prints every line of the journal as JSON, and its own notes on stderr."""
 
     def __init__(self, folder: Path) -> None:
-        from cdo.session.records import PREFIX
-
         self.folder = folder
-        self.name = folder.name.removeprefix(PREFIX)
         self._damaged = False
 
     def follow(self, *, patient: bool) -> None:
@@ -98,6 +93,7 @@ class _Lines:
         If `patient`, wait for a process to run it again, unless it has a FINAL.md.
         """
         from cdo.history.journal_follower import Follower, SessionPhase
+        from cdo.history.watching import left_finished, standing
 
         before = SessionPhase.RUNNING
         for news in Follower(self.folder).news():
@@ -108,33 +104,11 @@ class _Lines:
             if news.phase is SessionPhase.DONE:
                 return self.end(news)
             if news.phase is not before and news.phase is not SessionPhase.RUNNING:
-                if not patient or self._finished(news):
+                if not patient or left_finished(self.folder, news):
                     return self.leave(news)
-                self.wait(f"{self.state(news)} Waiting for it; Ctrl-C ends that.")
+                self.wait(f"{standing(self.folder, news)} Waiting for it; Ctrl-C ends that.")
             before = news.phase
         return None
-
-    def _finished(self, news: JournalUpdate) -> bool:
-        """True if no process runs the session and it has a FINAL.md, so that no run is expected."""
-        from cdo.history.journal_follower import SessionPhase
-
-        return news.phase is SessionPhase.LEFT and (self.folder / "FINAL.md").is_file()
-
-    def state(self, news: JournalUpdate) -> str:
-        """Say in up to two sentences why the session is not running, and what to do."""
-        from cdo.core.events import RunStopped
-        from cdo.core.formatting import one_line
-        from cdo.history.journal_follower import SessionPhase
-
-        resume = f"`cdo resume {self.name}` goes on with it."
-        if news.phase is SessionPhase.GONE:
-            return f"There is no session {self.folder}."
-        if news.phase is SessionPhase.STOPPED and isinstance(news.last, RunStopped):
-            why = one_line(news.last.why)
-            return f"{why if why.endswith(('.', '?', '!', '…')) else f'{why}.'} {resume}"
-        if self._finished(news):
-            return f"Nobody runs it, and it has a FINAL.md: `cdo final {self.name}` prints it."
-        return f"Nobody runs it. {resume}"
 
     def show(self, news: JournalUpdate) -> None:
         """Print the new lines."""
@@ -155,45 +129,15 @@ class _Lines:
     def leave(self, news: JournalUpdate) -> None:
         """Stop watching a session that no process runs."""
         from cdo.history.journal_follower import SessionPhase
+        from cdo.history.watching import standing
 
+        said = standing(self.folder, news)
         if news.phase is SessionPhase.GONE:
-            raise SessionError(self.state(news), "`cdo list` shows what there is; `cdo watch -f` waits for one.")
-        self.note(self.state(news))
+            raise SessionError(said, "`cdo list` shows what there is; `cdo watch -f` waits for one.")
+        self.note(said)
 
     def end(self, news: JournalUpdate) -> None:
         """Stop watching a session that is done."""
-
-
-class _ProductTree:
-    """The products of the mission in `folder`, read again when they change. Slow reads are repeated less often."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._seen: object = None
-        self._after = 0.0
-        self._told: list[ProductData] = []
-
-    def news(self, *, last: bool = False) -> Event | None:
-        """Return the tree as an event if it has changed, else None; `last` ignores the limit on repeated reads."""
-        import time
-
-        from cdo.cabal.files.status import products
-        from cdo.core.events import TreeChanged
-        from cdo.session.reader import SessionFolder
-
-        began = time.monotonic()
-        if began < self._after and not last:
-            return None
-        try:
-            seen = sorted((entry.name, entry.stat().st_mtime_ns) for entry in os.scandir(self._folder / "products"))
-            found = self._told if seen == self._seen else products(SessionFolder(self._folder))
-        except (OSError, SessionError):  # not created yet, or deleted
-            return None
-        self._seen, self._after = seen, began + _RARELY * (time.monotonic() - began)
-        if found == self._told:
-            return None
-        self._told = found
-        return TreeChanged(products=found)
 
 
 class _Watcher(_Lines):
@@ -206,7 +150,7 @@ class _Watcher(_Lines):
         from cdo.terminal.views import make_view
 
         super().__init__(folder)
-        self._tree: _ProductTree | None = None
+        self._tree: ProductTree | None = None
         self._running, self._now = True, 0.0
         self._begun = self._closed = False
 
@@ -254,19 +198,13 @@ class _Watcher(_Lines):
             self.view.board = LiveRun(known.session, known.preset, known.question, going="running")
 
     def _introduce(self) -> None:
-        """Tell the view which session it shows; if the plan cannot be read, show the rest."""
-        from cdo.core.events import RunBegan
-        from cdo.session.reader import SessionFolder
-        from cdo.session.session_file import read_frozen
+        """Tell the view which session it shows."""
+        from cdo.history.watching import ProductTree, opening
 
-        told = RunBegan(name=self.name, preset="", path=str(self.folder))
-        try:
-            plan = read_frozen(SessionFolder(self.folder).text("session.yaml"), self.folder).plan
-            told = replace(told, preset=plan.preset, why=plan.why, models=plan.models)
-            self._tree = _ProductTree(self.folder) if plan.crew else None
-            told = replace(told, question=SessionFolder(self.folder).text("00-input.md") or "")
-        except SessionError as error:
-            self.note(error.message)
+        told, is_mission, problem = opening(self.folder)
+        if problem:
+            self.note(problem)
+        self._tree = ProductTree(self.folder) if is_mission else None
         self.view.tell([(0.0, told)])
 
     def note(self, text: str) -> None:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from cdo import __version__
 from cdo.core.formatting import money, one_line, pluralise, rounded
-from cdo.report.page import rendered
+from cdo.report.rendering import rendered
 
 if TYPE_CHECKING:
     from cdo.content.library import Library

@@ -39,7 +39,8 @@ from cdo.core.usage import NOTHING, TotalUsage
 from cdo.formats.final_answer import final_section
 from cdo.report import charts, safe_html
 from cdo.report.mission_costs import Costs, made, summed
-from cdo.report.page import NAME, Papers, Standing, rendered, words
+from cdo.report.page import NAME, Papers, Standing, words
+from cdo.report.rendering import rendered
 from cdo.session.session_file import read_frozen
 
 if TYPE_CHECKING:

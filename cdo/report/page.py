@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 from cdo import __version__
-from cdo.content.library import FIX
-from cdo.core.errors import ContentError, SessionError
-from cdo.core.formatting import duration, one_line, pluralise, visible
+from cdo.core.errors import SessionError
+from cdo.core.formatting import duration, one_line, pluralise
 from cdo.core.steps import CitationCheck
 from cdo.core.usage import TotalUsage
 from cdo.formats.final_answer import FINAL_SECTIONS, final_section
@@ -27,6 +25,7 @@ from cdo.history.past_session import History, PositionChange, TensionHistory, Tu
 from cdo.programs import registry
 from cdo.programs.debug.evidence import Checks
 from cdo.report import charts, safe_html, summary
+from cdo.report.rendering import rendered
 from cdo.repository.citation_syntax import find
 from cdo.session.artifact import confidence_word
 from cdo.session.reader import SessionReader, as_read, checked_in
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from cdo.content.library import Library
     from cdo.session.artifact import Artifact
 
-PAGE, STYLE, PARTS = "templates/report", "templates/report-style", "templates/report-parts"
+PAGE = "templates/report"
 NAME = "report.html"
 MANY = 40  # with more voices than this over all turns, each turn is folded
 LIMIT = 300_000  # most characters of a file in the page
@@ -156,41 +155,7 @@ def as_data(history: History) -> dict[str, Any]:
     return found
 
 
-# -- rendering -------------------------------------------------------------------------------------
-
-
-def rendered(library: Library, name: str, values: Mapping[str, Any]) -> str:
-    """Render the template `name` with `values`, escaped; the template may call the macros of `PARTS`.
-
-    `values` must contain `title` and `version`. Raises `ContentError` if a template is broken.
-    """
-    from jinja2 import StrictUndefined, TemplateSyntaxError
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-    from markupsafe import Markup
-
-    environment = ImmutableSandboxedEnvironment(
-        undefined=StrictUndefined, autoescape=True, finalize=_finished, trim_blocks=True, lstrip_blocks=True
-    )
-    parts, document = library.load(PARTS), library.load(name)
-    style = Markup(library.load(STYLE).body.replace("<", ""))  # without "<", it cannot end its element
-    above = f"{parts.body.rstrip()}\n"
-    try:
-        template = environment.from_string(above + document.body)
-        return template.render({**values, "style": style}).strip() + "\n"
-    except Exception as error:  # expressions in a template can raise anything
-        lines = [
-            frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<template>"
-        ]
-        number = error.lineno if isinstance(error, TemplateSyntaxError) else next(reversed(lines), 1) or 1
-        within, number = (document, number - above.count("\n")) if number > above.count("\n") else (parts, number)
-        raise ContentError(f"{within.path}: line {number + within.first_line - 1}: {error}", FIX) from None
-
-
-def _finished(value: Any) -> Any:
-    """Prepare the value of a template expression for escaping: make control characters in text visible."""
-    if value is None:
-        raise TypeError("a value that is not there was to be shown")
-    return value if hasattr(value, "__html__") else visible(str(value))
+# -- what the template may call --------------------------------------------------------------------
 
 
 def words(files: Papers) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cdo.content.library import PACKAGED, Library
-from cdo.report.page import STYLE
+from cdo.report.rendering import STYLE
 from tests.conftest import Desk, _desk
 from tests.support import screens, stories
 from tests.support.answers import Answer, RequestInfo

@@ -28,6 +28,7 @@ from cdo.history import history
 from cdo.history.past_session import History
 from cdo.report import charts, safe_html
 from cdo.report import page as report
+from cdo.report.rendering import STYLE
 from cdo.session.reader import InMemorySession, SessionFolder
 from tests.conftest import A, Desk, _desk, explained
 from tests.runs.test_modes_run import GATEWAY, HOUSE, case, house
@@ -210,7 +211,7 @@ def luminance(colour: str) -> float:
 
 @pytest.mark.parametrize("theme", [0, 1, 2], ids=["light", "dark", "print"])
 def test_every_text_stands_out_from_its_ground(theme: int) -> None:
-    style = LIBRARY.load(report.STYLE).body
+    style = LIBRARY.load(STYLE).body
     colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{3,6});", re.findall(r":root \{([^}]*)\}", style)[theme]))
     pairs = [(ink, ground) for ink in ("ink", "muted", "accent", "warn", "bad") for ground in ("paper", "raised")]
     pairs += [(kind, f"{kind}-back") for kind in ("good", "bad", "warn")] + [("ink", "plain-back")]
