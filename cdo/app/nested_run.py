@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -13,16 +14,17 @@ from cdo.content.library import Library
 from cdo.core.errors import BudgetReached, SessionError
 from cdo.core.events import ContentOpened, Event, RunEnded, RunStopped
 from cdo.core.steps import Nest, Nested
-from cdo.core.usage import TotalUsage, totals
+from cdo.core.usage import TotalUsage, estimate_tokens, totals
 from cdo.files.atomic_files import encodable
 from cdo.formats.final_answer import final_section
 from cdo.planning.arguments import Invocation
 from cdo.planning.plan import Plan
 from cdo.planning.plan_builder import PlanEnvironment, make
 from cdo.planning.settings import Resolved, Settings
+from cdo.repository.shown_files import shown_files
 from cdo.runner.budget import Limits
 from cdo.security.secrets import redactor
-from cdo.session.reader import SessionFolder
+from cdo.session.reader import SessionFolder, checked_in
 from cdo.session.records import read_session, session_path
 from cdo.session.session_file import create_session, load, new_session_file, read_frozen
 from cdo.session.store import Session
@@ -48,7 +50,7 @@ def holder(parent: Session, plan: Plan, settings: Settings, library: Library, sh
             update={"max_calls": left.calls, "max_tokens": left.tokens, "budget": left.cost, "timeout": left.seconds}
             | {"width": None, "turns": None, "strict": False}
         )
-        session, inner = _opened(parent, nest, bounded, plan, library)
+        session, inner = await asyncio.to_thread(_opened, parent, nest, bounded, plan, library)
         again = f"cdo resume {parent.name}"
         within = TraceIdentity.of(parent.name, load(parent).created) if shell.sender else None
         try:
@@ -65,7 +67,9 @@ def holder(parent: Session, plan: Plan, settings: Settings, library: Library, sh
         body = final.body if final else ""
         parts = [f"## {name}\n\n{text.strip()}" for name in KEPT if (text := final_section(body, name))]
         line = " ".join(result.decision.split())[:LINE] or result.why
-        told = Nested(session.name, result.status, line, result.confidence, "\n\n".join(parts))
+        why = {item.citation: item.why for found in checked_in(session.records).values() for item in found}
+        refuted = tuple((citation, why[citation]) for citation in result.unverified if citation in why)
+        told = Nested(session.name, result.status, line, result.confidence, "\n\n".join(parts), refuted)
         return told, totals(session.records)
 
     return hold
@@ -81,12 +85,42 @@ def _opened(parent: Session, nest: Nest, settings: Settings, plan: Plan, library
         except BaseException:
             session.close()
             raise
+    most = plan.crew.evidence if plan.crew else 0
     around = PlanEnvironment(vendors=plan.vendors)
+    if most:
+        settings = settings.model_copy(update={"context_tokens": most})
+        around = replace(around, root=plan.root, looks=_looks(library) if plan.tools else None)
     invocation = Invocation(nest.preset, (), None, None, nest.question)
     sources = dict.fromkeys(Settings.model_fields, _mission(parent))
     inner = make(invocation, nest.question, Resolved(settings, sources), library, plan.models, around)
-    files = {"00-input.md": _asked(nest), "00-context.md": f"# Context\n\n{nest.context.strip()}\n"}
+    told = [f"# Context\n\n{nest.context.strip()}\n", *(_evidence(parent, inner, nest, most) if most else ())]
+    files = {"00-input.md": _asked(nest), "00-context.md": encodable("\n".join(told))}
     return create_session(new_session_file(inner, settings, sources), files, parent.path.parent, path.name, ()), inner
+
+
+def _looks(library: Library) -> tuple[int, int]:
+    """Return how often a voice may look into the repository, unless its preset says otherwise."""
+    from cdo.repository.tools import ToolBox
+
+    box = library.read("dispatch/tools", ToolBox)[0]
+    return box.max_requests, box.max_rounds
+
+
+def _evidence(parent: Session, inner: Plan, nest: Nest, most: int) -> Iterator[str]:
+    """Yield the files that a deliberation is shown, `most` estimated tokens of them: first those of the mission.
+
+    Then come further files of the repository that its own question is about.
+    """
+    shown = parent.read("00-context.md") or ""
+    files = shown.removeprefix("# Context\n").strip("\n") if shown_files(shown) else ""
+    if files:
+        yield f"{files}\n"
+    room = min(inner.context_tokens or 0, most - estimate_tokens(files))
+    if inner.root and room > 0:
+        from cdo.repository.survey import further
+
+        if found := further((parent.path / inner.root).resolve(), nest.question, room, shown):
+            yield found
 
 
 def _place(parent: Session, nest: Nest) -> Path:

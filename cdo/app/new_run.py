@@ -108,7 +108,7 @@ def seen_repository(
     return seen, (box.max_requests, box.max_rounds) if able else None
 
 
-def _room(resolved: Resolved, specs: Sequence[ModelSpec], wanted: int = 0) -> int:
+def room_for_files(resolved: Resolved, specs: Sequence[ModelSpec], wanted: int = 0) -> int:
     """Estimated tokens that the context may have: those that are set, or a quarter of the smallest model's window.
 
     Unless they are set, they are at most `GIVEN_TOKENS`, or `wanted` if that is more.
@@ -141,7 +141,7 @@ def context_of(
     if given and not look:
         raise UsageError("--context and --no-context exclude each other.", "Leave one out.")
     gathered = plan.context_tokens or 0
-    room = _room(resolved, specs, gathered)
+    room = room_for_files(resolved, specs, gathered)
     root = root_of(Path.cwd()) if look else None
     files = _gathered(given, root, room)
     if root is None:

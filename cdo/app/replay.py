@@ -310,7 +310,7 @@ class _Replay:
         for record in reversed(self._session.records):
             if record["kind"] == "nested" and record["name"] == nest.name:
                 self._notes.append(f"{nest.name} is deliberated otherwise; what it came to then was used")
-                return Nested(**record["result"])
+                return Nested.of(record["result"])
         self._backend.unknown.append(nest.name)
         if self._backend.ends:
             raise RecordEnded(f"{nest.name} is not on record.")

@@ -33,6 +33,7 @@ from cdo.programs import registry
 from cdo.programs.deliberation.conclusion import Outcome
 from cdo.providers.models import ModelSpec
 from cdo.repository import git
+from cdo.repository.shown_files import shown_files
 from cdo.runner.attempts import Deadlines
 from cdo.runner.budget import Budget, BudgetShare, Limits, held_back
 from cdo.runner.human_steps import Human
@@ -266,8 +267,7 @@ async def close_all(seats: Mapping[str, ModelSeat], until: float) -> None:
 
 def _checker(session: Session, root: Path | None) -> Callable[[str], tuple[CitationCheck, ...]] | None:
     """What checks citations: against the repository, or where there is none the folder that `-c` was relative to."""
-    given = not (session.read("00-context.md") or "").startswith("# Context\n\nNo context was given.")
-    place = root or (Path.cwd() if given else None)
+    place = root or (Path.cwd() if shown_files(session.read("00-context.md") or "") else None)
     if place is None:
         return None
     from cdo.repository.citations import check_all

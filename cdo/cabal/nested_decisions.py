@@ -7,11 +7,11 @@ from typing import cast
 
 from cdo.cabal.asking import MissionContext
 from cdo.cabal.context import pack as packs
-from cdo.cabal.model.entities import Kind
+from cdo.cabal.model.entities import Kind, MissionStep
 from cdo.cabal.model.state import MissionState
-from cdo.cabal.rules import reducer
+from cdo.cabal.rules import citations, reducer
 from cdo.core.formatting import one_line
-from cdo.core.steps import Nest, Nested, Program
+from cdo.core.steps import CitationCheck, Nest, Nested, Program
 
 SAID = 4000  # most characters of a line in a deliberation's context
 
@@ -41,9 +41,11 @@ def decide(desk: MissionContext, most: int) -> Program[None]:
         if result is None:
             desk.capped = "A cap ended a deliberation."
             return
-        desk.state = reducer.deliberated(
+        after = reducer.deliberated(
             state, product, result.decision, result.text, result.session, status=result.status
         )
+        refuted = [CitationCheck(citation, verified=False, why=why) for citation, why in result.refuted]
+        desk.state = citations.checked(state, after, MissionStep.WRITE, item.owner or "", refuted)
 
 
 def _context(state: MissionState, product: str, attached: Sequence[str]) -> str:

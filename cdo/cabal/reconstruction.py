@@ -119,7 +119,7 @@ class _RecordedReplies:
                 case "answer":
                     self._answers[record["name"], record["question"]] = str(record["answer"])
                 case "nested":
-                    self._nested[record["name"]] = Nested(**record["result"])
+                    self._nested[record["name"]] = Nested.of(record["result"])
                 case "check-run":
                     self._runs[record["name"]] = CheckRun.of(record["run"])
 

@@ -341,13 +341,23 @@ class Nest:
 
 @dataclass(frozen=True)
 class Nested:
-    """The result of a nested session: its name, its status, the decision in a line, and its sections as Markdown."""
+    """The result of a nested session: its name, its status, the decision in a line, and its sections as Markdown.
+
+    `refuted` are the citations of FINAL.md that do not hold, each with the reason.
+    """
 
     session: str
     status: str
     decision: str
     confidence: float | None
     text: str
+    refuted: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, recorded: Mapping[str, Any]) -> Nested:
+        """Return the result that a session has on record."""
+        pairs = ((str(citation), str(why)) for citation, why in recorded.get("refuted", ()))
+        return cls(**{**recorded, "refuted": tuple(pairs)})
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,7 @@ class Crew(MissionLimits):
     With `exec`, commands in definitions of done are run. With `sign_off`, the person has to sign off the result
     before the mission is done. `deliver` says how accepted files are handed over to the git repository at `root`, as
     seen from the session's folder. `rules` is the version of the mission's rules that it was begun under.
+    The deliberation of a Decision is shown at most `evidence` estimated tokens of files; with 0, none.
     """
 
     seats: dict[str, str]
@@ -63,6 +64,7 @@ class Crew(MissionLimits):
     root: str = ""
     request: Annotated[int, Field(ge=0)] = 0
     rules: int = 1
+    evidence: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
     def _seated(self) -> Crew:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cdo.content.library import Library
-from cdo.content.schemas import Convergence
+from cdo.content.schemas import Convergence, Preset
 from cdo.core.errors import UsageError
 from cdo.core.exchange import Usage
 from cdo.core.mission_names import CHAIR, ENVOY, MODE, WATCHDOG, operatives
@@ -29,6 +29,11 @@ LOOKS, WISH, LOOKED = 2, 100, 1200  # rounds of tools for one reply, if it looks
 def kernel(library: Library) -> Kernel:
     """Return the default limits of a mission."""
     return library.read(KERNEL, Kernel)[0]
+
+
+def most_files(crew: Crew, library: Library) -> int:
+    """Return the most tokens of files that a preset for the mission's Decisions shows of a repository."""
+    return max((library.read(f"presets/{name}", Preset)[0].context_tokens for name in crew.presets), default=0)
 
 
 def given(seats: Sequence[str]) -> dict[str, str]:

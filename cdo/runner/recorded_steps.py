@@ -41,7 +41,7 @@ class RecordedSteps:
         """Return the result of a nested deliberation, recorded or run now; None if a cap ended it."""
         key = _key({"question": step.question, "context": step.context, "preset": step.preset})
         if record := self._recorded("nested", step.name, key):
-            return Nested(**record["result"])
+            return Nested.of(record["result"])
         if self.nest is None:
             return self.substitutes.nested(step)
         self.go_on()
@@ -51,7 +51,7 @@ class RecordedSteps:
         if result is None:
             return None
         new = {"kind": "nested", "name": step.name, "inputs": key, "result": asdict(result), "used": used.record()}
-        return Nested(**(await self.session.commit(new))["result"])
+        return Nested.of((await self.session.commit(new))["result"])
 
     async def checked_by_command(self, step: RunCheck) -> CheckRun:
         """Return the result of the person's command, recorded or run now."""

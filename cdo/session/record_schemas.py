@@ -160,6 +160,7 @@ class _NestedResult(_RecordPart):
     decision: str
     confidence: Annotated[float, Field(allow_inf_nan=False)] | None
     text: str
+    refuted: tuple[tuple[str, str], ...] = ()
     model_config = ConfigDict(extra="forbid")
 
 

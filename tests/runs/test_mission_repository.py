@@ -8,8 +8,8 @@ from collections.abc import Callable
 from tests.conftest import A, Desk
 from tests.runs import test_mission
 from tests.runs.test_mission import files, told
-from tests.runs.test_repository_evidence import checkout, wish
-from tests.support.answers import Answer, RequestInfo
+from tests.runs.test_repository_evidence import checkout, large, wish
+from tests.support.answers import Answer, RequestInfo, agent_text, final_text
 from tests.support.cabal_team import (
     ALEX,
     DRAFT,
@@ -21,6 +21,7 @@ from tests.support.cabal_team import (
     collab,
     plan,
     product,
+    question,
     review,
     todo_script,
     version,
@@ -29,7 +30,7 @@ from tests.support.cabal_team import (
 from tests.support.faults import Fault
 from tests.support.provider import Provider
 
-__all__ = ["checkout"]  # a fixture
+__all__ = ["checkout", "large"]  # fixtures
 TEAM = (*test_mission.TEAM, "--yes")  # with looks into the repository the estimate is above what is asked for
 QUEUE = "Describe how the queue pushes a job, src/queue.py"
 LINE = "4| def push(item):"
@@ -191,3 +192,104 @@ def test_a_preview_of_a_prompt_says_what_the_prompt_says(checkout: Desk, provide
     checkout(*TEAM, QUEUE).ok()
     shown = checkout("context", "p4", "--step", "write", *A).ok().out
     assert "You may look into the repository first" in shown and LINE in shown
+
+
+# -- deliberations of a mission ---------------------------------------------------------------------
+
+ABOUT_BILLING = "Does settle_invoice in src/billing.py round half cents?"
+FAR = "# billing rounds half cents"  # stands in the middle of a file that is too long for the context
+HELD, REFUSED = 'src/queue.py:4 "def push(item)"', 'src/reports.py:1 "with LOCK"'
+REASON = "the words are not in the file"
+
+
+def deciding(info: RequestInfo) -> Answer | str | None:
+    """A mission with one Decision, whose voices read a file first and cite two places."""
+    if not re.match(r"r\d+-[a-z]", info.call):
+        looked = any(message["role"] == "tool" for message in info.body["messages"])
+        if info.kind == "agent" and info.body.get("tools") and not looked:
+            return Answer(tool_calls=(wish("read", path="src/reports.py"),))
+        text = f"Round as {HELD} and {REFUSED} say."
+        if info.call == "final":
+            return Answer(final_text(decision=text))
+        return Answer(agent_text(text)) if info.kind == "agent" else None
+    script = test_mission.deciding()
+    script["r0-bootstrap-2"] = script["r0-bootstrap"]
+    script["r1-plan"] = plan(assignment("p2", ALEX, objective=ABOUT_BILLING))
+    return told(script)(info)
+
+
+def voices(provider: Provider) -> list[RequestInfo]:
+    return [info for info in provider.calls if info.kind == "agent" and not info.call.startswith("r")]
+
+
+def test_a_deliberation_of_a_mission_sees_the_repository_and_its_citations_are_checked(
+    large: Desk, provider: Provider
+) -> None:
+    provider.script = deciding
+    large(*TEAM, QUEUE).ok()
+    mission, nested = large.session(), large.session("a-r1-p2")
+    assert FAR in (nested / "00-context.md").read_text() and FAR not in (mission / "00-context.md").read_text()
+    assert voices(provider) and all(LINE in info.prompt and FAR in info.prompt for info in voices(provider))
+    looked = [info for info in voices(provider) if info.body["messages"][-1]["role"] == "tool"]
+    assert looked and all("def step_0(x)" in str(info.body["messages"][-1]["content"]) for info in looked)
+    version = next(mission.glob("products/p2-*/v1.md")).read_text()
+    assert f"{HELD} ✓ and {REFUSED} ✗ ({REASON})" in version
+    inspected = next(info.prompt for info in provider.calls if info.call == "r1-inspect-p2")
+    assert f"This does not hold:\n- {REFUSED}: {REASON}" in inspected
+    assert (
+        f"was accepted, and cites what does not hold in the repository: {REFUSED}"
+        in (mission / "FINAL.md").read_text()
+    )
+
+    before, calls = [files(folder) for folder in (mission, nested)], len(provider.calls)
+    for path in ("billing", "reports", "queue"):
+        large.write(f"src/{path}.py", "with LOCK\n")  # what was shown and found stays as it was
+    for name in ("FINAL.md", "t1-synthesis.md", "00-context.md"):
+        (nested / name).unlink()
+    (mission / "FINAL.md").unlink()
+    large("resume", "a-r1-p2").ok()
+    large("resume", "a").ok()
+    assert [files(folder) for folder in (mission, nested)] == before and len(provider.calls) == calls
+    large("verify", "a").ok()
+    large("replay", "a").ok()
+    large("replay", "a-r1-p2").ok()
+    large("fork", "a-r1-p2", "--turn", "1", "--turns", "2", "--session", "b").ok()
+    assert (large.session("b") / "00-context.md").read_bytes() == (nested / "00-context.md").read_bytes()
+    later = [info.prompt for info in provider.calls[calls:] if info.kind == "agent"]
+    assert later and all(FAR in prompt for prompt in later)
+
+
+def test_a_deliberation_of_a_mission_without_context_sees_no_file_and_checks_no_citation(
+    large: Desk, provider: Provider
+) -> None:
+    provider.script = deciding
+    large(*TEAM, "--no-context", QUEUE).ok()
+    assert voices(provider)
+    assert not any("def push(item):" in info.prompt or FAR in info.prompt for info in voices(provider))
+    assert not any(info.body.get("tools") for info in provider.calls)
+    version = next(large.session().glob("products/p2-*/v1.md")).read_text()
+    assert HELD in version and "✓" not in version and "✗" not in version
+
+
+def test_a_deliberation_of_a_mission_outside_of_a_repository_sees_the_files_that_were_given(
+    cdo: Desk, provider: Provider
+) -> None:
+    cdo.write("notes/queue.md", "# Queue\n\nJobs have a priority.\n")
+    provider.script = deciding
+    cdo(*TEAM, "-c", "notes", QUEUE).ok()
+    assert voices(provider) and all("3| Jobs have a priority." in info.prompt for info in voices(provider))
+    assert not any(info.body.get("tools") for info in provider.calls)
+
+
+def test_a_mission_that_was_begun_before_deliberates_as_it_did(large: Desk, provider: Provider) -> None:
+    provider.script = told({"r0-bootstrap": question("Which queue?", "This one")})
+    large(*TEAM, QUEUE).failed(6)
+    frozen = large.session() / "session.yaml"
+    text = frozen.read_text()
+    assert "evidence: " in text
+    frozen.write_text(re.sub(r"^ +evidence: \d+\n", "", text, flags=re.MULTILINE))
+    large("answer", "a", "This one").ok()
+    provider.script = deciding
+    large("resume", "a").ok()
+    assert voices(provider) and not any(FAR in info.prompt or LINE in info.prompt for info in voices(provider))
+    assert not any(info.body.get("tools") for info in voices(provider))
