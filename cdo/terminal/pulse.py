@@ -1,4 +1,4 @@
-"""Tells every two seconds that something is going on, where a view prints plain lines and has nothing else to say."""
+"""Tells after two seconds without a line, then ever more rarely, that a view of plain lines still waits for something."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from cdo.core.formatting import duration, one_line, pluralise
 from cdo.terminal.run_state import CallProgress, CallState
 
 QUIET = 2.0  # seconds without a line, after which one is printed
+RAREST = 15  # times as long it is at most until the next line, where nothing else is printed
 
 
 def slow(models: Iterable[str]) -> bool:
@@ -28,11 +29,15 @@ def beat(calls: Iterable[CallProgress], now: float) -> str:
 
 
 class Pulse:
-    """Calls `act` in a thread whenever nothing was heard for a while, from `start` to `stop`."""
+    """Calls `act` in a thread whenever nothing was heard for a while, from `start` to `stop`.
+
+    The while doubles with each call, up to RAREST times QUIET, until something is heard.
+    """
 
     def __init__(self, act: Callable[[], None]) -> None:
         self._act = act
         self._last = time.monotonic()
+        self._pause = QUIET
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -46,6 +51,7 @@ class Pulse:
     def heard(self) -> None:
         """Note that something was printed."""
         self._last = time.monotonic()
+        self._pause = QUIET
 
     def stop(self) -> None:
         """End; nothing is printed after this."""
@@ -54,7 +60,8 @@ class Pulse:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._over.wait(max(0.01, self._last + QUIET - time.monotonic())):
-            if time.monotonic() - self._last >= QUIET:
+        while not self._over.wait(max(0.01, min(QUIET, self._last + self._pause - time.monotonic()))):
+            if time.monotonic() - self._last >= self._pause:
                 self._last = time.monotonic()
+                self._pause = min(2 * self._pause, RAREST * QUIET)
                 self._act()

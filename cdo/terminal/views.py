@@ -271,12 +271,12 @@ class PlainView:
             if isinstance(event, self._told) and not _said_before(event):
                 with suppress(*self._harmless):
                     self._write(line(event, self.board))
+                if self._pulse:
+                    self._pulse.heard()
 
     def _write(self, text: str) -> None:
         self._stream.write(text + "\n")
         self._stream.flush()
-        if self._pulse:
-            self._pulse.heard()
 
     def _beat(self) -> None:
         """Say what is going on, since nothing was printed for a while."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+import time
 
 import pytest
 
@@ -51,6 +52,19 @@ def test_a_model_on_this_machine_is_not_waited_for_in_silence(monkeypatch: pytes
     assert "pragmatist: no word" not in said, "only what was asked is under way"
     threading.Event().wait(0.06)
     assert stream.getvalue() == said
+
+
+def test_the_lines_become_rare_while_nothing_else_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulse, "QUIET", 0.01)
+    heard: list[float] = []
+    began = time.monotonic()
+    beating = pulse.Pulse(lambda: heard.append(time.monotonic()))
+    beating.start()
+    threading.Event().wait(0.4)  # pauses of 0.01, 0.02, 0.04, 0.08 and then 0.15
+    assert 2 <= len(heard) <= 6
+    pauses = [after - before for before, after in zip([began, *heard], heard, strict=False)]
+    assert all(pause >= rare for pause, rare in zip(pauses, (0.01, 0.02, 0.04, 0.08, 0.15, 0.15), strict=False))
+    beating.stop()
 
 
 @pytest.mark.parametrize(("model", "quiet"), [("openai/gpt-4.1", False), ("local", True)])
