@@ -1,4 +1,4 @@
-"""Tells after two seconds without a line, then ever more rarely, that a view of plain lines still waits for something."""
+"""Tells that a view of plain lines still waits: after two seconds without a line, then ever more rarely."""
 
 from __future__ import annotations
 
