@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from cdo.cli.common import (
     dumps,
     out_folder,
     session_folder,
+    session_folders,
     session_place,
     text_width,
 )  # fmt: skip
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from cdo.history.watching import ProductTree
     from cdo.session.reader import SessionReader
     from cdo.terminal.views import LiveView, PlainView
+    from cdo.web_view.guard import Guard
 
 UNATTENDED = "nobody runs it"
 
@@ -37,19 +40,61 @@ UNATTENDED = "nobody runs it"
     "-f", "--follow", is_flag=True, help="Wait until the session begins or is resumed, and watch until it is done."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print each event as one line of JSON.")
+@click.option("--web", is_flag=True, help="Show sessions in a browser on this machine, live; Ctrl-C ends that.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="Port of --web (default: a free one)."
+)
 @OUT
 @VERBOSE
-def watch(session: str | None, follow: bool, as_json: bool, out: str | None) -> None:
+def watch(session: str | None, follow: bool, as_json: bool, web: bool, port: int, out: str | None) -> None:
     """Watch a session while it runs, in this or another process.
 
-    Without a name, watch the newest session that runs, else the newest one.
+    Without a name, watch the newest session that runs, else the newest one; with --web, show all of them.
     """
+    if web:
+        return _in_browser(session, out, port)
+    if port:
+        raise UsageError("--port is the port of --web.", "Give both, or none.")
     folder = _chosen(session, out, follow)
     watcher = _Lines(folder) if as_json else _Watcher(folder)
     try:
         watcher.follow(patient=follow)
     except KeyboardInterrupt:
         raise click.exceptions.Exit(130) from None
+
+
+def _in_browser(name: str | None, out: str | None, port: int) -> None:
+    """Serve the pages of sessions to the person's browser until Ctrl-C; print the address that lets it in."""
+    import asyncio
+    import threading
+
+    from cdo.cli.report import trusted_library
+    from cdo.history.watching import session_name
+    from cdo.web_view.pages import session_page_of
+    from cdo.web_view.server import serve
+
+    places, named, path = [place.absolute() for place in session_folders(out)], {}, "/"
+    if name is not None:
+        folder = session_folder(name, out).absolute()
+        path = session_page_of(session_name(folder))
+        named = {} if folder.parent in places else {session_name(folder): folder}
+
+    def listening(guard: Guard) -> None:
+        click.echo(guard.address(path))
+        if sys.stdin.isatty():
+            click.echo(
+                "Open it in a browser. Enter prints another address, for another browser; Ctrl-C ends.", err=True
+            )
+            threading.Thread(target=_more_addresses, args=(guard, path), daemon=True).start()
+
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(serve(trusted_library(), places, named, port, listening))
+
+
+def _more_addresses(guard: Guard, path: str) -> None:
+    """Print an address for each line that the person enters."""
+    for _ in sys.stdin:
+        click.echo(guard.address(path))
 
 
 def _chosen(name: str | None, out: str | None, follow: bool) -> Path:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from cdo import __version__
 from cdo.core.formatting import money, one_line, pluralise, rounded
-from cdo.report.rendering import rendered
+from cdo.report.rendering import PageTemplates
 
 if TYPE_CHECKING:
     from cdo.content.library import Library
@@ -47,7 +47,7 @@ def batch_page(told: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], base:
         "rows": shown,
         "left_out": len(rows) - len(shown),
     }
-    return rendered(library, PAGE, values)
+    return PageTemplates(library).page(PAGE, values)
 
 
 def _row(row: Mapping[str, Any], number: int, base: str) -> dict[str, str]:

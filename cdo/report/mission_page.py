@@ -40,7 +40,7 @@ from cdo.formats.final_answer import final_section
 from cdo.report import charts, safe_html
 from cdo.report.mission_costs import Costs, made, summed
 from cdo.report.page import NAME, Papers, Standing, words
-from cdo.report.rendering import rendered
+from cdo.report.rendering import PageTemplates, ServedPage
 from cdo.session.session_file import read_frozen
 
 if TYPE_CHECKING:
@@ -147,6 +147,7 @@ def page(
     library: Library,
     base: str | None = "",
     now: Standing | None = None,
+    served: ServedPage | None = None,
 ) -> str:
     """Return the page of a mission; `base` as in `cdo.report.page.Papers`. `now` tells if a process runs the mission.
 
@@ -193,7 +194,7 @@ def page(
         **words(files),
         **_words(state, files),
     }
-    return rendered(library, PAGE, values)
+    return PageTemplates(library).page(PAGE, values, served)
 
 
 # -- what the template may call --------------------------------------------------------------------

@@ -25,7 +25,7 @@ from cdo.history.past_session import History, PositionChange, TensionHistory, Tu
 from cdo.programs import registry
 from cdo.programs.debug.evidence import Checks
 from cdo.report import charts, safe_html, summary
-from cdo.report.rendering import rendered
+from cdo.report.rendering import PageTemplates, ServedPage
 from cdo.repository.citation_syntax import find
 from cdo.session.artifact import confidence_word
 from cdo.session.reader import SessionReader, as_read, checked_in
@@ -104,7 +104,13 @@ def standing(archive: SessionReader, running: bool) -> Standing:
     return Standing(waits=max(plans, key=lambda match: int(match[1]))[0] if plans else "", why=_stopped(archive))
 
 
-def page(history: History, files: Papers, library: Library, now: Standing | None = None) -> str:
+def page(
+    history: History,
+    files: Papers,
+    library: Library,
+    now: Standing | None = None,
+    served: ServedPage | None = None,
+) -> str:
     """Return the page of a session with the status `now`; raise `ContentError` if a template is broken."""
     body = files.body("FINAL.md")
     sections = {name: final_section(body, name) or "" for name in FINAL_SECTIONS}
@@ -139,7 +145,7 @@ def page(history: History, files: Papers, library: Library, now: Standing | None
         "proof": _proving(history),
         **words(files),
     }
-    return rendered(library, PAGE, values)
+    return PageTemplates(library).page(PAGE, values, served)
 
 
 def as_data(history: History) -> dict[str, Any]:

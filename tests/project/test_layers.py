@@ -31,7 +31,7 @@ FOLDERS = (
     ("history", "terminal"),
     ("app", "report"),
     ("api", "client_runs"),
-    ("mcp_server", "chat_server"),
+    ("mcp_server", "chat_server", "web_view"),
     ("cli",),
     ("__main__",),
 )
@@ -55,7 +55,7 @@ WRITERS = (
     "repository.work_tree_copy", "security.sandbox_child", "client_runs.records", "mcp_server.registration",
 )  # fmt: skip
 SERVING = ("mcp_server.server", "mcp_server.tasks", "mcp_server.tools")  # they alone need the extra `mcp`
-HTTP_SERVERS = ("chat_server.endpoint",)  # imported by the commands that serve, and by nothing else
+HTTP_SERVERS = ("chat_server.endpoint", "web_view.server")  # imported by the commands that serve, and by nothing else
 MOST = 25  # modules of a folder
 # Methods that are described where the interface is: Backend, click.
 INTERFACE = ("complete", "close", "parse_args")

@@ -1008,6 +1008,8 @@ EFFECTS: dict[str, dict[str, str]] = {
     "watch": {
         "--follow": f"{WATCHED}test_with_follow_it_waits_for_who_begins_and_who_goes_on",
         "--json": f"{WATCHED}test_in_a_pipe_it_prints_what_the_run_prints",
+        "--web": "tests/runs/test_web.py::test_two_windows_follow_a_run_until_it_is_done",
+        "--port": "tests/runs/test_web.py::test_the_port_is_the_one_that_one_says",
         "--out": f"{WATCHED}test_which_session_it_is",
         "--verbose": LOUD,
     },

@@ -1,0 +1,344 @@
+"""Makes the pages that a browser is shown: the list of sessions, a session live, its report, its files.
+
+Texts of models, people and files enter a page as in `cdo.report.page`: escaped, or as inert Markdown.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from cdo import __version__
+from cdo.content.library import Library
+from cdo.core.errors import SessionError
+from cdo.core.events import RunEnded, RunStopped
+from cdo.core.formatting import one_line, pluralise, rounded_money
+from cdo.formats.final_opening import status_in_words
+from cdo.formats.markdown import split_front_matter
+from cdo.history import run_index
+from cdo.history.journal_follower import SessionPhase
+from cdo.history.watching import session_name
+from cdo.report import safe_html, session_page
+from cdo.report.page import LIMIT, Papers, words
+from cdo.report.rendering import STYLE, PageTemplates, ServedPage
+from cdo.session.reader import SessionFolder
+from cdo.session.records import session_path
+from cdo.terminal.run_state import CallProgress, CallState
+from cdo.web_view.stream import LiveSession
+
+LIST, SESSION, LIVE, FILE, MESSAGE, SCRIPT, MORE_STYLE = (
+    f"templates/web-{name}" for name in ("list", "session", "live", "file", "message", "script", "style")
+)
+PARTS = ("said", "status", "waits", "answer", "calls", "products", "tensions", "turns", "log")
+ROWS = 50  # sessions on a page of the list
+CALLS = 60  # calls of a turn that are listed, the active ones first
+REFRESH = 5  # seconds after which a browser without scripts loads a page again that may change
+_LISTED = 1.0  # seconds that a list of sessions is shown for before it is read again
+_CHIPS = {
+    CallState.DONE: "good", CallState.RECORDED: "good", CallState.EDITED: "warn", CallState.MISSING: "bad",
+    CallState.RETRYING: "warn",
+}  # fmt: skip
+_ANSWERED = (CallState.DONE, CallState.RECORDED, CallState.EDITED)
+_STATES = {"running": "plain", "paused": "warn", "damaged": "bad", "unfinished": "warn", "waiting": "plain"}
+
+
+@dataclass(frozen=True)
+class CallRow:
+    """A call as its row shows it; `file` is its artifact, `since` when it began if it still goes on."""
+
+    label: str
+    file: str
+    model: str
+    state: str
+    look: str
+    since: str
+    time: str
+    tokens: str
+    cost: str
+    confidence: str
+    text: str
+
+
+class WebPages:
+    """The pages of the sessions in the folders `places`, at addresses that begin with `home`.
+
+    `named` are sessions that lie elsewhere, by name. `library` must not hold content of a project.
+    """
+
+    def __init__(self, library: Library, home: str, places: Sequence[Path], named: Mapping[str, Path]) -> None:
+        self._library, self._templates = library, PageTemplates(library)
+        self._home, self._places, self._named = home, tuple(places), dict(named)
+        self._rows: tuple[float, list[dict[str, Any]]] = (-_LISTED, [])
+
+    # -- which session -----------------------------------------------------------------------------
+
+    def folder(self, name: str) -> Path:
+        """Return the folder of the session called `name`; raise `SessionError` and `UsageError`."""
+        if name in self._named:
+            return self._named[name]
+        places = [session_path(place, name) for place in self._places]
+        found = next((path for path in places if (path / "session.yaml").is_file() and not path.is_symlink()), None)
+        if found is None:
+            raise SessionError(f"There is no session {one_line(name, 80)}.", "The list shows what there is.")
+        return found
+
+    def place(self, name: str) -> str:
+        """Return the address of a session's page."""
+        return f"{self._home}{session_page_of(name)}"
+
+    # -- what all pages have -----------------------------------------------------------------------
+
+    def style(self) -> str:
+        """Return the style sheet: that of reports, and what these pages add."""
+        return self._library.load(STYLE).body + self._library.load(MORE_STYLE).body
+
+    def script(self) -> str:
+        """Return the script."""
+        return self._library.load(SCRIPT).body
+
+    def _served(self, *trail: tuple[str, str], script: bool = True, refresh: int = 0) -> ServedPage:
+        way = (("Sessions", f"{self._home}/"), *trail) if trail else ()
+        return ServedPage("/web.css", "/web.js" if script else "", way, refresh)
+
+    def message(self, title: str, text: str, hint: str = "", to: tuple[str, str] | None = None) -> str:
+        """Return a page that says one thing; `to` are the words of a link and its address."""
+        values = {"title": title, "text": text, "hint": hint, "to": to[1] if to else "", "version": __version__}
+        values["to_words"] = to[0] if to else ""
+        return self._templates.page(MESSAGE, values, self._served(script=False))
+
+    # -- the list ----------------------------------------------------------------------------------
+
+    def sessions(self, query: str, number: int) -> str:
+        """Return page `number` (from 1) of the sessions, newest first, that have the words of `query`."""
+        words = query.casefold().split()
+        rows = [row for row in self._known() if all(word in _searched(row) for word in words)]
+        pages = max(1, -(-len(rows) // ROWS))
+        number = min(max(1, number), pages)
+        first = (number - 1) * ROWS
+        shown = rows[first : first + ROWS]
+
+        def at(other: int) -> str:
+            asked = {key: value for key, value in (("q", query), ("page", str(other))) if value}
+            return f"{self._home}/?{urlencode(asked)}" if 1 <= other <= pages else ""
+
+        values = {
+            "title": "Sessions",
+            "here": f"{self._home}/",
+            "query": query,
+            "rows": [self._row(row) for row in shown],
+            "before": at(number - 1),
+            "after": at(number + 1),
+            "first": first + 1,
+            "last": first + len(shown),
+            "total": len(rows),
+            "folders": [str(place) for place in self._places],
+            "version": __version__,
+        }
+        return self._templates.page(LIST, values, self._served(refresh=2 * REFRESH))
+
+    def _known(self) -> list[dict[str, Any]]:
+        read, rows = self._rows
+        if time.monotonic() - read >= _LISTED:
+            rows = [row for place in self._places for row in run_index.rows(place)]
+            if len(self._places) > 1:
+                rows.sort(key=lambda row: str(row.get("created", "")), reverse=True)
+            self._rows = time.monotonic(), rows
+        return rows
+
+    def _row(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        state, name = str(row["status"]), str(row["session"])
+        kind = " ".join(filter(None, (str(row.get("preset") or ""), str(row.get("mode") or ""))))
+        cost = row.get("cost")
+        return {
+            "place": self.place(name),
+            "session": name,
+            "question": one_line(row.get("problem") or name, 200),
+            "kind": " ".join(dict.fromkeys(kind.split())) or "unknown",
+            "created": str(row.get("created", ""))[:16].replace("T", " "),
+            "state": "waits for you" if state == "paused" else state.replace("_", " "),
+            "look": _STATES.get(state, "good"),
+            "waits": one_line(row.get("waits") or "", 160),
+            "decision": one_line(row.get("decision") or "", 200),
+            "cost": rounded_money(cost) if "cost" in row else "",
+        }
+
+    # -- a session, live ---------------------------------------------------------------------------
+
+    def parts(self, state: LiveSession) -> dict[str, str]:
+        """Return the parts of a session's page that change, as HTML by name; raise `CdoError`."""
+        board, name = state.board, session_name(state.folder)
+        calls = sorted(board.voices.values(), key=lambda call: list(CallState).index(call.state))
+        listed = {call.name for call in calls[:CALLS]}
+        final = "" if state.running else _final(state.folder)
+        now, result = time.time(), state.last.result if isinstance(state.last, RunEnded) else None
+        values = {
+            **words(Papers({}, (), f"{self.place(name)}/file")),
+            "board": board,
+            "is_mission": state.is_mission or board.mission,
+            "title": one_line(board.question, 140) or name,
+            "version": __version__,
+            "word": _word(state, final),
+            "sentence": _sentence(state, final),
+            "confidences": list(board.confidences.values()),
+            "asks": board.asks if state.running else "",
+            "standing": "" if final else state.standing,
+            "problem": state.problem,
+            "final": final,
+            "decided": run_index.decided(final) or final,
+            "sure": result.confidence_reason if result else "",
+            "flags": result.flags if result else (),
+            "now_title": f"{board.title[:1].upper()}{board.title[1:]}" or "Calls",
+            "rows": [_call(call, now, state.folder) for call in board.voices.values() if call.name in listed],
+            "left_out": len(calls) - len(listed),
+            "lines": [(_clock(item.at), item) for item in reversed(state.log)],
+        }
+        return self._templates.parts(LIVE, values, PARTS)
+
+    def session(
+        self, state: LiveSession, shown: str, parts: Mapping[str, str], done: str = "", error: str = ""
+    ) -> str:
+        """Return the page of a session with its `parts` as HTML; `shown` is their version."""
+        from markupsafe import Markup
+
+        board, name = state.board, session_name(state.folder)
+        title = one_line(board.question, 140) or name
+        values = {
+            **words(Papers({}, ())),
+            "title": title,
+            "question": " ".join(board.question.split()) or title,
+            "session": name,
+            "kind": "Mission" if state.is_mission else "Deliberation",
+            "preset": board.preset,
+            "here": self.place(name),
+            "shown": shown,
+            "parts": {key: Markup(html) for key, html in parts.items()},
+            "done": done,
+            "error": error,
+            "version": __version__,
+        }
+        live = state.phase is not SessionPhase.DONE
+        return self._templates.page(SESSION, values, self._served((name, ""), refresh=REFRESH if live else 0))
+
+    # -- what lies in a session --------------------------------------------------------------------
+
+    def report(self, folder: Path) -> str:
+        """Return the report of a session as it is now; raise `CdoError`."""
+        name = session_name(folder)
+        served = self._served((name, self.place(name)), ("Report", ""), script=False)
+        return session_page.page(SessionFolder(folder), self._library, f"{self.place(name)}/file", served)
+
+    def files(self, folder: Path) -> str:
+        """Return the list of a session's files; raise `SessionError`."""
+        return self._file(folder, "Files", {"names": SessionFolder(folder).files(), "content": "", "cut": False})
+
+    def file(self, folder: Path, file: str) -> str:
+        """Return a file of a session as a page, Markdown as inert HTML; raise `SessionError`."""
+        from markupsafe import Markup
+
+        archive = SessionFolder(folder)
+        if file not in archive.files():
+            raise SessionError(f"The session has no file {one_line(file, 120)}.", "Its list of files shows them.")
+        data = archive.data(file) or b""
+        text = archive.text(file) or "" if _is_text(data) else f"{len(data):,} bytes that are not text."
+        if file.endswith(".md"):
+            html = safe_html.html(split_front_matter(text)[1][:LIMIT], 1)
+        else:
+            html = safe_html.plain(text[:LIMIT])
+        return self._file(folder, file, {"names": None, "content": Markup(html), "cut": len(text) > LIMIT})
+
+    def _file(self, folder: Path, title: str, values: Mapping[str, Any]) -> str:
+        name = session_name(folder)
+        base = f"{self.place(name)}/file"
+        trail = [(name, self.place(name)), *([("Files", f"{self.place(name)}/files")] if title != "Files" else [])]
+        known = {**words(Papers({}, (), base)), "title": title, "session": name, "version": __version__, **values}
+        return self._templates.page(FILE, known, self._served(*trail, (title, ""), script=False))
+
+
+def session_page_of(name: str) -> str:
+    """Return the path of a session's page, below the server's own."""
+    return f"/session/{quote(name, safe='')}"
+
+
+# -- words -----------------------------------------------------------------------------------------
+
+
+def _searched(row: Mapping[str, Any]) -> str:
+    return f"{row['session']} {row.get('problem') or ''}".casefold()
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        return "\0" not in data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+
+
+def _final(folder: Path) -> str:
+    """Return FINAL.md without its front matter; "" if there is none that can be read."""
+    try:
+        return split_front_matter(SessionFolder(folder).text("FINAL.md") or "")[1].strip()
+    except SessionError:
+        return ""
+
+
+def _word(state: LiveSession, final: str) -> str:
+    """Return the state of a session in a word or two."""
+    if state.running:
+        return "waits for you" if state.board.asks or state.board.status == "waits for an answer" else "running"
+    if state.phase is SessionPhase.GONE:
+        return "gone"
+    if isinstance(state.last, RunStopped) and state.phase is SessionPhase.STOPPED:
+        return "waits for you" if state.last.status == "NeedsHuman" else "stopped"
+    if state.phase is SessionPhase.DONE:
+        return state.board.status.replace("_", " ") or "done"
+    return "done" if final else "not running"
+
+
+def _sentence(state: LiveSession, final: str) -> str:
+    """Return the state of a session in a sentence, which a screen reader speaks whenever it changes."""
+    board, word = state.board, _word(state, final)
+    if isinstance(state.last, RunEnded) and state.phase is SessionPhase.DONE:
+        result = state.last.result
+        return f"Done: {one_line(status_in_words(result.status, result.why, result.turns, result.unit))}."
+    if not state.running:
+        return f"{word[:1].upper()}{word[1:]}." if final else f"{word[:1].upper()}{word[1:]}: no result yet."
+    if word == "waits for you":
+        return f"Waits for you: {board.asks}" if board.asks else "A plan waits for you."
+    calls = board.voices.values()
+    answered = sum(call.ended is not None for call in calls)
+    if not calls:
+        return "Running."
+    return f"Running, {board.title}: {answered} of {pluralise(len(calls), 'call')} answered."
+
+
+def _call(call: CallProgress, now: float, folder: Path) -> CallRow:
+    state, seconds, tokens, cost, confidence, text = call.cells(now)
+    file = f"{call.name}.md"
+    there = call.state in _ANSWERED and re.fullmatch(r"[A-Za-z0-9._-]+", call.name) and (folder / file).is_file()
+    going = call.started is not None and call.ended is None
+    return CallRow(
+        one_line(call.label, 80),
+        file if there else "",
+        one_line(call.model, 80),
+        state,
+        _CHIPS.get(call.state, "plain"),
+        f"{call.started:.0f}" if going else "",
+        seconds,
+        tokens,
+        cost,
+        confidence,
+        text,
+    )
+
+
+def _clock(at: float) -> str:
+    try:
+        return datetime.fromtimestamp(at).strftime("%H:%M:%S")
+    except (OverflowError, OSError, ValueError):
+        return "--:--:--"
