@@ -170,10 +170,13 @@ def _misused(error: click.ClickException, words: Sequence[str]) -> UsageError:
         hint = f"Did you mean {' or '.join(error.possibilities)}? {hint}"
     if isinstance(error, click.NoSuchOption) and path == "cdo run":
         hint = f"{hint} If it belongs to the problem, put `--` before the problem."
-    elif path == f"cdo {words[0] if words else ''}" and len(words) > 2:
+    elif path == f"cdo {words[0] if words else ''}" and len(words) > 2 and words[1][:1] != "-":
         hint = f"{hint} To deliberate a problem that begins with this word, quote the problem."
     message = error.message if isinstance(error, click.NoSuchOption) else error.format_message()
-    return UsageError(" ".join(message.split()), hint)
+    plain = " ".join(message.split())
+    for kind, word in (("float", "number"), ("integer", "whole number")):  # click says "float range"
+        plain = plain.replace(f"is not a valid {kind} range.", f"is not a {word}.")
+    return UsageError(plain, hint)
 
 
 def _explain(error: CdoError, words: Sequence[str]) -> int:

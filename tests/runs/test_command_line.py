@@ -181,6 +181,8 @@ USAGE: list[tuple[list[str], list[str]]] = [
     (["--model"], ["--model", "requires an argument"]),
     (["doctor", "of", "things"], ["of things", "quote the problem"]),
     (["list", "--nope"], ["--nope", "`cdo list --help`"]),
+    (["list", "-n", "many"], ["'many' is not a whole number."]),
+    (["serve", "--max-budget", "much"], ["'much' is not a number."]),
     (["content", "list", "--nope"], ["`cdo content list --help`"]),
     (["content", "nope"], ["nope", "`cdo content --help`"]),
     (["answer"], ["SESSION", "`cdo answer --help`"]),
