@@ -34,6 +34,7 @@ from cdo.core.steps import (
 from cdo.formats.lenient.reading import read
 from cdo.session.artifact import Artifact
 from cdo.session.reader import SessionReader, checked_in
+from cdo.session.recorded_replies import reply_text
 from cdo.session.session_file import read_frozen
 
 
@@ -96,7 +97,7 @@ class _RecordedReplies:
     def __init__(self, archive: SessionReader, without_files: bool) -> None:
         self._archive = archive
         self.lost: dict[str, str] = {}
-        self._exchanged: dict[str, list[str]] = {}
+        self._exchanged: dict[str, list[Mapping[str, Any]]] = {}
         self._cut: dict[str, list[str]] = {}
         self.files = frozenset(archive.files())
         self.replies: list[tuple[Call, Artifact]] = []
@@ -109,7 +110,7 @@ class _RecordedReplies:
         for record in archive.records():
             match record["kind"]:
                 case "exchange" if without_files and "response" in record:
-                    self._exchanged.setdefault(record["call"], []).append(str(record["response"]["text"]))
+                    self._exchanged.setdefault(record["call"], []).append(record)
                 case "exchange" if without_files and record["fault"]["kind"] == Fault.LENGTH.value:
                     self._cut.setdefault(record["call"], []).append(str(record["fault"]["text"]))
                 case "missing":
@@ -159,9 +160,10 @@ class _RecordedReplies:
                 return Reply(call.name, data, findings=found, edited=artifact.edited)
             except InvalidReply:
                 self.lost[file] = "it was edited, and is no valid reply any more"
-        for text in self._exchanged.get(call.name, ()):
+        exchanges = self._exchanged.get(call.name, [])
+        for record in exchanges:
             with suppress(InvalidReply):
-                data = read(call.format, text).data
+                data = read(call.format, reply_text(record, exchanges)).data
                 self.lost.setdefault(file, "it is gone")
                 return Reply(call.name, data)
         for text in self._cut.get(call.name, ()) if call.name not in self._missing else ():

@@ -14,6 +14,8 @@ from cdo.core import file_paths
 from cdo.formats.document_blocks import DocumentBlock, mark, unfenced
 from cdo.formats.strict_yaml import shown
 
+CONTENT = "content"  # the key of an entry whose text may stand in a block
+_ENTRY = re.compile(r"""(?<!\\)["']title["']\s*:""")  # stands in each entry with a document, and in nothing else
 _OWNER = re.compile(r"(?:\[\[)?(?:p:)?(p[1-9][0-9]{0,4}|new-[1-9][0-9]{0,2})(?:\]\])?", re.IGNORECASE)
 
 
@@ -43,11 +45,11 @@ def placed(key: str, entries: Sequence[Any], blocks: Sequence[DocumentBlock], st
             result.entries.append(item)
             continue
         own, path = held.pop(id, []), _path(state, id)
-        text = _text(result, id, path, own) if own else item.get("content")
+        text = _text(result, id, path, own) if own else item.get(CONTENT)
         if own and text is not None:
-            item = {**item, "content": text}
+            item = {**item, CONTENT: text}
         elif not own and isinstance(text, str) and text.strip():
-            item = {**item, "content": _own_content(path, text)}
+            item = {**item, CONTENT: _own_content(path, text)}
         elif not own and not text:
             ends = f"{mark('BEGIN', id)} … {mark('END', id)}"
             result.add(id, f"{id} has no text: give its document behind the JSON object as a block, {ends}.")
@@ -55,6 +57,16 @@ def placed(key: str, entries: Sequence[Any], blocks: Sequence[DocumentBlock], st
     for id in held:
         result.add(id, f"There is a block for {id} and no entry of it in `{key}`.")
     return result
+
+
+def complete(key: str, outside: str, blocks: Sequence[DocumentBlock], state: MissionState) -> bool:
+    """True if nothing is wrong with the documents of a reply whose object, in `outside`, cannot be read.
+
+    Each entry has its document in a block.
+    """
+    owners = {match[1].lower() for block in blocks if (match := _OWNER.fullmatch(block.label.partition(" ")[0]))}
+    found = placed(key, [{"product_id": id} for id in owners], blocks, state)
+    return not found.problems and len(_ENTRY.findall(outside)) == len(owners)
 
 
 def _by_product(result: PlacedDocuments, blocks: Sequence[DocumentBlock]) -> dict[str, list[DocumentBlock]]:

@@ -68,7 +68,10 @@ class StepFormat:
     @property
     def layout(self) -> ReplyLayout:
         """The arrangement of the reply, for reading it leniently."""
-        return ReplyLayout("json", (REPLIES[self.step], ContextRequest), documents=self.step in DOCUMENTS)
+        key, state = DOCUMENTS.get(self.step), self.state
+        documents = (key, reply_documents.CONTENT) if key else None
+        keys = {"personas": state.agents, "operative_domains": state.team}
+        return ReplyLayout("json", (REPLIES[self.step], ContextRequest), documents=documents, keys=keys)
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -178,6 +181,18 @@ class StepFormat:
 
     def repair(self, text: str) -> tuple[str, tuple[str, ...]] | None:
         """Return None: text added by cdo would count as the agent's own."""
+        return None
+
+    def object_alone(self, text: str) -> str | None:
+        """Return an invalid reply without its documents if each is as it has to be; None if one of them is not."""
+        key = DOCUMENTS.get(self.step)
+        outside, blocks = document_blocks.split(text)
+        if key is None or "{" not in outside:
+            return None
+        with suppress(InvalidReply):
+            clean = [replace(block, text=_clean(block.text, 0)) for block in blocks]
+            if reply_documents.complete(key, outside, clean, self.state):
+                return outside.strip()
         return None
 
     def complete_part(self, text: str) -> str | None:

@@ -30,6 +30,7 @@ from cdo.session import artifact as artifacts
 from cdo.session.artifact import Artifact
 from cdo.session.given_files import recorded_files
 from cdo.session.reader import SessionReader
+from cdo.session.recorded_replies import reply_text
 from cdo.session.records import group_number
 from cdo.session.session_file import read_frozen
 
@@ -205,7 +206,7 @@ def _calls(
         if artifact.edited and f"{call.artifact}.md" not in named:
             wrong[f"{call.artifact}.md"] = "it was edited, and the certificate does not say so"
         unknown = not given and gap
-        if not (artifact.edited or unknown or any(_answered(call, artifact, record) for record in given)):
+        if not (artifact.edited or unknown or any(_answered(call, artifact, record, given) for record in given)):
             wrong[f"{call.artifact}.md"] = "it is not what a model answered, by the record in calls/"
     wrong |= mission.lost
     strange = {name for name in archive.files() if _CALL.fullmatch(name)} - known - set(wrong)
@@ -226,9 +227,11 @@ def _named_as_edited(archive: SessionReader) -> list[Mapping[str, Any]]:
     )
 
 
-def _answered(call: Call, artifact: Artifact, record: Mapping[str, Any]) -> bool:
-    """True if this recorded answer, of the model that the file names, is the reply in the file."""
-    text = str((record.get("response") or record["fault"])["text"])
+def _answered(
+    call: Call, artifact: Artifact, record: Mapping[str, Any], exchanges: Sequence[Mapping[str, Any]]
+) -> bool:
+    """True if this one of a call's recorded answers, by the model that the file names, is the reply in the file."""
+    text = reply_text(record, exchanges) if "response" in record else str(record["fault"]["text"])
     if str(artifact.own.get("model", "")) != str(record["model"]):
         return False
     if "response" not in record:

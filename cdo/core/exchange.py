@@ -62,7 +62,8 @@ class Request:
     `closed_tools` are described to the model, so that the beginning of the prompt stays as it was, but may not be
     used any more; backends that cannot say so leave them out. `effort` is None if the model's own default is wanted.
     `cache_key` names the part that requests share, for providers that route requests of one key to one cache.
-    `schema` is a strict JSON Schema to which the answer is held, where the provider can do that.
+    `schema` is a strict JSON Schema to which the answer is held, where the provider can do that. `joins`: the answer
+    corrects a part of the reply before, and the documents of that one are kept.
     """
 
     model: str
@@ -77,6 +78,7 @@ class Request:
     effort: Effort | None = None
     cache_key: str = ""
     schema: Mapping[str, Any] | None = None
+    joins: bool = False
 
 
 class Finish(enum.StrEnum):

@@ -56,6 +56,15 @@ class DivisibleFormat(Protocol):
         ...
 
 
+@runtime_checkable
+class DocumentedFormat(Protocol):
+    """A reply format with documents beside an object, which can be corrected alone."""
+
+    def object_alone(self, text: str) -> str | None:
+        """Return an invalid reply without its documents if nothing is wrong with these, else None."""
+        ...
+
+
 class InvalidReply(Exception):
     """A reply does not follow its format. `problems` are sentences the model can act on.
 

@@ -102,6 +102,14 @@ def _mark(line: str) -> _Mark | None:
     return _Mark(len(match[1]), match[2] == "BEGIN", " ".join(match[3].split())) if match else None
 
 
+def with_documents(text: str, draft: str) -> str:
+    """Return a corrected reply with the blocks of its draft, except those that it has blocks of its own for."""
+    outside, own = split(text)
+    labels = {block.label for block in own}
+    kept = [block for block in split(draft)[1] if block.label not in labels]
+    return f"{outside.strip()}\n\n{as_text([*kept, *own])}\n" if kept else text
+
+
 def as_text(blocks: Iterable[DocumentBlock]) -> str:
     """Return blocks as text; one that is not closed stays so."""
     return "\n".join(_written(block.label, block.text, closed=block.closed) for block in blocks)

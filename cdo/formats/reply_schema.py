@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from cdo.core.steps import ReplyFormat
@@ -16,12 +17,13 @@ from cdo.formats.lenient.layout import BODY, SECTIONS, TITLE, LenientFormat, Rep
 _TEXT = {"type": "string"}
 
 
-def reply_schema(form: ReplyFormat) -> dict[str, Any] | None:
+def reply_schema(form: ReplyFormat, *, alone: bool = False) -> dict[str, Any] | None:
     """Return the schema of a whole reply; None if documents stand beside its object, or if it can hold any keys.
 
-    A document is not to be written as a string in JSON: it would be long, and each quote in it escaped.
+    A document is not to be written as a string in JSON: it would be long, and each quote in it escaped. With `alone`,
+    the schema is that of the object without its documents.
     """
-    if not isinstance(form, LenientFormat) or form.layout.documents:
+    if not isinstance(form, LenientFormat) or (form.layout.documents and not alone):
         return None
     try:
         return _object(_properties(form.layout))
@@ -42,7 +44,11 @@ def _properties(layout: ReplyLayout) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if layout.models:
         model = layout.models[0].model_json_schema()
-        found = _strict(model, model.get("$defs", {}))["properties"]
+        found = _Strict(model.get("$defs", {}), layout.keys).schema(model)["properties"]
+    if layout.documents:
+        entries, text = layout.documents
+        entry = found[entries]["items"]["properties"]
+        found[entries]["items"] = _object({name: part for name, part in entry.items() if name != text})
     for name in layout.computed:
         del found[name]
     if layout.titled:
@@ -68,19 +74,31 @@ def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _strict(node: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema that pydantic made, with its definitions in place, as a strict one; raise `_NotStrict`."""
-    if "$ref" in node:
-        return _strict(known[node["$ref"].rpartition("/")[2]], known)
-    if "anyOf" in node:
-        return {"anyOf": [_strict(part, known) for part in node["anyOf"]]}
-    if "const" in node or "enum" in node:
-        return {"type": "string", "enum": [str(word) for word in node.get("enum", [node.get("const")])]}
-    match node.get("type"):
-        case "object" if "properties" in node:
-            return _object({name: _strict(part, known) for name, part in node["properties"].items()})
-        case "array" if "items" in node:
-            return {"type": "array", "items": _strict(node["items"], known)}
-        case "string" | "number" | "integer" | "boolean" | "null" as kind:
-            return {"type": kind}
-    raise _NotStrict
+@dataclass(frozen=True)
+class _Strict:
+    """Makes a schema of pydantic strict. `known` are its definitions; `keys` are those of maps, by their field."""
+
+    known: Mapping[str, Any]
+    keys: Mapping[str, tuple[str, ...]]
+
+    def schema(self, node: Mapping[str, Any], field: str = "") -> dict[str, Any]:
+        """Return the schema of a node, with definitions in place, in the field of this name; raise `_NotStrict`."""
+        if "$ref" in node:
+            return self.schema(self.known[node["$ref"].rpartition("/")[2]], field)
+        if "anyOf" in node:
+            return {"anyOf": [self.schema(part, field) for part in node["anyOf"]]}
+        if "const" in node or "enum" in node:
+            return {"type": "string", "enum": [str(word) for word in node.get("enum", [node.get("const")])]}
+        match node.get("type"):
+            case "object" if "properties" in node:
+                return _object({name: self.schema(part, name) for name, part in node["properties"].items()})
+            case "object" if field in self.keys:  # strict schemas know no maps: each key may be null
+                value = {"anyOf": [self.schema(node["additionalProperties"], field), {"type": "null"}]}
+                return _object(dict.fromkeys(self.keys[field], value))
+            case "array" if "items" in node:
+                return {"type": "array", "items": self.schema(node["items"], field)}
+            case "string" | "number" | "integer" | "boolean" | "null" as kind:
+                return {"type": kind}
+            case None if not node.keys() - {"title", "default", "description"}:  # any value
+                return {"anyOf": [{"type": kind} for kind in ("string", "number", "null")]}
+        raise _NotStrict

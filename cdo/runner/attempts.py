@@ -172,7 +172,7 @@ class Attempts:
         self, work: PendingCall, record: Mapping[str, Any], tries: AttemptCounter, talk: RequestBuilder
     ) -> Reply | None:
         """Return the reply in a recorded response if it is valid; otherwise prepare the next request."""
-        text = str(record["response"]["text"])
+        text = work.said(record)
         if "tools" in record["request"] and (wishes := record["response"].get("tool_calls")):
             carried = record["response"].get("carried", ())
             talk.looked(text, [ToolCall(**wish) for wish in wishes], await self._look(work, record), carried)

@@ -112,6 +112,7 @@ def asked_of(work: PendingCall, model: str, request: Request, shared_text: Calla
             **({"tools": [str(tool["name"]) for tool in request.tools]} if request.tools else {}),
             **({"effort": request.effort.value} if request.effort else {}),
             **({"schema": True} if request.schema else {}),
+            **({"joins": True} if request.joins else {}),
         },
         **({"thread": work.call.thread} if work.call.thread else {}),
     }

@@ -52,9 +52,17 @@ def messages(
 
 
 def correction(
-    call: Call, texts: Mapping[str, str], library: Library, draft: str, problems: Sequence[str]
+    call: Call,
+    texts: Mapping[str, str],
+    library: Library,
+    draft: str,
+    problems: Sequence[str],
+    *,
+    documents_kept: bool = False,
 ) -> tuple[Message, ...]:
     """Return the messages that ask for a correction of `draft` without the prompt of `call`.
+
+    With `documents_kept`, the draft is an object whose documents are not sent again.
 
     Empty if the prompt's template, or the document of its phase, does not say in a block `format` of its own what
     form a reply has.
@@ -70,6 +78,7 @@ def correction(
         "draft": draft,
         "problems": problems,
         "schema": recast(call.format),
+        "documents_kept": documents_kept,
     }
     system = library.render("engine/repair-draft", told, "system")
     own = library.render("engine/repair-draft", told, "own")

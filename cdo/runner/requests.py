@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from cdo.content.library import Library
 from cdo.core.exchange import Effort, Fault, Message, Request, ToolCall
-from cdo.core.steps import Call, InvalidReply, Missing
+from cdo.core.steps import Call, DocumentedFormat, InvalidReply, Missing
 from cdo.core.usage import estimate_tokens
 from cdo.formats.fields import MAX_REPLY_CHARS
 from cdo.formats.reply_schema import reply_schema
@@ -19,6 +19,7 @@ from cdo.providers.models import ModelSpec
 from cdo.runner import prompts
 from cdo.runner.prompt_fitting import TextLimits, without_oldest
 from cdo.session.artifact import Artifact, digest
+from cdo.session.recorded_replies import reply_text
 
 MOST_WORDS = 8192  # characters kept of a provider's error message, and of an overlong reply that is sent back
 SHORTEST_DRAFT = 200  # characters; a shorter reply is no draft that could be corrected
@@ -65,6 +66,10 @@ class PendingCall:
         elif record["kind"] == "missing":
             self.given_up = Missing.read(str(record["reason"]))
 
+    def said(self, record: Mapping[str, Any]) -> str:
+        """Return the reply that a recorded response of the call gives."""
+        return reply_text(record, self.records)
+
     @property
     def stale(self) -> bool:
         """True if the artifact on disk was written by cdo from other inputs.
@@ -98,6 +103,7 @@ class RequestBuilder:
         self._reply_tokens = min(reply_tokens or spec.reply_tokens, spec.window // 2)
         self._effort = work.call.effort or effort
         self._rejected = ""
+        self._alone: str | None = None  # the object of the rejected reply, if its documents are kept
         self._rejections, self._needs_prompt = 0, False
         self._limits = TextLimits(work.texts)
 
@@ -106,7 +112,10 @@ class RequestBuilder:
 
         `kept` says that the backend keeps the conversation: it has the prompt already.
         """
-        too_long = len(text) > MAX_REPLY_CHARS
+        form, self._alone = self._work.call.format, None
+        if isinstance(form, DocumentedFormat) and not kept and not invalid.needs_prompt:
+            self._alone = form.object_alone(text)
+        too_long = len(text if self._alone is None else self._alone) > MAX_REPLY_CHARS
         self._rejected = prompts.fit(text, MOST_WORDS) if too_long else text
         self.problems = invalid.problems
         self._rejections += 1
@@ -160,6 +169,7 @@ class RequestBuilder:
         """
         call, spec = self._work.call, self._spec
         messages, corrects = self._messages(), bool(self._correction())
+        joins = corrects and self._alone is not None
         room = spec.window - self._reply_tokens
         if _tokens(messages) > room and sum(len(answer.text) for answer in self._answers()) > 2 * spec.window:
             self._looks_limit = 2 * spec.window  # half of the window's tokens, at four characters each
@@ -181,7 +191,8 @@ class RequestBuilder:
             closed_tools=() if tools or corrects or self._toolbox is None else self._toolbox.schemas(),
             effort=(self._effort or prompts.effort(call, self._library)) if spec.reasoning else None,
             cache_key=self._key(messages),
-            schema=reply_schema(call.format) if corrects and not spec.grammar else None,
+            schema=reply_schema(call.format, alone=joins) if corrects and not spec.grammar else None,
+            joins=joins,
         )
 
     def _key(self, messages: Sequence[Message]) -> str:
@@ -220,7 +231,9 @@ class RequestBuilder:
         draft, call = self._rejected, self._work.call
         if self._rejections != 1 or len(draft.strip()) < SHORTEST_DRAFT or self._needs_prompt:
             return ()
-        return prompts.correction(call, self._work.texts, self._library, draft, self.problems)
+        kept = self._alone is not None
+        draft = self._alone or draft
+        return prompts.correction(call, self._work.texts, self._library, draft, self.problems, documents_kept=kept)
 
     def _answers(self) -> list[Message]:
         """Return the tool results as they are sent."""

@@ -301,7 +301,7 @@ class Runner:
             if "response" not in record:
                 continue
             with contextlib.suppress(InvalidReply):
-                found = read(work.call.format, str(record["response"]["text"])), str(record["model"])
+                found = read(work.call.format, work.said(record)), str(record["model"])
                 if not found[0].notes:
                     return found
                 first = first or found

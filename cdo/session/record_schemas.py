@@ -43,6 +43,7 @@ class _RecordedMessage(_RecordPart):
 class _RecordedRequest(_RecordPart):
     messages: tuple[_RecordedMessage, ...]
     tools: tuple[str, ...] = ()
+    joins: bool = False
 
 
 class _SubmittedRequest(_RecordedRequest):

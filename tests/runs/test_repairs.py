@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
@@ -14,8 +15,8 @@ from tests.conftest import A, Desk
 from tests.runs.test_mission import TEAM, told
 from tests.runs.test_modes_run import GATEWAY, case, house
 from tests.runs.test_protocols import WAYS
-from tests.support.answers import Answer, RequestInfo, default_answer
-from tests.support.cabal_team import REQUEST, asking, todo_script
+from tests.support.answers import Answer, RequestInfo, default_answer, filled
+from tests.support.cabal_team import REQUEST, asking, beside, todo_script
 from tests.support.harness import exchanges, tree
 from tests.support.provider import Fault, Provider, Script
 
@@ -220,10 +221,71 @@ def test_a_broken_request_for_context_is_not_forced_into_an_answer(cdo: Desk, pr
     assert provider.named(f"{call}-2"), "it is asked again with what it wanted to see"
 
 
-def test_a_version_is_corrected_without_a_schema_so_that_its_document_stays_outside_the_object(
-    cdo: Desk, provider: Provider
+# -- a mission's documents beside the object --------------------------------------------------------
+
+
+WRITTEN = "r1-write-operative-1"
+FIRST = "/v1/chat/completions"
+BROKEN = {
+    "r0-bootstrap": ("", unread),
+    "r1-plan": ("chair_versions", unread),
+    WRITTEN: ("versions", lambda text: text.replace('"change_summary"', '"summary"')),
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "call"), [*((path, WRITTEN) for path in PATHS), (FIRST, "r0-bootstrap"), (FIRST, "r1-plan")]
+)
+def test_a_mission_keeps_the_documents_of_a_draft_and_corrects_its_object_alone(
+    cdo: Desk, provider: Provider, path: str, call: str
 ) -> None:
-    call = "r1-write-operative-1"
+    way, model = PATHS[path]
+    key, spoil = BROKEN[call]
+    said: dict[str, str] = {}
+
+    def script(info: RequestInfo) -> Answer | str | Fault | None:
+        if info.call != call:
+            return told({})(info)
+        if info.attempt == 1:
+            said["object"], said["documents"] = beside(str(told({})(info)), key)
+            return f"{spoil(said['object'])}\n\n{said['documents']}"
+        schema = schema_of(info.body)
+        jsonschema.validate(answer := filled(schema, json.loads(said["object"])), schema)
+        return json.dumps(answer)
+
+    provider.script = script
+    desk = way(cdo, provider)
+    desk(*TEAM[:-2], *model, *TEAM[-2:], "--ask-above", "10", REQUEST).ok()
+    first, second = provider.named(call)
+    assert schema_of(first.body) is None and "content" not in json.dumps(schema_of(second.body).get("versions", ""))
+    assert "<draft>" in second.prompt and first.prompt not in second.prompt
+    assert bool(said["documents"]) is bool(key) and said["documents"] in (desk.session() / f"{call}.md").read_text()
+    assert not key or said["documents"].splitlines()[1] not in second.prompt
+
+    before, calls = tree(desk.session()), len(provider.calls)
+    (desk.session() / f"{call}.md").unlink()  # made again from both answers
+    (desk.session() / "FINAL.md").unlink()
+    desk("resume", "a").ok()
+    assert tree(desk.session()) == before and len(provider.calls) == calls
+    desk("verify", "a").ok()
+    desk("replay", "a", "--strict").ok()
+
+
+def test_a_draft_whose_document_is_wrong_is_corrected_as_a_whole(cdo: Desk, provider: Provider) -> None:
+    call = WRITTEN
+
+    def cut(text: str) -> str:
+        entries, documents = beside(text, "versions")
+        return f"{unread(entries)}\n\n{documents.rpartition(chr(10))[0]}"
+
+    provider.script = spoiling(told({}), {call: cut})
+    cdo(*TEAM, REQUEST).ok()
+    _, second = provider.named(call)
+    assert "<draft>" in second.prompt and "=====BEGIN p4=====" in second.prompt and schema_of(second.body) is None
+
+
+def test_a_version_whose_text_stands_in_the_object_is_corrected_as_a_whole(cdo: Desk, provider: Provider) -> None:
+    call = WRITTEN
     provider.script = spoiling(told({}), {call: unread})
     cdo(*TEAM, REQUEST).ok()
     _, second = provider.named(call)

@@ -379,3 +379,21 @@ def _default_final(prompt: str) -> str:
             *(f"Ask who can tell, and wait for the answer. [{ident}]" for ident in outside),
         ],
     )
+
+
+def filled(schema: Mapping[str, Any], value: Any = None) -> Any:
+    """A value with all keys that a strict schema asks for: those that it lacks are empty."""
+    if "anyOf" in schema:
+        null = value is None and {"type": "null"} in schema["anyOf"]
+        fitting = {dict: "object", list: "array", str: "string", int: "number"}.get(type(value))
+        return None if null else filled(next(part for part in schema["anyOf"] if part["type"] == fitting), value)
+    match schema["type"]:
+        case "object" if isinstance(value, str):  # a criterion
+            return filled(schema, {"text": value})
+        case "object":
+            return {key: filled(part, (value or {}).get(key)) for key, part in schema["properties"].items()}
+        case "array":
+            return [filled(schema["items"], item) for item in value or ()]
+        case "string" if value is None:
+            return schema.get("enum", [""])[-1]
+    return value

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from cdo.formats.document_blocks import joined
 from tests.support.answers import RequestInfo
 
 ALEX, JORDAN = "operative-1", "operative-2"
@@ -113,6 +114,13 @@ def version(product: str, title: str, content: str, summary: str = "First draft"
 def write(*versions: Fields, **changes: Any) -> str:
     """Versions."""
     return said(**{"versions": list(versions), **changes})
+
+
+def beside(text: str, key: str) -> tuple[str, str]:
+    """A reply of a mission's team as an object, and the documents of its entries of this key as blocks."""
+    data = json.loads(text)
+    documents = joined([(item["product_id"], item.pop("content")) for item in data.get(key, ())])
+    return json.dumps(data), documents
 
 
 def collab(product: str, summary: str, kind: str = "suggestion", importance: int = 5, **keys: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -161,24 +162,41 @@ class DomainItem(Tolerant):
     area: Line
 
 
+def _given(value: Any) -> Any:
+    """Return a map without its keys that have no value: strict schemas know no optional keys."""
+    return {key: item for key, item in value.items() if item is not None} if isinstance(value, dict) else value
+
+
+Personas = Annotated[dict[AgentId, Words], BeforeValidator(_given)]
+Domains = Annotated[dict[OperativeId, DomainItem], BeforeValidator(_given)]
+
+
 class Overrides(Tolerant):
     """The chair's changes to the charter, from the next round on."""
 
     mission: Words | None = None
     objectives: Lines | None = None
     constraints: Lines | None = None
-    personas: dict[AgentId, Words] | None = None
-    operative_domains: dict[OperativeId, DomainItem] | None = None
+    personas: Personas | None = None
+    operative_domains: Domains | None = None
 
 
 class CheckItem(Block):
-    """A test of a criterion that code runs."""
+    """A test of a criterion that code runs. A schema may be given as the text of its JSON."""
 
     kind: Annotated[
         Literal["regex", "contains", "json_schema", "reference", "min_words", "max_words", "command", "judged"],
         _LOWER,
     ]
     value: Any = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _schema_as_text(cls, value: Any) -> Any:
+        if isinstance(value, dict) and value.get("kind") == "json_schema" and isinstance(value.get("value"), str):
+            with suppress(ValueError, RecursionError):
+                return {**value, "value": json.loads(value["value"])}
+        return value
 
 
 class CriterionItem(Tolerant):
@@ -245,7 +263,7 @@ class TreeOperation(Tolerant):
     product: ProductItem | ProductChange | None = None
     reason: Maybe = ""
 
-    @field_validator("product", mode="plain")
+    @field_validator("product", mode="plain", json_schema_input_type=ProductChange | None)
     @classmethod
     def _by_action(cls, value: Any, info: ValidationInfo) -> ProductItem | ProductChange | None:
         """Parse a whole product for an ADD, and changed fields for an UPDATE; ignore it for other actions."""

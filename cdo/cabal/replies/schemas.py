@@ -13,26 +13,24 @@ from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from cdo.cabal.model.entities import REQUESTS, MissionStep
 from cdo.cabal.replies.fields import (
-    AgentId,
     AssignmentItem,
     CollabIds,
     Collabs,
-    DomainItem,
+    Domains,
     HaltItem,
     InspectionItem,
     Lines,
     Maybe,
     MessageItem,
     NewProduct,
-    OperativeId,
     Overrides,
+    Personas,
     ReflectionItem,
     Remarks,
     StepQuestion,
     TreeOperation,
     VersionItem,
     WaiverItem,
-    Words,
     bracketed,
 )
 from cdo.cabal.replies.partial import RefusedPart
@@ -117,8 +115,8 @@ class BootstrapReply(MissionReply):
     mission: Maybe = ""
     objectives: Lines = ()
     constraints: Lines = ()
-    personas: dict[AgentId, Words] = Field(default_factory=dict)
-    operative_domains: dict[OperativeId, DomainItem] = Field(default_factory=dict)
+    personas: Personas = Field(default_factory=dict)
+    operative_domains: Domains = Field(default_factory=dict)
     initial_products: Annotated[tuple[NewProduct, ...], BeforeValidator(bracketed), Field(max_length=40)] = ()
     halt: HaltItem | None = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
@@ -21,9 +22,10 @@ class ReplyLayout:
     """The arrangement of a reply: where its data stands, and the `models` (any one of them) that the data follows.
 
     `front matter`: YAML above the text. `block`: one fenced `yaml` block in the text. `json`: one object. `prose`: no
-    data, or front matter if there are `models`. With `documents`, delimited blocks may stand beside the object
-    (`cdo.formats.document_blocks`). `titles` are the required headings, of the second level unless `levels` says
-    otherwise; the data of a `block` stands under the last one. With `titled`, a title of the first level stands above
+    data, or front matter if there are `models`. `documents` is (list, key) of texts that may stand beside the object,
+    in delimited blocks (`cdo.formats.document_blocks`). `keys` has the keys of maps by the name of their field.
+    `titles` are the required headings, of the second level unless `levels` says otherwise; the data of a `block`
+    stands under the last one. With `titled`, a title of the first level stands above
     them. `numbered` are the keys of lists whose items have ids that mean nothing outside the reply, so that code may
     number them. `computed` are the fields of the model that code sets.
     """
@@ -32,7 +34,8 @@ class ReplyLayout:
     models: tuple[type[BaseModel], ...] = ()
     titles: tuple[str, ...] = ()
     numbered: tuple[str, ...] = ()
-    documents: bool = False
+    documents: tuple[str, str] | None = None
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     max_bytes: int = 65_536
     computed: tuple[str, ...] = ()
     levels: tuple[int, ...] = ()

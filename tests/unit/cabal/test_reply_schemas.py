@@ -10,14 +10,17 @@ import jsonschema
 import pytest
 
 from cdo.cabal.model.entities import MissionStep
+from cdo.cabal.replies.fields import CheckItem
 from cdo.cabal.replies.schemas import REPLIES
 from cdo.cabal.reply_format import StepFormat
 from cdo.content.library import PACKAGED, Library
 from cdo.core.mission_names import CHAIR, WATCHDOG
 from cdo.core.steps import InvalidReply
+from cdo.formats.document_blocks import joined, with_documents
 from cdo.formats.lenient.reading import read
 from cdo.formats.reply_schema import recast, reply_schema
 from tests.support import cabal_team as team
+from tests.support.answers import filled
 from tests.support.missions import JORDAN
 from tests.unit.cabal.test_reply_format import form, playing, prompt
 from tests.unit.formats.test_reply_schema import nodes
@@ -27,7 +30,7 @@ HELD = (MissionStep.REFLECT, MissionStep.REVIEW, MissionStep.INSPECT, MissionSte
 
 
 def schema(step: MissionStep) -> dict[str, Any]:
-    found = reply_schema(form(step))
+    found = reply_schema(form(step), alone=True)
     assert found
     return found
 
@@ -74,32 +77,62 @@ def test_an_answer_by_the_schema_is_read_as_the_reply_that_it_stands_for() -> No
 
     def said(call: str, format: StepFormat) -> str:
         text = team.todo(call, team.newest_events(prompt(format)))
-        if held := reply_schema(format):
-            reply = format.parse(text)
-            whole = reply.model_dump(mode="json")
-            jsonschema.validate(whole, held)
-            found = read(format, json.dumps(whole))
-            assert found.data == reply and not found.notes
-            met.add(format.step)
+        held = reply_schema(format, alone=True)
+        assert held
+        alone, documents = team.beside(text, {"write": "versions", "plan": "chair_versions"}.get(format.step, ""))
+        jsonschema.validate(whole := filled(held, json.loads(alone)), held)
+        found = read(format, with_documents(json.dumps(whole), documents))
+        assert found.data == format.parse(text) and not found.notes
+        met.add(format.step)
         return text
 
     playing(said, 2, 9)
-    assert met == set(HELD)
+    assert met == set(MissionStep)
 
 
-@pytest.mark.parametrize("step", HELD)
+@pytest.mark.parametrize("step", MissionStep)
 def test_schemas_of_a_mission_are_strict(step: MissionStep) -> None:
     for node in nodes(schema(step)):
         assert node.keys() <= {"type", "properties", "required", "additionalProperties", "items", "anyOf", "enum"}
         if node.get("type") == "object":
             assert node["required"] == list(node["properties"]) and node["additionalProperties"] is False
-    assert schema(step)["properties"]["response_type"]["enum"] == ["final_output"]
+    halts = ["halt"] if step in (MissionStep.BOOTSTRAP, MissionStep.PLAN) else []
+    assert schema(step)["properties"]["response_type"]["enum"] == ["final_output", *halts]
     assert not recast(form(step)), "the form in the prompt is the object itself"
 
 
-@pytest.mark.parametrize("step", [step for step in MissionStep if step not in HELD])
-def test_replies_with_documents_or_free_keys_are_held_to_no_schema(step: MissionStep) -> None:
+@pytest.mark.parametrize("step", (MissionStep.PLAN, MissionStep.WRITE))
+def test_replies_with_documents_are_held_to_a_schema_without_these_alone(step: MissionStep) -> None:
     assert reply_schema(form(step)) is None
+    entries = schema(step)["properties"]["versions" if step is MissionStep.WRITE else "chair_versions"]
+    assert {"title", "change_summary"} <= set(entries["items"]["properties"]) and "content" not in json.dumps(entries)
+
+
+def test_a_schema_as_a_test_of_a_criterion_may_be_given_as_text() -> None:
+    check = {"kind": "json_schema", "value": '{"type": "object"}'}
+    assert CheckItem.model_validate(check).value == {"type": "object"}
+    assert CheckItem.model_validate({**check, "value": "{"}).value == "{"
+    assert CheckItem.model_validate({**check, "kind": "contains"}).value == '{"type": "object"}'
+
+
+ENTRY = {"product_id": "p3", "title": "Features", "change_summary": "First"}
+DOCUMENT = joined([("p3", "# Features\n\nAll.")])
+WHOLE = {
+    "a broken object": (f"{team.write(ENTRY)[:-2]}\n\n{DOCUMENT}", True),
+    "no document and no version": (team.write(collabs=[team.collab("p3", "Say more")])[:-1], True),
+    "a document without its end": (f"{team.write(ENTRY)[:-2]}\n\n{DOCUMENT.rpartition('=====END')[0]}", False),
+    "a document that is missing": (team.write(ENTRY)[:-1], False),
+    "a document in the object": (f"{team.write(ENTRY, {**ENTRY, 'content': 'x'})[:-2]}\n\n{DOCUMENT}", False),
+    "a document of no product": (f"{team.write(ENTRY)[:-2]}\n\n{DOCUMENT}\n{joined([('x', 'y')])}", False),
+    "no object": (DOCUMENT, False),
+}
+
+
+@pytest.mark.parametrize("why", WHOLE)
+def test_an_object_is_corrected_alone_if_nothing_is_wrong_with_its_documents(why: str) -> None:
+    text, alone = WHOLE[why]
+    found = form(MissionStep.WRITE, JORDAN, "p3").object_alone(text)
+    assert found == (text.partition("\n\n=====")[0] if alone else None)
 
 
 ASKED = team.asking(("p3", "full_content"))
