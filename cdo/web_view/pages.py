@@ -160,11 +160,11 @@ class WebPages:
             "session": name,
             "question": one_line(row.get("problem") or name, 200),
             "kind": " ".join(dict.fromkeys(kind.split())) or "unknown",
-            "created": str(row.get("created", ""))[:16].replace("T", " "),
+            "created": _day(str(row.get("created", ""))),
             "state": "waits for you" if state == "paused" else state.replace("_", " "),
             "look": _STATES.get(state, "good"),
             "waits": one_line(row.get("waits") or "", 160),
-            "decision": one_line(row.get("decision") or "", 200),
+            "decision": one_line(str(row.get("decision") or "").replace("**", ""), 200),
             "cost": rounded_money(cost) if "cost" in row else "",
         }
 
@@ -195,6 +195,7 @@ class WebPages:
             "flags": result.flags if result else (),
             "now_title": f"{board.title[:1].upper()}{board.title[1:]}" or "Calls",
             "rows": [_call(call, now, state.folder) for call in board.voices.values() if call.name in listed],
+            "finished": [re.sub(r" {2,}", " · ", text.strip()) for text in board.finished],
             "left_out": len(calls) - len(listed),
             "lines": [(_clock(item.at), item) for item in reversed(state.log)],
         }
@@ -305,9 +306,9 @@ def _sentence(state: LiveSession, final: str) -> str:
     board, word = state.board, _word(state, final)
     if isinstance(state.last, RunEnded) and state.phase is SessionPhase.DONE:
         result = state.last.result
-        return f"Done: {one_line(status_in_words(result.status, result.why, result.turns, result.unit))}."
+        return _capital(status_in_words(result.status, result.why, result.turns, result.unit))
     if not state.running:
-        return f"{word[:1].upper()}{word[1:]}." if final else f"{word[:1].upper()}{word[1:]}: no result yet."
+        return _capital(word)
     if word == "waits for you":
         return f"Waits for you: {board.asks}" if board.asks else "A plan waits for you."
     calls = board.voices.values()
@@ -315,6 +316,12 @@ def _sentence(state: LiveSession, final: str) -> str:
     if not calls:
         return "Running."
     return f"Running, {board.title}: {answered} of {pluralise(len(calls), 'call')} answered."
+
+
+def _capital(text: str) -> str:
+    """Return a text as a sentence."""
+    text = one_line(text)
+    return f"{text[:1].upper()}{text[1:]}" + ("" if text.endswith((".", "?", "!", "…")) else ".")
 
 
 def _call(call: CallProgress, now: float, folder: Path) -> CallRow:
@@ -335,6 +342,14 @@ def _call(call: CallProgress, now: float, folder: Path) -> CallRow:
         confidence,
         text,
     )
+
+
+def _day(iso: str) -> str:
+    """Return a time of ISO 8601 as day, hour and minute here."""
+    try:
+        return datetime.fromisoformat(iso).astimezone().strftime("%Y-%m-%d %H:%M")
+    except (ValueError, OverflowError, OSError):
+        return ""
 
 
 def _clock(at: float) -> str:

@@ -6,8 +6,9 @@ import contextlib
 import http.client
 import json
 import re
+import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -30,7 +31,7 @@ class WebClient:
 
     address: str
     cookie: str = ""
-    extra: dict[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[str] | None = None
 
     @property
     def netloc(self) -> str:
@@ -54,7 +55,7 @@ class WebClient:
     ) -> Got:
         """Send one request; `path` is below `home` unless it begins with two slashes."""
         whole = path[1:] if path.startswith("//") else self.home + path
-        heads = {"Cookie": self.cookie, **self.extra, **(headers or {})}
+        heads = {"Cookie": self.cookie, **(headers or {})}
         with contextlib.closing(self.connection()) as connection:
             connection.request(method, whole, body, {key: value for key, value in heads.items() if value})
             answer = connection.getresponse()
@@ -68,6 +69,12 @@ class WebClient:
         if found := re.match(r"[^;]+", got.headers.get("set-cookie", "")):
             self.cookie = found[0]
         return got
+
+    def end(self) -> None:
+        """Kill the server."""
+        assert self.process
+        kill_group(self.process.pid)
+        self.process.wait(10)
 
     def session(self, name: str, more: str = "") -> Got:
         return self.ask(f"/session/{quote(name, safe='')}{more}")
@@ -110,7 +117,7 @@ def served(desk: Desk, *args: str) -> Iterator[WebClient]:
         assert process.stdout
         line = process.stdout.readline().strip()
         assert line, process.communicate(timeout=10)
-        yield WebClient(line)
+        yield WebClient(line, process=process)
     finally:
         kill_group(process.pid)
         process.communicate()
