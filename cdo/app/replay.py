@@ -250,10 +250,11 @@ class _Replay:
 
     def _runner(self) -> Runner:
         asked = {str(record["model"]) for record in self._session.records if record["kind"] == "exchange"}
+        people = [seat.model for seat in self._plan.people]
         return Runner(
             session=self._session,
             library=self._library,
-            seats={name: self._seat(name) for name in (*self._plan.models, *asked)},
+            seats={name: self._seat(name) for name in (*self._plan.models, *people, *asked)},
             budget=Budget(Limits(), totals(self._session.records)),
             observe=_unseen,
             human=Human(self._answer, _consent, self._review, self._tell),

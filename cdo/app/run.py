@@ -87,8 +87,8 @@ class RunHooks:
     on record, stays as it was. `nest` holds a deliberation for a session, where one may be held; `reopened` tells
     that this invocation lifts a cap for good. `seats` are used in place of those that the specs describe. `shared`
     is what this run has in common with others at the same time: then its seats are neither built nor closed here.
-    With `wait`, a run whose calls go through a batch endpoint stays until these have ended; `again` is the command
-    that collects them otherwise.
+    With `wait`, a run whose calls go through a batch endpoint stays until these have ended, and one that waits for
+    people until they have answered; `again` is the command that collects otherwise.
     `ended` is given the session when FINAL.md is on disk. `sender` takes the spans of the run while it goes on;
     `within` is the place of the mission of whose trace they are a part.
     """
@@ -158,6 +158,8 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
         run_check=_check_runner(session, plan, settings, say),
         survey=_survey(session, root) if root and plan.focus_tokens else None,
         reopened=shell.reopened,
+        seat_wait=settings.seat_wait,
+        stay=shell.wait,
     )
     tracker = _tracker(session, root or Path.cwd(), library, say) if _tracked(plan, root or Path.cwd()) else None
     if tracker:

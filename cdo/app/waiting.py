@@ -1,7 +1,7 @@
 """Tells what a session waits for from a person, and puts the person's answer into it. Sends nothing.
 
-A run waits for a decision on the plan of its next turn (`hitl`), or for the answer to a question of a mission's team.
-A resume takes the answer up.
+A run waits for a decision on the plan of its next turn (`hitl`), for the answer to a question of a mission's team, or
+for a person who has a seat in a turn. A resume takes the answer up.
 """
 
 from __future__ import annotations
@@ -12,17 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from cdo.core.errors import SessionError, UsageError
+from cdo.formats.person_reply import own_words
 from cdo.runner.human_steps import INBOX, LETTER, chosen
 from cdo.security import secrets
 from cdo.session.reader import SessionFolder, SessionReader
 from cdo.session.store import Session
+
+LONGEST_ANSWER = 60_000  # bytes: a form is read up to 64 KiB
 
 
 @dataclass(frozen=True)
 class PendingInput:
     """What a session waits for: a question with the options that it offers, or a decision on the plan in `file`.
 
-    `name` tells it from everything else that the session asks.
+    With `person`, it is that person's answer to a turn, whose form is `file`. `name` tells it from everything else
+    that the session asks.
     """
 
     name: str
@@ -30,6 +34,7 @@ class PendingInput:
     options: tuple[str, ...] = ()
     file: str = ""
     plan: str = ""
+    person: str = ""
 
     @property
     def first_turn(self) -> bool:
@@ -41,6 +46,8 @@ def pending(archive: SessionReader) -> PendingInput | None:
     """Return what a session that nobody runs waits for, or None; raise `SessionError` if it is damaged."""
     from cdo.cabal.reconstruction import is_mission
 
+    if seats := open_seats(archive):
+        return seats[0]
     shown = [record for record in archive.records() if "proposed" in record]
     if shown and shown[-1]["kind"] == "proposed" and (plan := archive.text(file := str(shown[-1]["file"]))):
         turn = file.partition("-")[0].removeprefix("t")
@@ -54,6 +61,55 @@ def team_question(archive: SessionReader) -> PendingInput | None:
 
     asked = retrace(archive).question
     return PendingInput(asked.name, asked.question, tuple(asked.options)) if asked else None
+
+
+def open_seats(archive: SessionReader) -> list[PendingInput]:
+    """Return whose answers to the present turn a session waits for; raise `SessionError` if it is damaged."""
+    records = archive.records()
+    settled = {
+        (record["call"], record["inputs"])
+        for record in records
+        if record["kind"] == "missing" or (record["kind"] == "exchange" and "response" in record)
+    }
+    found = []
+    for record in records:
+        if record["kind"] == "seated" and (record["call"], record["inputs"]) not in settled:
+            stem = str(record["file"]).rpartition("/")[2].removesuffix(".md")
+            turn, _, person = stem.partition("-")
+            question = f"{person}, what is your answer to turn {turn.removeprefix('t')}?"
+            found.append(PendingInput(stem, question, (), str(record["file"]), person=person))
+    last = max((int(item.name[1:].partition("-")[0]) for item in found), default=0)
+    return [item for item in found if item.name.startswith(f"t{last}-")]
+
+
+def answer_seat(path: Path, text: str, person: str = "") -> PendingInput:
+    """Put a person's answer to the present turn into their form; return what was asked; raise `CdoError`.
+
+    `text` is plain words, or the form as it is filled in. `person` says whose answer it is where several are awaited.
+    """
+    from cdo.core.steps import InvalidReply
+    from cdo.formats.person_reply import worded
+
+    waiting = open_seats(SessionFolder(path))
+    asked = [item for item in waiting if person in ("", item.person)]
+    if not asked:
+        who = f" of {person}" if person else ""
+        raise SessionError(f"{path} waits for no answer{who} to a turn.", "`cdo show` tells how it stands.")
+    if len(asked) > 1:
+        names = ", ".join(item.person for item in asked)
+        raise UsageError(f"Several people are asked: {names}.", "Say with --seat NAME whose answer it is.")
+    if len(text.encode()) > LONGEST_ANSWER:
+        raise UsageError(
+            f"The answer has {len(text.encode()):,} bytes; at most {LONGEST_ANSWER:,} are read.", "Say it in less."
+        )
+    try:
+        reply = worded(text)
+    except InvalidReply as invalid:
+        raise UsageError(" ".join(invalid.problems), "Say it again, or fill in the form.") from None
+    if reply is None:
+        raise UsageError("The answer is empty.", "Say in a sentence what you would do.")
+    _put(path, asked[0].file, f"{own_words(text)}\n")
+    return asked[0]
 
 
 def answer_question(path: Path, text: str) -> tuple[str, str]:
@@ -83,7 +139,7 @@ def answer_plan(path: Path, decision: str, note: str = "", focus: str = "") -> P
     from cdo.formats import strict_yaml
 
     asked = pending(SessionFolder(path))
-    if asked is None or not asked.file:
+    if asked is None or not asked.file or asked.person:
         raise SessionError(f"{path} has no plan that waits for you.", "`cdo show` tells how it stands.")
     if decision not in ("go", "done") or (decision == "done" and asked.first_turn):
         allowed = "`go`" if asked.first_turn else "`go` or `done`"

@@ -22,7 +22,18 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Set up": ("doctor", "models", "config", "content", "skills", "mcp", "serve", "completion"),
 }
 OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "Models and size": ("model", "width", "turns", "review", "effort", "flex", "batch_api", "wait"),
+    "Models and size": (
+        "model",
+        "width",
+        "turns",
+        "review",
+        "effort",
+        "flex",
+        "batch_api",
+        "wait",
+        "seat",
+        "seat_wait",
+    ),
     "What is sent": ("context", "no_context", "recall", "skills", "check", "dry_run"),
     "Caps": ("budget", "ask_above", "max_calls", "max_tokens", "timeout", "concurrency"),
     "Session and files": ("session", "out", "adr_dir", "deliver", "no_git", "branch", "otlp"),

@@ -24,6 +24,7 @@ from cdo.cli.help import RequestWords
 from cdo.cli.options import BRANCH, CONSENT, LIMITS, NO_GIT, OTLP, OUTPUT, TRUST, model_option, preview, resolve
 from cdo.cli.run import given_request
 from cdo.core.errors import UsageError
+from cdo.core.formatting import one_line
 
 if TYPE_CHECKING:
     from cdo.content.library import Library
@@ -239,21 +240,27 @@ def _dry_run(shown: Preview, span: Range, notes: Sequence[str], *, as_json: bool
 @click.command()
 @click.argument("session")
 @click.argument("words", nargs=-1, required=True, metavar="ANSWER…")
+@click.option("--seat", metavar="NAME", help="Who answers, if several people are asked about a turn.")
 @OUT
 @VERBOSE
-def answer(session: str, words: tuple[str, ...], out: str | None) -> None:
-    """Answer a question of a mission's team.
+def answer(session: str, words: tuple[str, ...], seat: str | None, out: str | None) -> None:
+    """Answer a team's question, or a turn that you sit in.
 
-    Give one of the options, its number, or any other text. Then run `cdo resume SESSION`.
+    To a team give one of the options, its number, or any other text; to a turn what you would do, in plain words.
+    Then run `cdo resume SESSION`.
     """
-    from cdo.app.waiting import answer_question
+    from cdo.app.waiting import answer_question, answer_seat, open_seats
+    from cdo.session.reader import SessionFolder
     from cdo.session.records import PREFIX
 
     text = " ".join(words).strip()
     if not text:
         raise UsageError("The answer is empty.", f'Say something: cdo answer {session} "…"')
     path = session_folder(session, out)
-    question, taken = answer_question(path, text)
+    if seat is not None or open_seats(SessionFolder(path)):
+        question, taken = answer_seat(path, text, seat or "").question, one_line(text, 200)
+    else:
+        question, taken = answer_question(path, text)
     print_text(f"{question}\n→ {taken}")
     print_text(f"`cdo resume {path.resolve().name.removeprefix(PREFIX)}` goes on.")
 

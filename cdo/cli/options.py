@@ -85,7 +85,12 @@ BATCH_API = _options(
         help="Ask through the providers' batch endpoints at half price: each step is a batch of its own, without "
         "tools; the run ends with code 6 until `cdo resume` collects the answers.",
     ),
-    click.option("--wait", is_flag=True, help="With --batch-api: stay until the answers are there."),
+    click.option("--wait", is_flag=True, help="Stay until the answers of --batch-api and of people are there."),
+)
+SEAT_WAIT = click.option(
+    "--seat-wait",
+    metavar="TIME",
+    help="How long a turn waits for the answer of a person: 90s, 30m, 2h (default: 1d).",
 )
 STRICT = click.option(
     "--strict", is_flag=True, help="Exit with code 3 if the run did not converge, or a reply is missing."
@@ -115,7 +120,7 @@ def flags(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that were given among a command's options."""
     keys = (
         "model", "width", "turns", "budget", "ask_above", "max_calls", "max_tokens", "timeout", "concurrency", "out",
-        "strict", "skills", "adr_dir", "no_git", "branch", "effort", "flex",
+        "strict", "skills", "adr_dir", "no_git", "branch", "effort", "flex", "seat_wait",
     )  # fmt: skip
     found = {key: options[key] for key in keys if options.get(key) not in (None, (), False)}
     if options.get("review") is not None:

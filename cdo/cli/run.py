@@ -38,6 +38,7 @@ from cdo.cli.options import (
     OTLP,
     OUTPUT,
     REVIEW,
+    SEAT_WAIT,
     STRICT,
     TRUST,
     from_session,
@@ -47,6 +48,7 @@ from cdo.cli.options import (
 )
 from cdo.core.errors import CdoError, UsageError
 from cdo.core.formatting import one_line
+from cdo.core.people import person_of
 
 if TYPE_CHECKING:
     from cdo.content.library import Library
@@ -77,6 +79,13 @@ MAX_PROBLEM = 2**20  # bytes
 )
 @click.option("--width", metavar="N|A-B", help="Number of voices in a turn.")
 @click.option("--turns", metavar="N", help="Maximum number of turns.")
+@click.option(
+    "--seat",
+    multiple=True,
+    metavar="human:NAME",
+    help="Give a person a voice in every turn, blind like the others; human:NAME=ROLE names their role.",
+)
+@SEAT_WAIT
 @LIMITS
 @BATCH_API
 @STRICT
@@ -133,6 +142,7 @@ def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -
         mixed=mix.several,
         remarks=(*mix.notes(), *_unasked(invocation, options)),
         check=check and from_session(check, Path(resolved.values.out)),
+        seats=options["seat"],
     )
     plan_ = plan_builder.make(invocation, problem, resolved, library, mix.names, around)
     context = new_run.context_of(options["context"], plan_, resolved, specs, problem, look=look)
@@ -173,6 +183,7 @@ def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -
     "--check", metavar="COMMAND", help="Confirm the check command that the session has, if you did not begin it here."
 )
 @click.option("--exec", is_flag=True, help="Allow the commands of a mission's team, if you did not begin it here.")
+@SEAT_WAIT
 @TRUST
 @LIMITS
 @BATCH_API
@@ -225,7 +236,7 @@ def resume_command(session: str | None, **options: Any) -> None:
         context = opened.read("00-context.md") or ""
         shown = preview(plan, specs, problem, context, library, opened.name, whole=options["verbose"])
         sent = [record for record in opened.records if record["kind"] in ("exchange", "batch-intent")]
-        begun = any(not record.get("from") for record in sent)
+        begun = any(not (record.get("from") or person_of(str(record.get("model", "")))) for record in sent)
         # What was agreed to when the run began goes on; a session for which nothing was paid is like a new one.
         seen = (
             False

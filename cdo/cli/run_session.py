@@ -22,20 +22,22 @@ from cdo.cli.common import columns, dumps, exit_now, text_width
 from cdo.core.demo_model import DEMO_ADVICE, DEMO_NOTICE, only_demo
 from cdo.core.errors import BudgetReached, CdoError, Interrupted, NeedsHuman, WaitsForBatch
 from cdo.core.events import BatchBegan, Event, NoteTold, PlanShown, ReplyAccepted, RoundEnded, RunBegan, TreeChanged
-from cdo.core.formatting import visible
+from cdo.core.formatting import one_line, pluralise, shorten_middle, visible
 from cdo.core.mission_names import round_of
 from cdo.core.result import Result
 from cdo.core.signals import deferred
 from cdo.core.steps import Ask, Pause
 from cdo.core.usage import totals
+from cdo.formats.voice import VoiceData
 from cdo.planning import turn_plan, turn_plan_commands
 from cdo.planning.plan import Plan
 from cdo.planning.settings import Settings
-from cdo.runner.human_steps import Human, PendingReview, chosen
+from cdo.runner.human_steps import Human, PendingReview, PendingSeat, chosen
 from cdo.runner.model_seat import ModelSeat
 from cdo.security.secrets import redactor
 from cdo.session.store import Session
 from cdo.terminal import plan_editor
+from cdo.terminal.curtain import Curtain
 from cdo.terminal.plan_dashboard import PastTurn, lines, markdown
 from cdo.terminal.plan_preview import Preview
 from cdo.terminal.views import RunView, make_view, summary
@@ -158,10 +160,12 @@ def _shell(view: RunView, preview: Preview, options: Mapping[str, Any], instead:
     """Return the run's hooks: ask the person if there is a terminal; --yes gives consent and skips pauses."""
     terminal = sys.stdin.isatty() and sys.stderr.isatty() and not options.get("no_input")
     past = Progress(preview)
+    shown = Curtain(view, [seat.role for seat in preview.plan.people])
+    one_at_a_time = asyncio.Lock()
 
     def observe(event: Event) -> None:
         past.note(event)
-        view(event)
+        shown(event)
         if isinstance(event, RoundEnded):
             view(TreeChanged(products=event.products))
 
@@ -185,6 +189,10 @@ def _shell(view: RunView, preview: Preview, options: Mapping[str, Any], instead:
     async def review(editing: PendingReview) -> str:
         return await past.review(view, editing)
 
+    async def speak(form: PendingSeat) -> None:
+        async with one_at_a_time:
+            await _spoken(view, form)
+
     may_ask = terminal and not options.get("yes")
     return run.RunHooks(
         preview.specs,
@@ -194,6 +202,7 @@ def _shell(view: RunView, preview: Preview, options: Mapping[str, Any], instead:
             tell=tell if terminal else None,
             consent=consent if terminal or options.get("yes") else None,
             review=review if terminal else None,
+            speak=speak if terminal else None,
         ),
         instead=instead,
     )
@@ -250,6 +259,21 @@ class Progress:
             correct=lambda command: turn_plan_commands.corrected(command, form),
             mistyped=form.mistyped,
         )
+
+
+async def _spoken(view: RunView, form: PendingSeat) -> None:
+    """Let a person fill in the form of their seat, in any editor. Until then no voice of the turn is shown."""
+
+    def show(data: VoiceData, columns: int) -> list[str]:
+        sure = "" if data.confidence is None else f" ({data.confidence:.0%} sure)"
+        counts = f"{pluralise(len(data.claims), 'reason')}, {pluralise(len(data.objections), 'objection')}"
+        return [shorten_middle(one_line(f"Your answer: {data.position}{sure}", 2000), columns), counts]
+
+    about = [
+        f"{form.person}, turn {form.turn} waits for your answer until {form.until}. The models are asked meanwhile.",
+        f"What they are told is in {form.brief}",
+    ]
+    await plan_editor.review(view, form.path, form.text, form.parse, show, write=form.write, noun="form", above=about)
 
 
 def _picked(typed: str, choices: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cdo.app.waiting import answer_plan, answer_question
+from cdo.app.waiting import answer_plan, answer_question, answer_seat
 from cdo.client_runs.processes import RunProcesses, planned
 from cdo.client_runs.progress import RunStatus, RunWatcher, final_text, spent
 from cdo.client_runs.records import WINDOW, RunRecord, RunRecords
@@ -171,7 +171,7 @@ class RunService:
         told: dict[str, Any] = {"session": session, "status": stands.standing, "message": stands.message}
         if asks := stands.asks:
             told["question"] = asks.question
-            told["options"] = list(asks.options) or (["go"] if asks.first_turn else ["go", "done"]) * bool(asks.file)
+            told["options"] = list(asks.options) or (["go"] if asks.first_turn else ["go", "done"]) * bool(asks.plan)
             told |= {"plan": asks.plan} if asks.plan else {}
         if stands.standing == "completed":
             told["final"] = f"{RESOURCE}/{session}/FINAL.md"
@@ -236,7 +236,9 @@ class RunService:
             if stands.asks is None:
                 raise UsageError(f"{record.session} waits for no answer: {stands.standing}.", stands.message)
             self._require_room()
-            if stands.asks.file:
+            if stands.asks.person:
+                answer_seat(path, text, stands.asks.person)
+            elif stands.asks.file:
                 answer_plan(path, text, _plain(note), _plain(focus))
             else:
                 answer_question(path, text)

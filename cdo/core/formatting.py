@@ -126,6 +126,14 @@ def duration(seconds: float | None) -> str:
     return f"{seconds:.1f} s" if seconds < 99.95 else f"{int(seconds) // 60}m{int(seconds) % 60:02}s"
 
 
+def period(seconds: float) -> str:
+    """Return a period of time in its largest unit, as in "2 h" or "1.5 d"."""
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= size and round(seconds / size, 1) == round(seconds / size, 6):
+            return f"{seconds / size:g} {unit}"
+    return f"{seconds:g} s"
+
+
 def pluralise(number: int, noun: str) -> str:
     """Return a number with its noun, in the plural if needed. A number of tokens is rounded."""
     shown = rounded(number) if noun == "token" else f"{number:,}"

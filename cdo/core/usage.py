@@ -8,6 +8,7 @@ from typing import Any
 
 from cdo.core.exchange import Usage
 from cdo.core.formatting import money
+from cdo.core.people import person_of
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,12 @@ class TotalUsage:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> TotalUsage:
-        """Return the usage of one recorded exchange. An exchange without usage was not charged for."""
+        """Return the usage of one recorded exchange. An exchange without usage was not charged for.
+
+        The answer of a person is no call to a model.
+        """
+        if person_of(str(record.get("model", ""))):
+            return cls()
         usage = record.get("usage")
         used = Usage(usage["input_tokens"], usage["output_tokens"]) if usage else None
         return replace(cls.one(used, record.get("cost")), seconds=float(record.get("seconds", 0.0)))

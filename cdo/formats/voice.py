@@ -68,19 +68,26 @@ class Objection(Tolerant):
     against: Annotated[str, BeforeValidator(_or_empty), Field(max_length=600)] = ""
 
 
-class AgentData(Tolerant):
+class VoiceData(Tolerant):
     """The front matter of a voice's reply. Unknown keys are ignored.
 
-    `withdraws` lists ids of the voice's own objections, as the run's ledger numbers them.
+    A person need not say how sure they are: then `confidence` is None. `withdraws` lists ids of the voice's own
+    objections, as the run's ledger numbers them.
     """
 
     position: Annotated[Line, BeforeValidator(_shortened)]
-    confidence: Share
+    confidence: Share | None = None
     claims: Annotated[tuple[Claim, ...], BeforeValidator(as_list), Field(max_length=64)] = ()
     objections: Annotated[tuple[Objection, ...], BeforeValidator(as_list), Field(max_length=64)] = ()
     changed_because: Text | None = None
     acknowledged: Strings = ()
     withdraws: Strings = ()
+
+
+class AgentData(VoiceData):
+    """The front matter of a model's reply: a model has to say how sure it is."""
+
+    confidence: Share
 
 
 class Note(Block):

@@ -14,12 +14,13 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from cdo.core.errors import SessionError
+from cdo.core.people import person_of
 from cdo.core.steps import CitationCheck, InvalidReply
 from cdo.core.usage import TotalUsage
 from cdo.formats.fields import load
 from cdo.formats.final_answer import final_section
 from cdo.formats.markdown import fenced
-from cdo.formats.voice import MAX_DIRECTIVE, AgentData, Directive, agreement
+from cdo.formats.voice import MAX_DIRECTIVE, AgentData, Directive, VoiceData, agreement
 from cdo.history.past_session import Final, History, TurnRecord, VoiceReply
 from cdo.programs.deliberation.convergence import Position, Record
 from cdo.programs.deliberation.objections import dissents
@@ -153,7 +154,7 @@ def _said(
     own, role = artifact.own, str(artifact.own.get("role") or voice)
     model, paid = str(own.get("model") or ""), spent.get(stem, TotalUsage())
     try:
-        data = AgentData.model_validate(dict(artifact.meta))
+        data = (VoiceData if person_of(model) else AgentData).model_validate(dict(artifact.meta))
     except ValidationError as error:
         why = f"{stem}.md: {error.errors()[0]['msg']}"
         return VoiceReply(voice, role, turn, stem, model=model, edited=artifact.edited, spent=paid, broken=why)

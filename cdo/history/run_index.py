@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from cdo.core.errors import CdoError, SessionError
 from cdo.core.mission_names import CHAIR, ENVOY, MODE, WATCHDOG, round_of
+from cdo.core.people import person_of
 from cdo.core.usage import TotalUsage
 from cdo.files.atomic_files import closing as released
 from cdo.files.atomic_files import encodable, open_directory
@@ -168,9 +169,8 @@ def _read(archive: SessionReader) -> IndexEntry:
         row["decision"] = _flat(decided(final.body))
         tensions = final.own.get("open_tensions")
         row["open_tensions"] = list(map(str, tensions)) if isinstance(tensions, list) else []
-    return IndexEntry(
-        row, tuple(_paid(record, plan.known_roles) for record in records if record["kind"] == "exchange")
-    )
+    asked = [record for record in records if record["kind"] == "exchange" and not person_of(str(record["model"]))]
+    return IndexEntry(row, tuple(_paid(record, plan.known_roles) for record in asked))
 
 
 def decided(body: str) -> str:

@@ -34,7 +34,9 @@ def read(asks: PendingInput, content: Any) -> FilledForm:
     """Read a filled-in form; raise `UsageError` if it says nothing that can be taken."""
     values = content if isinstance(content, dict) else {}
     texts = {key: value for key, value in values.items() if isinstance(value, str) and len(value) <= _LONGEST}
-    if asks.file:
+    if asks.person:
+        found = FilledForm(_answered(texts))
+    elif asks.file:
         found = FilledForm(texts.get("decision", ""), texts.get("note", ""), texts.get("focus", ""))
     else:
         found = FilledForm(texts.get("answer", "").strip() or texts.get("choice", ""))
@@ -43,17 +45,41 @@ def read(asks: PendingInput, content: Any) -> FilledForm:
     return found
 
 
+# The fields of a person's answer to a turn, with the headings of the form (templates/seat-form.md).
+_SEAT = {
+    "answer": ("Your answer", "What you would do, in a sentence or two"),
+    "sure": ("How sure you are", "From 0 to 100 %, as in 70 %"),
+    "reasons": ("Reasons", "A list, one point after each -"),
+    "objections": ("Objections", "A list of what speaks against the usual answer, as in [7] there is no way back"),
+    "change": ("What would change your mind", ""),
+}
+
+
+def _answered(texts: dict[str, str]) -> str:
+    """Return the fields of a person's answer as a filled-in form; "" without an answer."""
+    if not texts.get("answer", "").strip():
+        return ""
+    parts = [(_SEAT[key][0], text) for key in _SEAT if (text := texts.get(key, "").strip())]
+    return "\n\n".join(f"## {title}\n\n{text}" for title, text in parts)
+
+
 def _message(asks: PendingInput) -> str:
-    if not asks.file:
+    if not asks.plan:
         return visible(asks.question)
     lines = [line for line in asks.plan.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     return visible(f"{asks.question}\n\n" + "\n".join(lines)[:_SHOWN])
 
 
 def _schema(asks: PendingInput) -> dict[str, Any]:
+    if asks.person:
+        fields: dict[str, Any] = {
+            key: {"type": "string", "title": title, "maxLength": _LONGEST, **({"description": told} if told else {})}
+            for key, (title, told) in _SEAT.items()
+        }
+        return {"type": "object", "properties": fields, "required": ["answer"]}
     if asks.file:
         decisions = ["go"] if asks.first_turn else ["go", "done"]
-        fields: dict[str, Any] = {
+        fields = {
             "decision": {
                 "type": "string",
                 "title": "Decision",

@@ -9,6 +9,7 @@ from cdo.content.schemas import Convergence, Preset
 from cdo.core.errors import UsageError
 from cdo.core.exchange import Usage
 from cdo.core.mission_names import CHAIR, ENVOY, MODE, WATCHDOG, operatives
+from cdo.core.people import HUMAN
 from cdo.planning.estimate import LOCAL_PACE, PACE, Range
 from cdo.planning.mission_crew import Crew, Kernel
 from cdo.planning.plan import Plan
@@ -41,6 +42,11 @@ def given(seats: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for text in seats:
         role, equals, model = text.partition("=")
+        if text.strip().startswith(HUMAN):
+            raise UsageError(
+                "A person has no seat in a mission.",
+                "Its team asks you when only you can tell, and --sign-off has you judge the result.",
+            )
         if not (equals and role.strip() and model.strip()):
             raise UsageError(f"`{text[:60]}` is no seat.", "Give it as ROLE=MODEL: --seat watchdog=openai/gpt-4.1.")
         found[role.strip()] = model.strip()

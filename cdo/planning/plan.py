@@ -21,6 +21,7 @@ from cdo.core.schema import Schema
 from cdo.formats.documents.prompt import DocumentPrompt
 from cdo.formats.fields import RoleName
 from cdo.planning.mission_crew import Crew
+from cdo.planning.people import PersonSeat
 from cdo.planning.turn_plan import Combo
 
 MATERIAL = "material"  # the folder of a session that holds the files its voices cite, if it brings them
@@ -83,7 +84,8 @@ class Plan(BaseModel):
 
     `remarks` are what a person should know. `changes` are those of a fork, at most one a turn. `crew` is the team of
     a cabal's mission. `effort` is how long models think, if the preset says so. `today` is the day on which the run
-    began, as models are told it. `check` reproduces the fault of a root-cause analysis.
+    began, as models are told it. `check` reproduces the fault of a root-cause analysis. `people` have a seat in every
+    turn, beside the voices that `width` counts.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -132,6 +134,7 @@ class Plan(BaseModel):
     effort: Effort | None = None
     today: str = ""
     check: CheckCommand | None = None
+    people: tuple[PersonSeat, ...] = ()
 
     @model_validator(mode="after")
     def _manned(self) -> Plan:

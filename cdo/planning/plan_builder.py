@@ -10,6 +10,8 @@ from cdo.content.library import Library
 from cdo.content.schemas import Band, Complexity, Convergence, Criteria, Preset
 from cdo.content.skill_ranking import SkillCard, SkillInjection, rank, references, resolve
 from cdo.core.errors import UsageError
+from cdo.core.formatting import period
+from cdo.planning import people
 from cdo.planning.arguments import Invocation
 from cdo.planning.complexity import TABLES, gauge
 from cdo.planning.plan import CheckCommand, Plan
@@ -30,7 +32,7 @@ class PlanEnvironment:
     repository is at `root` as seen from a session's folder. `looks` [requests, rounds] is how often voices may look
     into it unless their preset says otherwise; None if no model can. `today` is the date, as "2026-11-22".
     `has_folder` tells whether the project has a folder. `remarks` are what a person should read before the run.
-    `check` is the person's command.
+    `check` is the person's command. `seats` are those of people, as they were given.
     """
 
     skills: tuple[SkillCard, ...] = ()
@@ -44,6 +46,7 @@ class PlanEnvironment:
     has_folder: Callable[[str], bool] = lambda folder: False
     remarks: tuple[str, ...] = ()
     check: CheckCommand | None = None
+    seats: tuple[str, ...] = ()
 
 
 def make(
@@ -113,8 +116,27 @@ def make(
         today=around.today,
         check=around.check,
     )
+    made = _with_people(made, around.seats)
     remarks = (*around.remarks, *team.remarks, *_remarks(made, references(problem), settings), *_idle(made))
     return made.model_copy(update={"remarks": remarks})
+
+
+def _with_people(made: Plan, texts: Sequence[str]) -> Plan:
+    """Return the plan with the seats of people, whose roles no model gets; raise `UsageError`."""
+    if texts and made.mode:
+        raise UsageError(
+            f"A person has no seat in `{made.mode}`: its voices answer in forms that only code and models fill in.",
+            "Leave --seat out; `hitl` lets you change the plan of each turn.",
+        )
+    found = people.people(texts, made.width[0])
+    taken = {seat.role for seat in found}
+    return made.model_copy(
+        update={
+            "people": found,
+            "roles": tuple(role for role in made.roles if role not in taken),
+            "known_roles": tuple(role for role in made.known_roles if role not in taken),
+        }
+    )
 
 
 def preset_of(invocation: Invocation, problem: str, library: Library) -> tuple[str, str, Preset]:
@@ -235,6 +257,7 @@ def _switches(modifiers: Sequence[str], preset: Preset, library: Library) -> _Sw
 
 def _remarks(plan: Plan, named: Sequence[str], settings: Settings) -> Iterator[str]:
     """Yield remarks on what the plan does not do although it was asked; the problem names the skills `named`."""
+    yield from people.told(plan.people, period(settings.seat_wait))
     if unknown := [name for name in named if not resolve(name, plan.skills)]:
         yield f"There is no skill called {', '.join(unknown)} here, or it is not trusted: it is left out."
     if unseated := plan.models[plan.start :]:

@@ -59,6 +59,20 @@ def _names(value: Any) -> Any:
     return tuple(name.strip() for name in names)
 
 
+_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+_PERIOD = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE)
+
+
+def _period(value: Any) -> Any:
+    """ "90", 90, "90s", "30m", "2h" and "1d" are all periods; without a unit they are seconds."""
+    if not isinstance(value, str):
+        return _number(value)
+    match = _PERIOD.fullmatch(value)
+    if not match or (match[2] and match[2].lower() not in _UNITS):
+        raise ValueError("it should be a time such as 90s, 30m, 2h or 1d")
+    return float(match[1]) * _UNITS[match[2].lower() or "s"]
+
+
 def _filled(value: str) -> str:
     if not value.strip():
         raise ValueError("it is empty")
@@ -67,6 +81,7 @@ def _filled(value: str) -> str:
 
 Number = BeforeValidator(_number)
 Positive = Annotated[float, Number, Field(gt=0, allow_inf_nan=False)]
+Period = Annotated[float, BeforeValidator(_period), Field(gt=0, le=366 * 86_400, allow_inf_nan=False)]
 Natural = Annotated[int, Number, Field(ge=1)]
 Width = Annotated[
     tuple[Annotated[int, Number, Field(ge=1, le=256)], Annotated[int, Number, Field(ge=1, le=256)]] | None,
@@ -101,6 +116,7 @@ class Settings(BaseModel):
     idle_timeout: Positive = 60.0
     call_timeout: Positive = 1800.0
     check_timeout: Positive = 300.0
+    seat_wait: Period = 86_400.0  # how long a turn waits for the answer of a person who has a seat in it
     out: Annotated[str, AfterValidator(_filled)] = "tmp"
     strict: bool = False
     no_git: bool = False

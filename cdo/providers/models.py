@@ -23,6 +23,7 @@ from cdo.content.schemas import Price, Provider, Providers
 from cdo.core.demo_model import DEMO_MODEL
 from cdo.core.errors import ConfigError, NoModel
 from cdo.core.exchange import Usage
+from cdo.core.people import person_of
 from cdo.providers import local_models
 from cdo.providers.addresses import is_here
 from cdo.providers.price_table import (
@@ -178,6 +179,11 @@ def _known_as(spec: ModelSpec) -> str:
 
 
 def _resolve(name: str, library: Library, prices: Mapping[str, Price], env: Mapping[str, str]) -> ModelSpec:
+    if person := person_of(name):
+        raise ConfigError(
+            f"`{name}` means {person}, and a person is not a model.",
+            "Give a person a voice of a deliberation with --seat human:NAME.",
+        )
     if name.startswith(RECORDED):
         raise ConfigError(
             f"`{name}` is the name of a recording: no model answers under it.",

@@ -39,17 +39,36 @@ class PendingReview:
 
 
 @dataclass(frozen=True)
+class PendingSeat:
+    """The form of a `person` for a turn, which waits `until` then: where it is, its brief, and its `text`.
+
+    `parse` returns the data of a complete answer and raises `InvalidReply` for another; `write` writes the form.
+    """
+
+    path: Path
+    brief: Path
+    person: str
+    turn: int
+    until: str
+    text: str
+    parse: Callable[[str], Any]
+    write: Callable[[str], None]
+
+
+@dataclass(frozen=True)
 class Human:
     """Functions that ask the person; each is None if no person can be asked.
 
     `answer` takes a pause and returns an option. `tell` takes a question and returns any text. `consent` takes the
     names of stale and of kept files and returns yes or no. `review` lets a document be edited and returns its text.
+    `speak` lets a person fill in the form of their seat, and returns when that may be done.
     """
 
     answer: Callable[[Pause], Awaitable[str]] | None = None
     consent: Callable[[Sequence[str], Sequence[str]], Awaitable[bool]] | None = None
     review: Callable[[PendingReview], Awaitable[str]] | None = None
     tell: Callable[[Ask], Awaitable[str]] | None = None
+    speak: Callable[[PendingSeat], Awaitable[None]] | None = None
 
 
 @dataclass

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from cdo.content.library import Library
 from cdo.core.exchange import Effort, Fault, Message, Request, ToolCall
+from cdo.core.people import person_of
 from cdo.core.steps import Call, DocumentedFormat, InvalidReply, Missing
 from cdo.core.usage import estimate_tokens
 from cdo.formats.fields import MAX_REPLY_CHARS
@@ -69,6 +70,11 @@ class PendingCall:
     def said(self, record: Mapping[str, Any]) -> str:
         """Return the reply that a recorded response of the call gives."""
         return reply_text(record, self.records)
+
+    @property
+    def person(self) -> str:
+        """The name of the person who is asked; "" if models are."""
+        return person_of(self.call.models[0]) if self.call.models else ""
 
     @property
     def stale(self) -> bool:

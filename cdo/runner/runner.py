@@ -17,6 +17,7 @@ from cdo.content.library import Library
 from cdo.core.errors import BudgetReached, CdoError, SessionError, WaitsForBatch
 from cdo.core.events import BatchBegan, NoteTold, Observe, ReplyAccepted, ReplyCorrected, ReplyMissing
 from cdo.core.exchange import Effort, Fault
+from cdo.core.people import ABSENT
 from cdo.core.steps import (
     CAPPED,
     Ask,
@@ -50,6 +51,7 @@ from cdo.runner.failures import MissingReply, failure
 from cdo.runner.human_steps import Human, HumanSteps
 from cdo.runner.inputs import Inputs, unusable
 from cdo.runner.model_seat import CallLane, ModelSeat
+from cdo.runner.person_voice import PersonVoices
 from cdo.runner.recorded_steps import RecordedSteps
 from cdo.runner.requests import PendingCall, Toolbox
 from cdo.runner.retry import RetryBudget
@@ -77,7 +79,8 @@ class Runner:
     by its name; `nest` runs a deliberation in its own session within given caps, and returns its result and usage;
     `run_check` runs the person's command; `survey` returns the text of further files for a focus, "" if there are
     none. `reopened` means that a cap which ended the work has been lifted: files
-    made because of that end may be replaced without consent. `substitutes` stand in for missing records in a replay.
+    made because of that end may be replaced without consent. A turn waits `seat_wait` seconds for people; with `stay`
+    this process does, also without a terminal. `substitutes` stand in for missing records in a replay.
     """
 
     session: Session
@@ -101,6 +104,8 @@ class Runner:
     run_check: Callable[[RunCheck], Awaitable[CheckRun]] | None = None
     survey: Callable[[Survey], str] | None = None
     reopened: bool = False
+    seat_wait: float = 0.0
+    stay: bool = False
     substitutes: Substitutes = field(default_factory=Substitutes)
     kept: dict[str, Artifact] = field(default_factory=dict)
     _visited: set[str] = field(default_factory=set)
@@ -109,10 +114,15 @@ class Runner:
     _evidence: EvidenceChecks = field(init=False)
     _inputs: Inputs = field(init=False)
     _steps: RecordedSteps = field(init=False)
+    _seated: PersonVoices = field(init=False)
 
     def __post_init__(self) -> None:
         closed = self.substitutes.closed
         self._people = HumanSteps(self.session, self.library, self.human, self.observe, closed=closed)
+        self._seated = PersonVoices(
+            self.session, self.library, self.human, self.observe, self.budget.remaining_seconds,
+            self.seat_wait, self.stay, closed,
+        )  # fmt: skip
         checked = checked_in(self.session.records)
         self._inputs = Inputs(self.session, self.observe, checked, self.skill)
         self._evidence = EvidenceChecks(self.session, self._inputs.given, checked, self.check, self.search)
@@ -200,7 +210,7 @@ class Runner:
         self.observe(BatchBegan(calls=[(call.name, call.kind) for call in batch.calls]))
         self._attempts.batch_deadline = time.monotonic() + self.budget.remaining_seconds() / 2
         try:
-            return works, await _all([self._reply(work, lenient=batch.lenient) for work in works])
+            return works, await self._replies(batch, works)
         except WaitsForBatch:
             if self.lane is None:
                 raise
@@ -211,16 +221,48 @@ class Runner:
                 self.lane.drop()
             raise
 
+    async def _replies(self, batch: Batch, works: Sequence[PendingCall]) -> list[Reply]:
+        """Return the reply to each call; models and people are asked at the same time.
+
+        If too few models answer, nobody waits for people any more. Raises the first error.
+        """
+        people = [] if self.substitutes.closed else [work for work in works if work.person]
+        for work in filter(self._open, people):
+            self._people.go_on()
+            await self._seated.open(work)
+        tasks = [asyncio.create_task(self._reply(work)) for work in people]
+        try:
+            models = [work for work in works if work not in people]
+            found = await _all([self._reply(work, lenient=batch.lenient) for work in models])
+            if self._enough(batch, found):
+                found += [await task for task in tasks]
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        replies = {reply.call: reply for reply in found}
+        return [replies.get(work.call.name, Reply(work.call.name, reason=Missing(ABSENT))) for work in works]
+
+    @staticmethod
+    def _enough(batch: Batch, replies: Sequence[Reply]) -> bool:
+        """True if these replies, all of models, are enough for the quorum."""
+        missing = [reply for reply in replies if reply.missing]
+        excused = sum(batch.lenient and reply.reason.kind in EXCUSED for reply in missing)
+        return len(replies) - len(missing) + excused >= batch.quorum
+
     async def _counted(
         self, batch: Batch, works: Sequence[PendingCall], replies: Sequence[Reply]
     ) -> tuple[Reply, ...]:
-        """Return the replies if they are enough for the quorum, and record the calls that stay without one."""
-        missing = [reply for reply in replies if reply.missing]
-        excused = sum(batch.lenient and reply.reason.kind in EXCUSED for reply in missing)
-        if len(replies) - len(missing) + excused < batch.quorum:
-            for work in [work for work, reply in zip(works, replies, strict=True) if reply.missing]:
+        """Return the replies if those of models are enough for the quorum; record the calls that stay without one.
+
+        People never make up for models that are missing.
+        """
+        models = [(work, reply) for work, reply in zip(works, replies, strict=True) if not work.person]
+        if not self._enough(batch, [reply for _, reply in models]):
+            missing = [(work, reply) for work, reply in models if reply.missing]
+            for work, _ in missing:
                 await self.session.commit({"kind": "failed", "call": work.call.name, "inputs": work.key})
-            raise self._failed(batch, missing)
+            raise self._failed(batch, [reply for _, reply in missing], len(models))
         for work, reply in zip(works, replies, strict=True):
             if reply.missing and not work.given_up:
                 capped: dict[str, Any] = {"caps": self._caps} if reply.reason.kind == CAPPED else {}
@@ -235,6 +277,10 @@ class Runner:
                         **capped,
                     }
                 )
+                work.given_up = reply.reason
+        for work in works:
+            if work.person:
+                self._seated.tidy(work)
         return tuple(replies)
 
     @property
@@ -267,11 +313,11 @@ class Runner:
         found = await self._evidence.citations(artifact, reply.data)
         return replace(reply, findings=found, places=await self._evidence.places(artifact, reply.data))
 
-    def _failed(self, batch: Batch, missing: Sequence[Reply]) -> CdoError:
+    def _failed(self, batch: Batch, missing: Sequence[Reply], asked: int) -> CdoError:
         # A batch gets half of the remaining time. If that is used up, the time cap is the cause of the failure.
         models = {call.name: call.models for call in batch.calls}
         found = [MissingReply(reply, self.seats[models[reply.call][-1]].spec) for reply in missing]
-        return failure(found, len(batch.calls), batch.quorum, self.budget.time_limit if self._late else "")
+        return failure(found, asked, batch.quorum, self.budget.time_limit if self._late else "")
 
     # -- what is recorded ---------------------------------------------------------------------
 
@@ -344,6 +390,12 @@ class Runner:
         if found := self._recorded(work):
             known, model = found
             return await self._keep(work, known.text, model, Reply(work.call.name, known.data, notes=known.notes))
+        if work.person and not self.substitutes.closed:
+            reply = await self._seated.ask(work)
+            if work.last and not reply.missing:
+                return await self._keep(work, *work.last, reply)
+            self.observe(ReplyMissing(name=work.call.name, reason=str(reply.reason)))
+            return reply
         self.allowance.call()
         reply = Reply(work.call.name, reason=Missing("no model"))
         self._people.go_on()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from cdo.core.exchange import Fault
 
@@ -126,6 +126,14 @@ class _MissingRecord(_RecordPart):
     call: _Name
     inputs: _Name
     reason: str
+
+
+class _SeatedRecord(_RecordPart):
+    kind: Literal["seated"]
+    call: _Name
+    inputs: _Name
+    file: _Name
+    at: AwareDatetime
 
 
 class _AnswerRecord(_RecordPart):
@@ -307,8 +315,8 @@ def _record() -> TypeAdapter[Any]:
     return TypeAdapter(
         Annotated[
             _RecordedExchange | _TextRecord | _ToolsRecord | _FailedRecord | _MissingRecord | _AnswerRecord
-            | _PlanRecord | _CollectedRecord | _NestedRecord | _CheckRecord | _SurveyedRecord | _CheckedRecord
-            | _QuotedRecord | _GivenRecord | _TrailRecord | _FiledRecord | _DeliveredRecord
+            | _SeatedRecord | _PlanRecord | _CollectedRecord | _NestedRecord | _CheckRecord | _SurveyedRecord
+            | _CheckedRecord | _QuotedRecord | _GivenRecord | _TrailRecord | _FiledRecord | _DeliveredRecord
             | _BeadsRecord | _IntentRecord | _SentRecord | _ClosedRecord,
             Field(discriminator="kind"),
         ]

@@ -25,7 +25,7 @@ from cdo.session.store import Session
 # Settings that a resume may change: limits of the run, not its content.
 ADJUSTABLE = (
     "budget", "max_calls", "max_tokens", "timeout", "concurrency", "reply_tokens", "effort", "flex", "batch_api",
-    "connect_timeout", "first_byte_timeout", "idle_timeout", "call_timeout", "check_timeout", "strict",
+    "connect_timeout", "first_byte_timeout", "idle_timeout", "call_timeout", "check_timeout", "seat_wait", "strict",
     "no_git", "branch",
 )  # fmt: skip
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from cdo.core.errors import NeedsHuman
 from cdo.core.formatting import one_line, visible
 from cdo.core.steps import InvalidReply
+from cdo.files.file_changes import changes
 from cdo.terminal.redrawn import Redrawn
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ async def review(
     commands: Sequence[tuple[str, str]] = (),
     correct: Correct = lambda _: None,
     mistyped: Mistyped = lambda _: {},
+    noun: str = "plan",
+    above: Sequence[str] = (),
 ) -> str:
     """Let the person at the terminal review the document `text` at `path`; return the text to go on with.
 
@@ -63,9 +66,10 @@ async def review(
     `commands` (each with its syntax and its effect), or raises `InvalidReply`. `correct(command)` returns a name that
     is probably mistyped, the name that is probably meant, and the command with it. `mistyped(data)` returns the names
     of both kinds in a saved file. The person is asked about them. If the file exists already, its content is reviewed
-    instead of `text`. Raises `NeedsHuman` if the person leaves. A cancelled review restores the terminal.
+    instead of `text`. `noun` is what the document is called; `above` are lines to show above it. Raises `NeedsHuman`
+    if the person leaves. A cancelled review restores the terminal.
     """
-    talk = _Dialogue(path, parse, show, write, change, tuple(commands), correct, mistyped)
+    talk = _Dialogue(path, parse, show, write, change, tuple(commands), correct, mistyped, noun, above)
     if _mark(path) is None:
         write(text)
     with view.suspend():
@@ -82,6 +86,8 @@ class _Dialogue:
     commands: tuple[tuple[str, str], ...]
     correct: Correct
     mistyped: Mistyped
+    noun: str
+    above: Sequence[str]
     screen: Redrawn = field(default_factory=Redrawn)
     inbox: asyncio.Queue[str | None] = field(default_factory=asyncio.Queue)  # typed lines; None: the file was saved
     mark: Mark = None  # of the file when it was last read or written here
@@ -96,7 +102,7 @@ class _Dialogue:
                 self._table()
                 while True:
                     try:
-                        said = await self._asked("plan> ")
+                        said = await self._asked(f"{self.noun}> ")
                         text = self._saved() if said is None else await self._command(said)
                     except InvalidReply as error:
                         self._complain(error)
@@ -122,7 +128,7 @@ class _Dialogue:
         """Execute a typed line; return the text to go on with, or None if the review continues."""
         verb = line.split(None, 1)[0].lower() if line else ""
         if verb in ("quit", "exit", "q"):
-            raise NeedsHuman(f"Paused; the plan waits in {self.path}.", "`cdo resume` goes on from there.")
+            raise NeedsHuman(f"Paused; the {self.noun} waits in {self.path}.", "`cdo resume` goes on from there.")
         if verb in ("help", "?"):
             rows = [*OWN, *self.commands]
             left = max(len(how) for how, _ in rows)
@@ -234,7 +240,7 @@ class _Dialogue:
     async def _watch(self, stop: asyncio.Event) -> None:
         """Put None into the inbox when the file is saved."""
         try:
-            async for _ in _changes(self.path, stop):
+            async for _ in changes(self.path, stop):
                 if not self.busy and _mark(self.path) != self.mark and (mark := await self._settled()):
                     self.mark = mark
                     self.inbox.put_nowait(None)
@@ -297,11 +303,16 @@ class _Dialogue:
     def _table(self) -> None:
         """Draw the present document in the place of the one before, or report why it cannot be drawn."""
         self.screen.clear()
+        for text in self.above:
+            self.screen.say(visible(text))
         try:
             self._draw(self.parse(self._read()))
         except InvalidReply as error:
             self._complain(error)
-        self.screen.say(f"The plan is {self.path}: change it here, or save it in any editor.")
+        how = (
+            "change it here, or save it in any editor" if self.change else "`edit` opens it, or save it in any editor"
+        )
+        self.screen.say(f"The {self.noun} is {self.path}: {how}.")
         self.screen.say("Enter goes on with it, `help` shows the commands.")
 
     def _draw(self, data: Any) -> None:
@@ -318,23 +329,6 @@ def _mark(path: Path) -> Mark:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_ino, found.st_size
-
-
-async def _changes(path: Path, stop: asyncio.Event) -> AsyncIterator[None]:
-    """Yield when the file may have changed: at once if the system reports changes, else within a second."""
-    from watchfiles import awatch
-
-    # Watch the folder, not the file: editors replace the file with a new one.
-    async for _ in awatch(
-        path.parent,
-        watch_filter=lambda _, name: Path(name).name == path.name,
-        stop_event=stop,
-        recursive=False,
-        rust_timeout=1000,
-        yield_on_timeout=True,
-        debounce=200,
-    ):
-        yield
 
 
 def _editor(path: Path) -> list[str]:

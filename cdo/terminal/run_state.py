@@ -53,7 +53,7 @@ class CallState(enum.StrEnum):
 def _after(spent: TotalUsage, event: Event) -> TotalUsage:
     """Return the usage after an event. An `exchange` counts as a call, as in the result, and carries its usage."""
     if isinstance(event, ExchangeRecorded):
-        return spent + TotalUsage.of({"usage": event.usage, "cost": event.cost})
+        return spent + TotalUsage.of({"model": event.model, "usage": event.usage, "cost": event.cost})
     return spent
 
 

@@ -813,6 +813,8 @@ THINKS = "tests/runs/test_protocols.py::test_effort_and_flex_reach_every_command
 AGENTS = "tests/runs/test_mcp.py::"
 SERVED = "tests/runs/test_serve.py::"
 TRACES = "tests/runs/test_trace.py::"
+PERSON = "tests/runs/test_human_seat.py::"
+LATER = f"{PERSON}test_the_time_is_counted_from_the_first_form_and_a_longer_wait_can_be_given"
 LIVE = f"{TRACES}test_a_run_is_sent_while_it_goes_on"
 BATCH = "tests/runs/test_batch.py::"
 SHARDS = "tests/runs/test_batch_shards.py::"
@@ -841,6 +843,8 @@ BATCHED = {
 EFFECTS: dict[str, dict[str, str]] = {
     "run": {
         "--otlp": LIVE,
+        "--seat": f"{PERSON}test_a_person_is_one_blind_voice_of_every_turn_and_nothing_is_paid_twice",
+        "--seat-wait": f"{PERSON}test_who_does_not_answer_is_absent_once_a_turn_and_it_is_told",
         **WAITING,
         **dict.fromkeys(("--effort", "--flex"), THINKS),
         "--ask-above": AGREED,
@@ -874,6 +878,7 @@ EFFECTS: dict[str, dict[str, str]] = {
     },
     "resume": {
         "--otlp": LIVE,
+        "--seat-wait": LATER,
         **WAITING,
         **dict.fromkeys(("--effort", "--flex"), THINKS),
         "--ask-above": BEGUN,
@@ -1112,7 +1117,7 @@ EFFECTS: dict[str, dict[str, str]] = {
         "--quiet": SHARED,
         "--verbose": SHARED,
     },
-    "answer": {"--out": SHARED, "--verbose": LOUD},
+    "answer": {"--seat": f"{PERSON}test_people_never_make_up_for_models", "--out": SHARED, "--verbose": LOUD},
     "mcp": {
         "--max-budget": f"{AGENTS}test_a_client_cannot_lift_what_the_person_allows",
         "--out": f"{AGENTS}test_a_client_cannot_lift_what_the_person_allows",

@@ -8,7 +8,9 @@ from typing import Any, Protocol
 
 from cdo.content.skill_ranking import SkillCard
 from cdo.core.exchange import Effort, Fault
+from cdo.core.people import person_of
 from cdo.core.steps import CONTEXT, INPUT, Batch, Call, Missing, Reply, ReplyFormat
+from cdo.formats.person_reply import PersonFormat
 from cdo.formats.voice import AgentFormat, Note, SynthesisFormat
 from cdo.planning.plan import Plan
 from cdo.programs.deliberation.convergence import Record, Tension, dispute
@@ -37,6 +39,11 @@ class Voice:
     skills: tuple[SkillCard, ...] = ()
     model: str = ""
     effort: Effort | None = None
+
+    @property
+    def person(self) -> str:
+        """The name of the person who has this seat; "" for the seat of a model."""
+        return person_of(self.model)
 
 
 @dataclass(frozen=True)
@@ -86,9 +93,10 @@ class KnownSoFar(Protocol):
 
 
 def of_voices(known: KnownSoFar, voices: Sequence[Voice], shape: TurnTemplate, claims: Sequence[str]) -> Batch:
-    """Return one call for each voice, at least half of which must be answered; seats take the models in turn.
+    """Return one call for each voice; seats take the models in turn. At least half of the models must answer.
 
-    `claims` are the claims of the turn before, for the voices that test them.
+    Whether people answer does not matter for that. `claims` are the claims of the turn before, for the voices that
+    test them.
     """
     briefs = [_brief(known, voice, shape, claims) for voice in voices]
     plan = known.plan
@@ -97,28 +105,35 @@ def of_voices(known: KnownSoFar, voices: Sequence[Voice], shape: TurnTemplate, c
             f"t{known.turn}-{voice.name}",
             "agent",
             shape.template,
-            shape.format,
+            PersonFormat() if voice.person else shape.format,
             _asked(plan, voice, index),
             brief,
             _reads(known, voice, shape, brief["sides"]),
-            tools=plan.tools is not None,
-            thread=voice.name if plan.team and voice.role not in shape.fresh else "",
+            tools=plan.tools is not None and not voice.person,
+            thread=voice.name if _on_team(plan, voice, shape) else "",
             effort=voice.effort,
         )
         for index, (voice, brief) in enumerate(zip(voices, briefs, strict=True))
     )
-    return Batch(calls, quorum=max(1, -(-len(calls) // 2)))
+    models = sum(not voice.person for voice in voices)
+    return Batch(calls, quorum=max(1, -(-models // 2)))
+
+
+def _on_team(plan: Plan, voice: Voice, shape: TurnTemplate) -> bool:
+    """True if a voice is a teammate, who remembers its turns. A person remembers without that."""
+    return plan.team and voice.role not in shape.fresh and not voice.person
 
 
 def _asked(plan: Plan, voice: Voice, index: int) -> tuple[str, ...]:
     """Return the models of a voice's call: its own, then the plan's first one if the plan is `mixed`."""
     own = voice.model or plan.models[index % len(plan.models)]
-    return tuple(dict.fromkeys((own, plan.models[0]))) if plan.mixed else (own,)
+    return tuple(dict.fromkeys((own, plan.models[0]))) if plan.mixed and not voice.person else (own,)
 
 
 def _brief(known: KnownSoFar, voice: Voice, shape: TurnTemplate, claims: Sequence[str]) -> dict[str, Any]:
     """Return the data of a voice's brief. It shows what is open on the ledgers, so that briefs stay short."""
     plan, fresh, record = known.plan, voice.role in shape.fresh, known.record
+    mate = _on_team(plan, voice, shape)
     last = record.turns[-1] if record.turns else None
     focused = last.directive if last and known.focus == last.directive.focus else None
     tested = last if voice.role in ARGUING else None
@@ -127,7 +142,7 @@ def _brief(known: KnownSoFar, voice: Voice, shape: TurnTemplate, claims: Sequenc
         "turn": known.turn,
         "today": plan.today,
         "words": plan.words[0],
-        "mate": plan.team and not fresh,
+        "mate": mate,
         "focus": known.focus,
         "decides": focused.decides if focused else "",
         "settle_with": focused.settle_with if focused else "",
@@ -151,11 +166,13 @@ def _brief(known: KnownSoFar, voice: Voice, shape: TurnTemplate, claims: Sequenc
         **shape.brief,
         **shape.own.get(voice.name, {}),
     }
-    if plan.team and not fresh:
+    if voice.person:
+        data |= {"person": voice.person, "tools": None}
+    if mate:
         data |= {**known.team.brief(voice.name, known.turn), "mine": known.team.last(voice.name)}
     elif notes := known.said_to(voice.name):
         data["messages"] = [{"id": "", "from": "human", "text": note.text} for note in notes]
-    if include := {**_included(plan, voice, fresh), **shape.include}:
+    if include := {**_included(plan, voice, mate=mate), **shape.include}:
         data["include"] = include
     if domain := _domain(plan):
         data["domain"] = domain
@@ -187,17 +204,17 @@ def _reads(known: KnownSoFar, voice: Voice, shape: TurnTemplate, sides: Sequence
     reads += [*([known.previous] if known.previous and not fresh else [])]
     reads += sides
     reads += [f"skills/{card.name}" for card in voice.skills]
-    if known.plan.team and not fresh and (mine := known.team.last(voice.name)):
+    if _on_team(known.plan, voice, shape) and (mine := known.team.last(voice.name)):
         reads.append(mine)
     return tuple(dict.fromkeys(reads))
 
 
-def _included(plan: Plan, voice: Voice, fresh: bool) -> dict[str, str]:
+def _included(plan: Plan, voice: Voice, *, mate: bool) -> dict[str, str]:
     """Return the documents that this voice's brief includes."""
     return {
         **({"domain": plan.domain_file} if plan.domain_file else {}),
         **({"skills": "dispatch/skill-injection"} if voice.skills else {}),
-        **({"team": "dispatch/team-mode"} if plan.team and not fresh else {}),
+        **({"team": "dispatch/team-mode"} if mate else {}),
     }
 
 
@@ -242,7 +259,7 @@ def of_synthesis(
         "looks": plan.tools is not None,
         "gaps": [gap for earlier in known.record.turns for gap in earlier.new_gaps][-GAPS:],
         "width": list(known.band()),
-        "roles": [voice.role for voice, _ in present][:4],
+        "roles": [voice.role for voice, _ in present if not voice.person][:4],
         "known_roles": list(plan.known_roles),
         "criteria": plan.criteria.model_dump(include={"exit_confidence", "agreement_flag"}),
         "note": known.note,

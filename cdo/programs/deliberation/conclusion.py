@@ -6,8 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+from cdo.core.people import SEATS
 from cdo.core.steps import CONTEXT, DRAFT, INPUT, Batch, Call, Collect, Missing, Program, Publish, Reply, ReplyFormat
 from cdo.formats.final_answer import FinalFormat
+from cdo.formats.person_reply import LateAnswer
 from cdo.programs.deliberation.calls import ledger, objection, rotated, why_missing
 from cdo.programs.deliberation.convergence import Position, Record, StopReason, Tension
 from cdo.programs.deliberation.draft_review import DraftReview, ReviewFormat
@@ -31,7 +33,8 @@ class Outcome:
     positions of voices that did not sit in the last turn. `needed` says what another turn would have needed.
     `confidence` is the `stated` one, bounded by the facts that `lowered` names. `record` is a section that code
     writes at the end of FINAL.md. `enough` is true if one call would have given the same decision. `findings` are
-    listed after the text of FINAL.md: findings of the second rank, and findings that the review refuted.
+    listed after the text of FINAL.md: findings of the second rank, and findings that the review refuted. `late` are
+    answers of people that came after their turn had gone on.
     """
 
     status: str
@@ -57,6 +60,7 @@ class Outcome:
     record: str = ""
     enough: bool = False
     findings: tuple[str, ...] = ()
+    late: tuple[str, ...] = ()
 
     @property
     def degraded(self) -> bool:
@@ -100,6 +104,10 @@ def conclude(
         course.flags += [f"a letter to {note.to} came too late: {note.text[:80]}" for note in late]
         course.team = course.team.stopped(course.turn - 1)
         yield Publish(course.team.files())
+    tardy: tuple[str, ...] = ()
+    if course.plan.people:
+        tardy = tuple((yield Collect(f"t{course.turn}-seats", SEATS, LateAnswer())))
+        course.flags += tardy
     record = course.record
     confidence, lowered = course.confidence
     return Outcome(
@@ -126,6 +134,7 @@ def conclude(
         dropped=record.dropped,
         enough=_enough(record),
         findings=written.findings,
+        late=tardy,
     )
 
 

@@ -35,12 +35,12 @@ class Tension:
 
 @dataclass(frozen=True)
 class Position:
-    """The answer of a voice in the last turn in which it was heard."""
+    """The answer of a voice in the last turn in which it was heard; a person need not state a `confidence`."""
 
     voice: str
     turn: int
     text: str
-    confidence: float
+    confidence: float | None
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cdo.content.library import line
+from cdo.core.people import ABSENT, UNCLEAR
 from cdo.programs.deliberation.conclusion import Outcome
 from cdo.programs.deliberation.objections import NOTED, Logged
 
@@ -16,7 +17,8 @@ TITLE = "Record"
 
 def record(outcome: Outcome) -> str:
     """Return the section of FINAL.md, with its heading; "" if the outcome has nothing to list."""
-    if not (outcome.ledger or outcome.objections or outcome.dropped or outcome.needed or outcome.findings):
+    told = outcome.ledger or outcome.objections or outcome.dropped or outcome.needed or outcome.findings
+    if not (told or _absent(outcome)):
         return ""
     parts = [f"## {TITLE}", _ended(outcome)]
     if outcome.ledger:
@@ -25,7 +27,7 @@ def record(outcome: Outcome) -> str:
         parts += [f"### Objections of severity {NOTED} or more", _objections(outcome.objections)]
     if outcome.dropped:
         rows = [
-            f"- **{item.voice}** (turn {item.turn}, {item.confidence:.2f}): {_sentence(item.text)}"
+            f"- **{item.voice}** (turn {item.turn}, {_sure(item.confidence)}): {_sentence(item.text)}"
             for item in outcome.dropped
         ]
         parts += ["### Last positions of voices that did not sit in the last turn", "\n".join(rows)]
@@ -45,7 +47,16 @@ def _ended(outcome: Outcome) -> str:
             "**One call would have given the same decision:** every voice of turn 1 gave this answer on its own, the "
             "best case for another answer was argued after that, and the answer did not change."
         )
-    return " ".join(lines)
+    return " ".join([*lines, *map(_sentence, _absent(outcome))])
+
+
+def _absent(outcome: Outcome) -> list[str]:
+    """Return which people did not answer which turn, and which of their answers came too late."""
+    return [*(reason.text for *_, reason in outcome.missing if reason.kind in (ABSENT, UNCLEAR)), *outcome.late]
+
+
+def _sure(confidence: float | None) -> str:
+    return "confidence not given" if confidence is None else f"{confidence:.2f}"
 
 
 def _tensions(outcome: Outcome) -> str:

@@ -97,7 +97,8 @@ def compose(course: RunState, needs: Needs) -> list[Voice]:
         return seated(plan.roles, plan.known_roles, plan.start, plan.charges)
     low, high = course.band()
     extra = needs.roles
-    wishes = {wish.name: wish for wish in directive.roles if wish.name not in SPECIAL_ROLES}
+    apart = {*SPECIAL_ROLES, *(seat.role for seat in plan.people)}  # seated otherwise
+    wishes = {wish.name: wish for wish in directive.roles if wish.name not in apart}
     charges = {
         **plan.charges,
         **course.invented,

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from cdo.content import skill_ranking
 from cdo.core.steps import FURTHER, Call, Collect, Missing, Program, Publish, Reply, Review, Survey
-from cdo.formats.voice import AgentData, Claim, Directive, Note, Objection
+from cdo.formats.voice import AgentData, Claim, Directive, Note, Objection, VoiceData
 from cdo.planning import turn_plan
 from cdo.planning.plan import Change, Plan, seats
 from cdo.planning.role_choice import SPECIAL_ROLES
@@ -40,7 +40,7 @@ class TurnResult:
     @property
     def claims(self) -> tuple[str, ...]:
         """At most `CLAIMS` distinct claims of the turn: the first claim of each voice, then the second of each, …"""
-        ranks = zip_longest(*(cast(AgentData, reply.data).claims for _, reply in self.present))
+        ranks = zip_longest(*(cast(VoiceData, reply.data).claims for _, reply in self.present))
         found: list[str] = []
         for claim in filter(None, chain.from_iterable(ranks)):
             if not any(_alike(claim.text, other) for other in found):
@@ -160,11 +160,30 @@ class RunState:
                 yield from self._letters("letters")
             self.team = self.team.delivered(self.turn, names)
             yield Publish(self.team.files())
+        taken = {seat.role: seat.name for seat in self.plan.people}
+        self.flags += [
+            f"turn {self.turn}: no model sits as {voice.name}, which is the seat of {taken[voice.name]}"
+            for voice in chosen
+            if voice.name in taken
+        ]
+        chosen = [voice for voice in chosen if voice.name not in taken]
         self.last = tuple(voice.role for voice in chosen)
         self.seats = {voice.name: voice.role for voice in chosen}
         known = {*self.plan.known_roles, *SPECIAL_ROLES}
         self.invented = {voice.role: voice.charge for voice in chosen if voice.charge and voice.role not in known}
-        return chosen
+        return [*chosen, *self._people(change)]
+
+    def _people(self, change: Change | None) -> list[Voice]:
+        """Return the voices of people: one for each of their seats, unless a fork leaves it out.
+
+        Nothing else seats or drops them, and the band of voices does not count them.
+        """
+        out = set(change.without) if change else set()
+        return [
+            Voice(seat.role, seat.role, 1, self.plan.charges.get(seat.role, ""), model=seat.model)
+            for seat in self.plan.people
+            if seat.role not in out
+        ]
 
     def _change(self, change: Change) -> None:
         """Apply the changes of a fork other than seats. The turn will be held, so the cap is at least its number."""
@@ -185,7 +204,7 @@ class RunState:
         """
         plan, asked = self.plan, dict(change.roles)
         chosen = [voice for voice in voices if not {voice.name, voice.role} & set(change.without)]
-        sat = {name for voice in voices for name in (voice.name, voice.role)}
+        sat = {name for voice in voices for name in (voice.name, voice.role)} | {seat.role for seat in plan.people}
         self.flags += [
             f"turn {self.turn}: {name} had no seat to be left out of" for name in change.without if name not in sat
         ]
@@ -398,7 +417,7 @@ class RunState:
         self.refereed = "referee" in roles or referee in {voice.name for voice, _ in present}
         self.argued = self.argued or bool(roles & {"steelman", "refuter"})
         for voice, reply in present:
-            data = cast(AgentData, reply.data)
+            data = cast(VoiceData, reply.data)
             self.spoke.setdefault(voice.name, []).append(reply.call)
             found: tuple[Claim | Objection, ...] = (*data.claims, *data.objections)
             self.sources += [Source(f"{reply.call}/{item.id}", item.text) for item in found]

@@ -95,6 +95,7 @@ VALUES: dict[str, tuple[str, Any]] = {
     "idle_timeout": ("3", 3.0),
     "call_timeout": ("4", 4.0),
     "check_timeout": ("5", 5.0),
+    "seat_wait": ("2h", 7200.0),
     "out": ("there", "there"),
     "strict": ("yes", True),
     "no_git": ("1", True),
