@@ -196,14 +196,20 @@ class Turnstile:
     def __init__(self, server: web.Server) -> None:
         self._server = server
         self._silent: set[web.RequestHandler] = set()
+        self._coming = 0  # connections that were let in, and that the server does not count yet: many come at once
 
     def __call__(self) -> asyncio.Protocol:
-        if len(self._server.connections) >= MAX_CONNECTIONS:
+        if len(self._server.connections) + self._coming >= MAX_CONNECTIONS:
             return _Closed()
-        made = self._server()
+        made, loop = self._server(), asyncio.get_running_loop()
         self._silent.add(made)
-        asyncio.get_running_loop().call_later(FIRST_BYTES, self._look, made)
+        self._coming += 1
+        loop.call_soon(self._came)
+        loop.call_later(FIRST_BYTES, self._look, made)
         return made
+
+    def _came(self) -> None:
+        self._coming -= 1
 
     def passed(self, request: web.Request) -> None:
         """Take note that a request has come."""

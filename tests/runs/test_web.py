@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from cdo.web_view.stream import MOST_WINDOWS
 from tests.conftest import A, Desk, explained
 from tests.support.harness import QUESTION, finish, wait_for
 from tests.support.provider import Provider
@@ -241,6 +242,29 @@ def test_floods_are_held_off_and_the_person_is_served(web: WebClient) -> None:
         wait_for(lambda: sum(_ended(connection) for connection in silent) >= 30, timeout=5)
         wait_for(lambda: _served(web), timeout=30, every=0.5)
     assert web.ask("/").status == 200
+
+
+def test_windows_are_counted(cdo: Desk, provider: Provider) -> None:
+    provider.hold("t1-synthesis")
+    with contextlib.ExitStack() as stack:
+        run = cdo.start("think", "--width", "2", "--turns", "1", *A, QUESTION)
+        stack.callback(run.communicate)
+        stack.callback(provider.release)
+        wait_for(lambda: provider.named("t1-synthesis"))
+        client = stack.enter_context(served(cdo))
+        client.begin()
+        with contextlib.ExitStack() as windows:
+            for _ in range(MOST_WINDOWS):
+                assert next(windows.enter_context(client.stream("a")).events())[0] == "parts"
+            refused = client.session("a", "/events")
+            assert refused.status == 503 and "windows are open already" in refused.text
+            assert client.session("a").status == 200, "pages are still made"
+        wait_for(lambda: _streams(client), timeout=30, every=0.5)
+
+
+def _streams(client: WebClient) -> bool:
+    with client.stream("a") as stream:
+        return stream.answer.status == 200
 
 
 def _ended(connection: socket.socket) -> bool:
