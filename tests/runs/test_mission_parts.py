@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from tests.conftest import Desk
@@ -163,3 +164,44 @@ def test_a_flag_that_the_watchdog_forgets_to_close_is_asked_about(cdo: Desk, pro
     assert "your flag on p3, is still open" in second.prompt and "is still open" not in first.prompt
     assert "status: done" in (cdo.session() / "FINAL.yaml").read_text()
     proved_again(cdo, provider)
+
+
+def test_acceptances_count_as_progress(cdo: Desk, provider: Provider) -> None:
+    """Three rounds bring nothing but one acceptance each, and none of them is counted as idle."""
+
+    def late(info: RequestInfo) -> str:
+        """An inspection of p3 counts from round 2 on, one of p4 from round 3 on, one of p5 from round 4 on."""
+        number, product_ = (int(digits) for digits in re.findall(r"r(\d+)-inspect-p(\d+)", info.call)[0])
+        quote = "says all that it has to say" if number >= product_ - 1 or product_ == 1 else "stands nowhere"
+        return inspect(inspection(f"p{product_}", "" if product_ == 1 else f"v{product_ - 1}", {"d1": quote}))
+
+    ids = ("p2", "p3", "p4", "p5")
+    later: dict[str, Said] = {f"r{round_}-plan": plan() for round_ in (2, 3, 4)}
+    later |= {f"r{round_}-reflect-{ALEX}": review() for round_ in (2, 3, 4)}
+    later |= {f"r{round_}-inspect-{id}": late for round_ in (1, 2, 3, 4) for id in (*ids, "p1")}
+    later |= {f"r{round_}-present": tells(("chair-1", "One more is accepted.")) for round_ in (1, 2, 3, 4)}
+    parts = [product(f"Part {id}", "Content", "Says what it has to", new_id=f"new-{id[1]}") for id in ids]
+    provider.script = told(script() | later | {
+        "r0-bootstrap": bootstrap(objectives=["All is said"], initial_products=parts),
+        "r1-plan": plan(*(assignment(id, ALEX, JORDAN) for id in ids)),
+        f"r1-write-{ALEX}": write(*(version(id, f"Part {id}", text(id)) for id in ids)),
+    })  # fmt: skip
+    result = cdo(*TEAM, "--rounds", "4", "--json", "Write it down").ok().json
+    assert result["status"] == "done" and result["turns"] == 4
+    plans = [info.prompt for info in provider.calls if info.kind == "plan"]
+    assert len(plans) == 4 and not any("No progress" in prompt for prompt in plans)
+    assert not [name for name in names(provider) if re.match("r[234]-write", name)]
+
+
+def test_no_rating_is_asked_for_and_one_that_is_given_changes_nothing(cdo: Desk, provider: Provider) -> None:
+    def rated(info: RequestInfo) -> str:
+        data = json.loads(str(script()[info.call]))
+        for item in data["inspections"]:
+            item["ratings"] = {"clarity": 1, "actionability": 1, "dod_fit": 1}
+        return json.dumps(data)
+
+    provider.script = told(script() | {f"r1-inspect-{id}": rated for id in IDS})
+    assert cdo(*ONE_ROUND, "--json").ok().json["status"] == "done"
+    assert not any(re.search(r"\brat(e|ing)", info.prompt, re.IGNORECASE) for info in provider.calls)
+    pages = ["FINAL.md", "CERTIFICATE.yaml", "CHAT.md", "TREE.md"]
+    assert not any("rating" in (cdo.session() / page).read_text() for page in pages)

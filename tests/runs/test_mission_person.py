@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 
 import pexpect
@@ -11,6 +12,7 @@ from tests.conftest import Desk
 from tests.runs.test_mission import TEAM, todo, told
 from tests.support.cabal_team import JORDAN, REQUEST, todo_script
 from tests.support.faults import Fault
+from tests.support.harness import finish, kill_group, wait_for
 from tests.support.provider import Provider
 
 __all__ = ["todo"]  # the fixture
@@ -52,3 +54,42 @@ def test_the_tree_moves_within_a_round(todo: Desk, provider: Provider) -> None:
     terminal.expect(pexpect.EOF)
     terminal.close()
     assert terminal.exitstatus == 0
+
+
+# -- the folders of a session --------------------------------------------------------------------------
+
+
+def test_the_inbox_exists_from_the_start(todo: Desk, provider: Provider) -> None:
+    """A person finds it before the first reply, and what lies in it then is read in round 1."""
+    provider.script = told({})
+    provider.hold("r0-bootstrap")
+    process = todo.start(*TEAM, "-q", REQUEST)
+    try:
+        wait_for(lambda: bool(provider.calls))
+        assert (todo.session() / "inbox").is_dir()
+        todo.write("tmp/cdo-a/inbox/early.md", "Say who may see a task.")
+    finally:
+        provider.release()
+    finish(process).ok()
+    assert "Say who may see a task." in next(info.prompt for info in provider.calls if info.call == "r1-plan")
+
+
+def test_a_resume_never_complains_of_files_that_cdo_wrote(todo: Desk, provider: Provider) -> None:
+    """After an end at a cap, whose files are written again, and after a kill in the middle of a round."""
+    todo(*TEAM, "-q", "--max-calls", "9", REQUEST).failed(3)
+    provider.hold("r2-inspect-p3")
+    process = todo.start("resume", "a", "--yes", "--max-calls", "100")
+    try:
+        wait_for(lambda: any(info.call == "r2-inspect-p3" for info in provider.calls))
+    finally:
+        kill_group(process.pid)
+        first = process.communicate()[1]
+        provider.release()
+    second = todo("resume", "a", "--yes", "--max-calls", "100").ok().err
+    for said in (first, second):
+        lines = [line for line in said.splitlines() if not line.startswith("stale: ")]  # what the cap had cut short
+        assert "round 1 ends" in said
+        assert not [
+            line for line in lines if re.search(r"(products|deliverables|inbox|superseded|taken)/|edited", line)
+        ]
+    assert not (todo.session() / "taken").exists() and "by you" not in (todo.session() / "FINAL.md").read_text()
