@@ -6,6 +6,7 @@ Texts of models, people and files enter a page as in `cdo.report.page`: escaped,
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ PARTS = ("said", "status", "waits", "answer", "calls", "products", "tensions", "
 ROWS = 50  # sessions on a page of the list
 CALLS = 60  # calls of a turn that are listed, the active ones first
 REFRESH = 5  # seconds after which a browser without scripts loads a page again that may change
-_LISTED = 1.0  # seconds that a list of sessions is shown for before it is read again
+_LISTED = 1.0  # seconds that a list of sessions is shown for, at least, before it is read again
 _CHIPS = {
     CallState.DONE: "good", CallState.RECORDED: "good", CallState.EDITED: "warn", CallState.MISSING: "bad",
     CallState.RETRYING: "warn",
@@ -74,7 +75,8 @@ class WebPages:
     def __init__(self, library: Library, home: str, places: Sequence[Path], named: Mapping[str, Path]) -> None:
         self._library, self._templates = library, PageTemplates(library)
         self._home, self._places, self._named = home, tuple(places), dict(named)
-        self._rows: tuple[float, list[dict[str, Any]]] = (-_LISTED, [])
+        self._rows: tuple[float, list[dict[str, Any]]] = (0.0, [])  # until when they are good
+        self._reading = threading.Lock()  # requests are served in threads
 
     # -- which session -----------------------------------------------------------------------------
 
@@ -143,13 +145,15 @@ class WebPages:
         return self._templates.page(LIST, values, self._served(refresh=2 * REFRESH))
 
     def _known(self) -> list[dict[str, Any]]:
-        read, rows = self._rows
-        if time.monotonic() - read >= _LISTED:
-            rows = [row for place in self._places for row in run_index.rows(place)]
-            if len(self._places) > 1:
-                rows.sort(key=lambda row: str(row.get("created", "")), reverse=True)
-            self._rows = time.monotonic(), rows
-        return rows
+        with self._reading:
+            began = time.monotonic()
+            if began >= self._rows[0]:
+                rows = [row for place in self._places for row in run_index.rows(place)]
+                if len(self._places) > 1:
+                    rows.sort(key=lambda row: str(row.get("created", "")), reverse=True)
+                now = time.monotonic()
+                self._rows = now + max(_LISTED, 10 * (now - began)), rows
+            return self._rows[1]
 
     def _row(self, row: Mapping[str, Any]) -> dict[str, Any]:
         state, name = str(row["status"]), str(row["session"])

@@ -310,3 +310,16 @@ def test_nothing_scrolls_sideways(finished: Desk, chromium: Browser, width: int)
             window.page.goto(f"http://{client.netloc}{client.home}{path}")
             window.page.evaluate("document.querySelectorAll('details').forEach(fold => { fold.open = true; })")
             assert window.page.evaluate("document.documentElement.scrollWidth") <= width, path
+
+
+def test_what_one_selects_stays_until_one_lets_go(cdo: Desk, provider: Provider, chromium: Browser) -> None:
+    with held(cdo, provider), served(cdo, "a") as client, opened(chromium, client) as window:
+        page = window.page
+        page.evaluate("getSelection().selectAllChildren(document.querySelector('[data-part=calls] tbody'))")
+        chosen = page.evaluate("getSelection().toString()")
+        assert "thinking" in chosen
+        provider.release()
+        expect(page.get_by_role("heading", name="Decision")).to_be_visible(timeout=PATIENCE)
+        assert page.evaluate("getSelection().toString()") == chosen
+        page.evaluate("getSelection().removeAllRanges()")
+        expect(page.locator("[data-part=calls]")).not_to_contain_text("thinking")
