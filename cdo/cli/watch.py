@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -87,8 +86,10 @@ def _in_browser(name: str | None, out: str | None, port: int) -> None:
             )
             threading.Thread(target=_more_addresses, args=(guard, path), daemon=True).start()
 
-    with contextlib.suppress(KeyboardInterrupt):
+    try:
         asyncio.run(serve(trusted_library(), places, named, port, listening))
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(130) from None
 
 
 def _more_addresses(guard: Guard, path: str) -> None:

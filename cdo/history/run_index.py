@@ -229,7 +229,18 @@ def _placed(row: Mapping[str, Any], place: str) -> dict[str, Any]:
 
 
 def _paused(path: Path) -> bool:
-    """True if the last event on the state of a run in its journal is that it waits for a person."""
+    """True if the last event on the state of a run in its journal is that it stopped, as it waits for a person."""
+    event = _last_event(path)
+    return bool(event.get("event") == "stopped" and event.get("status") == "NeedsHuman")
+
+
+def asks(path: Path) -> bool:
+    """Return True if the last event of a session, which runs now, is that it asks a person."""
+    return _last_event(path).get("event") in ("pause", "review")
+
+
+def _last_event(path: Path) -> dict[str, Any]:
+    """Return the last event on the state of a run in its journal, {} if there is none that can be read."""
     try:
         with (
             released(open_directory(path)) as folder,
@@ -237,12 +248,12 @@ def _paused(path: Path) -> bool:
         ):
             tail = os.pread(fd, _TAIL, max(0, os.fstat(fd).st_size - _TAIL))
         for line in reversed(tail.split(b"\n")[:-1]):
-            event = json.loads(line)
+            event: dict[str, Any] = json.loads(line)
             if event["event"] not in _AFTERWARDS:
-                return bool(event["event"] == "stopped" and event.get("status") == "NeedsHuman")
+                return event
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return False  # the journal is only informative, and may hold anything
-    return False
+        return {}  # the journal is only informative, and may hold anything
+    return {}
 
 
 # -- the index -------------------------------------------------------------------------------------

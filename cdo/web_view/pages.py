@@ -157,6 +157,8 @@ class WebPages:
 
     def _row(self, row: Mapping[str, Any]) -> dict[str, Any]:
         state, name = str(row["status"]), str(row["session"])
+        if state == "running" and run_index.asks(Path(row["path"])):
+            state = "paused"
         kind = " ".join(filter(None, (str(row.get("preset") or ""), str(row.get("mode") or ""))))
         cost = row.get("cost")
         return {
@@ -180,7 +182,8 @@ class WebPages:
         calls = sorted(board.voices.values(), key=lambda call: list(CallState).index(call.state))
         listed = {call.name for call in calls[:CALLS]}
         final = "" if state.running else _final(state.folder)
-        now, result = time.time(), state.last.result if isinstance(state.last, RunEnded) else None
+        now = time.time() if state.running else state.heard
+        result = state.last.result if isinstance(state.last, RunEnded) else None
         values = {
             **words(Papers({}, (), f"{self.place(name)}/file")),
             "board": board,

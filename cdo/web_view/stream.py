@@ -53,7 +53,8 @@ class LogLine:
 class LiveSession:
     """A session as a window shows it. `standing` says why nobody runs it, "" while somebody does.
 
-    `problem` is why the session cannot be read, "" if it can be.
+    `heard` is the time of the last event, in seconds since 1970. `problem` is why the session cannot be read, "" if
+    it can be.
     """
 
     folder: Path
@@ -62,6 +63,7 @@ class LiveSession:
     phase: SessionPhase = SessionPhase.RUNNING
     last: Event | None = None
     log: tuple[LogLine, ...] = ()
+    heard: float = 0.0
     standing: str = ""
     problem: str = ""
 
@@ -79,7 +81,8 @@ class LiveSession:
             if isinstance(event, _LOGGED):
                 text = " ".join(line(event, board).split())
                 log.append(LogLine(at, event.kind, text, isinstance(event, _NOTED)))
-        return replace(self, board=board, log=tuple(log[-LOG:]))
+        heard = fresh.events[-1][0] if fresh.events else self.heard
+        return replace(self, board=board, log=tuple(log[-LOG:]), heard=heard)
 
 
 Render = Callable[[LiveSession], Mapping[str, str]]

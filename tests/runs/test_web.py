@@ -8,12 +8,14 @@ import re
 import shutil
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pexpect
 import pytest
 
 from cdo.web_view.stream import MOST_WINDOWS
@@ -292,7 +294,29 @@ def test_ctrl_c_ends_it(finished: Desk) -> None:
     assert process.stdout and process.stdout.readline().startswith("http://127.0.0.1:")
     process.send_signal(signal.SIGINT)
     done = finish(process, timeout=20)
-    assert done.code == 0 and "Traceback" not in done.err
+    assert done.code == 130 and "Traceback" not in done.err
+
+
+def test_at_a_terminal_enter_prints_another_address(finished: Desk) -> None:
+    terminal = pexpect.spawn(
+        sys.executable, ["-m", "cdo", "watch", "--web"], cwd=finished.path, env=finished.environment(), timeout=30
+    )
+    try:
+        found = []
+        for _ in range(3):
+            terminal.expect(rb"(http://127\.0\.0\.1:\S+)\s")
+            found.append(terminal.match[1].decode())
+            terminal.sendline("")
+        first, second, third = map(WebClient, found)
+        assert first.begin().status == second.begin().status == 200 and first.cookie != second.cookie
+        assert first.ask("/").status == second.ask("/").status == 200
+        assert third.ask("/begin?token=" + found[0].partition("=")[2]).status == 403, "each is good once"
+        terminal.sendintr()
+        terminal.expect(pexpect.EOF)
+        terminal.close()
+        assert terminal.exitstatus == 130 and b"Fatal" not in terminal.before
+    finally:
+        terminal.close(force=True)
 
 
 def test_the_port_is_the_one_that_one_says(finished: Desk) -> None:
