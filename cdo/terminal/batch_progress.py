@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol, TextIO
 
-from cdo.core.formatting import duration, money, one_line, visible
+from cdo.core.formatting import duration, money, one_line, pluralise, visible
 from cdo.terminal.capability import can_draw
 
 QUIET = 10.0  # seconds between two plain lines; later a tenth of the time so far, so that a log stays short
@@ -27,6 +27,8 @@ class BatchState(Protocol):
     live: int
 
     @property
+    def calls(self) -> int: ...
+    @property
     def cost(self) -> float | None: ...
 
 
@@ -38,6 +40,7 @@ def told(state: BatchState, rate: float | None) -> str:
         parts.append(f"{state.failed:,} failed")
     if state.live:
         parts.append(f"{state.live:,} live")
+        parts.append(f"{pluralise(state.calls, 'call')} answered")
     if rate:
         parts.append(f"{rate:,.0f} a minute" if rate >= 10 else f"{rate:.1f} a minute")
     parts.append("price unknown" if state.cost is None else money(state.cost))

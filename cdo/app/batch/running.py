@@ -61,6 +61,11 @@ class BatchStanding:
         return self.count - self.done - self.failed
 
     @property
+    def calls(self) -> int:
+        """The calls that were answered, those of items under way too."""
+        return self.used.calls
+
+    @property
     def cost(self) -> float | None:
         """Dollars, None where a price is unknown."""
         return self.used.known_cost

@@ -31,7 +31,7 @@ def test_only_a_known_price_of_nothing_is_free(
 
 
 def test_a_batch_names_what_is_unknown() -> None:
-    state = SimpleNamespace(count=9, done=3, failed=1, live=2, cost=None)
-    assert told(state, None) == "4 of 9 items · 1 failed · 2 live · price unknown"
+    state = SimpleNamespace(count=9, done=3, failed=1, live=2, calls=17, cost=None)
+    assert told(state, None) == "4 of 9 items · 1 failed · 2 live · 17 calls answered · price unknown"
     state.cost = 0.5
     assert told(state, None).endswith(" · $0.50")
