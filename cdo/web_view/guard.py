@@ -31,6 +31,7 @@ HEADERS: Mapping[str, str] = {
     # With `no-referrer` a browser would send `Origin: null` with the forms of these pages.
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
+    "Server": "cdo",
 }
 
 

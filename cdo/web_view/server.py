@@ -161,7 +161,7 @@ class WebServer:
             first = await anext(pieces)
             response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
             await response.prepare(request)
-            with contextlib.suppress(ConnectionResetError):
+            with contextlib.suppress(ConnectionResetError, CdoError):  # the window connects again, and is told
                 await response.write(first)
                 async for piece in pieces:
                     await response.write(piece)

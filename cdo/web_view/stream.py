@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import secrets
 import threading
 import time
@@ -18,6 +19,7 @@ from pathlib import Path
 from cdo.core import events
 from cdo.core.errors import CdoError, SessionError
 from cdo.core.events import Event
+from cdo.core.formatting import one_line
 from cdo.history.journal_follower import Follower, Fresh, JournalUpdate, SessionPhase
 from cdo.history.watching import ProductTree, opening, standing
 from cdo.terminal.run_state import LiveRun
@@ -79,7 +81,7 @@ class LiveSession:
         for at, event in fresh.events:
             board = board.apply(event, at)
             if isinstance(event, _LOGGED):
-                text = " ".join(line(event, board).split())
+                text = re.sub(r"\s{2,}|\n", " · ", line(event, board).strip())
                 log.append(LogLine(at, event.kind, text, isinstance(event, _NOTED)))
         heard = fresh.events[-1][0] if fresh.events else self.heard
         return replace(self, board=board, log=tuple(log[-LOG:]), heard=heard)
@@ -126,6 +128,8 @@ class Feed:
                     break
         except CdoError as error:
             state = replace(state, problem=error.message, phase=SessionPhase.LEFT)
+        except Exception as error:  # a window that waits for ever would say nothing
+            state = replace(state, problem=f"Following it failed: {type(error).__name__}: {one_line(error, 300)}")
         self._publish(state, ended=True)
 
     def _after(self, state: LiveSession, update: JournalUpdate, tree: ProductTree | None) -> LiveSession:
