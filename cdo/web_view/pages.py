@@ -214,7 +214,7 @@ class WebPages:
         """Return the page of a session with its `parts` as HTML; `shown` is their version."""
         from markupsafe import Markup
 
-        board, name = state.board, session_name(state.folder)
+        board, name, live = state.board, session_name(state.folder), state.phase is not SessionPhase.DONE
         title = one_line(board.question, 140) or name
         values = {
             **words(Papers({}, ())),
@@ -224,13 +224,13 @@ class WebPages:
             "kind": "Mission" if state.is_mission else "Deliberation",
             "preset": board.preset,
             "here": self.place(name),
+            "live": live,
             "shown": shown,
             "parts": {key: Markup(html) for key, html in parts.items()},
             "done": done,
             "error": error,
             "version": __version__,
         }
-        live = state.phase is not SessionPhase.DONE
         return self._templates.page(SESSION, values, self._served((name, ""), refresh=REFRESH if live else 0))
 
     # -- what lies in a session --------------------------------------------------------------------

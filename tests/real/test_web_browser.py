@@ -315,11 +315,23 @@ def test_nothing_scrolls_sideways(finished: Desk, chromium: Browser, width: int)
 def test_what_one_selects_stays_until_one_lets_go(cdo: Desk, provider: Provider, chromium: Browser) -> None:
     with held(cdo, provider), served(cdo, "a") as client, opened(chromium, client) as window:
         page = window.page
-        page.evaluate("getSelection().selectAllChildren(document.querySelector('[data-part=calls] tbody'))")
+        page.evaluate("getSelection().selectAllChildren(document.querySelector('[data-part=calls] tbody tr'))")
         chosen = page.evaluate("getSelection().toString()")
-        assert "thinking" in chosen
+        assert "openai/" in chosen
         provider.release()
         expect(page.get_by_role("heading", name="Decision")).to_be_visible(timeout=PATIENCE)
         assert page.evaluate("getSelection().toString()") == chosen
         page.evaluate("getSelection().removeAllRanges()")
         expect(page.locator("[data-part=calls]")).not_to_contain_text("thinking")
+
+
+def test_a_window_that_is_not_seen_still_says_in_its_title_when_it_is_done(
+    cdo: Desk, provider: Provider, chromium: Browser
+) -> None:
+    with held(cdo, provider), served(cdo, "a") as client, opened(chromium, client) as window:
+        page = window.page.context.new_page()
+        page.add_init_script("Object.defineProperty(document, 'hidden', {get: () => true})")
+        page.goto(window.page.url)
+        assert QUESTION in page.title() and "max turns" not in page.title()
+        provider.release()
+        expect(page).to_have_title(re.compile("^max turns: "), timeout=PATIENCE)
