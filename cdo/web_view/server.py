@@ -106,7 +106,7 @@ class WebServer:
         if found := self._guard.browser(request.cookies.get(self._guard.cookie_name, "")):
             request[BROWSER] = found
         elif not arriving and request.path not in ("/web.css", "/web.js", "/favicon.ico"):
-            return self._told(403, "Who are you?", "This browser was not let in yet.", AGAIN)
+            return self._told(403, "This browser was not let in", "Each browser needs an address of its own.", AGAIN)
         return None
 
     def _told(self, status: int, title: str, text: str, hint: str = "") -> web.Response:
