@@ -37,7 +37,6 @@ from cdo.runner.model_seat import ModelSeat
 from cdo.security.secrets import redactor
 from cdo.session.store import Session
 from cdo.terminal import plan_editor
-from cdo.terminal.curtain import Curtain
 from cdo.terminal.plan_dashboard import PastTurn, lines, markdown
 from cdo.terminal.plan_preview import Preview
 from cdo.terminal.views import RunView, make_view, summary
@@ -160,12 +159,11 @@ def _shell(view: RunView, preview: Preview, options: Mapping[str, Any], instead:
     """Return the run's hooks: ask the person if there is a terminal; --yes gives consent and skips pauses."""
     terminal = sys.stdin.isatty() and sys.stderr.isatty() and not options.get("no_input")
     past = Progress(preview)
-    shown = Curtain(view, [seat.role for seat in preview.plan.people])
     one_at_a_time = asyncio.Lock()
 
     def observe(event: Event) -> None:
         past.note(event)
-        shown(event)
+        view(event)
         if isinstance(event, RoundEnded):
             view(TreeChanged(products=event.products))
 

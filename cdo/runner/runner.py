@@ -45,6 +45,7 @@ from cdo.core.usage import TotalUsage
 from cdo.formats.lenient.reading import ReadReply, read, repaired
 from cdo.runner.attempts import Attempts, Deadlines
 from cdo.runner.budget import Budget, Limits
+from cdo.runner.curtain import Curtain
 from cdo.runner.evidence_checks import EvidenceChecks
 from cdo.runner.exchange_records import tools_refused
 from cdo.runner.failures import MissingReply, failure
@@ -115,9 +116,11 @@ class Runner:
     _inputs: Inputs = field(init=False)
     _steps: RecordedSteps = field(init=False)
     _seated: PersonVoices = field(init=False)
+    _curtain: Curtain = field(init=False)
 
     def __post_init__(self) -> None:
         closed = self.substitutes.closed
+        self.observe = self._curtain = Curtain(self.observe)
         self._people = HumanSteps(self.session, self.library, self.human, self.observe, closed=closed)
         self._seated = PersonVoices(
             self.session, self.library, self.human, self.observe, self.budget.remaining_seconds,
@@ -230,6 +233,7 @@ class Runner:
         for work in filter(self._open, people):
             self._people.go_on()
             await self._seated.open(work)
+        self._curtain.draw(work.call.name for work in people)
         tasks = [asyncio.create_task(self._reply(work)) for work in people]
         try:
             models = [work for work in works if work not in people]
@@ -240,6 +244,7 @@ class Runner:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self._curtain.draw(())
         replies = {reply.call: reply for reply in found}
         return [replies.get(work.call.name, Reply(work.call.name, reason=Missing(ABSENT))) for work in works]
 
