@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ LONGEST_ANSWER = 60_000  # bytes: a form is read up to 64 KiB
 class PendingInput:
     """What a session waits for: a question with the options that it offers, or a decision on the plan in `file`.
 
-    With `person`, it is that person's answer to a turn, whose form is `file`. `name` tells it from everything else
-    that the session asks.
+    With `person`, it is that person's answer to a turn, whose form is `file`; the turn waits `until` then. `name`
+    tells it from everything else that the session asks.
     """
 
     name: str
@@ -35,6 +36,7 @@ class PendingInput:
     file: str = ""
     plan: str = ""
     person: str = ""
+    until: datetime | None = None
 
     @property
     def first_turn(self) -> bool:
@@ -66,6 +68,9 @@ def team_question(archive: SessionReader) -> PendingInput | None:
 def open_seats(archive: SessionReader) -> list[PendingInput]:
     """Return whose answers to the present turn a session waits for; raise `SessionError` if it is damaged."""
     records = archive.records()
+    if not any(record["kind"] == "seated" for record in records):
+        return []
+    wait = timedelta(seconds=archive.frozen().settings.seat_wait)
     settled = {
         (record["call"], record["inputs"])
         for record in records
@@ -77,7 +82,8 @@ def open_seats(archive: SessionReader) -> list[PendingInput]:
             stem = str(record["file"]).rpartition("/")[2].removesuffix(".md")
             turn, _, person = stem.partition("-")
             question = f"{person}, what is your answer to turn {turn.removeprefix('t')}?"
-            found.append(PendingInput(stem, question, (), str(record["file"]), person=person))
+            until = datetime.fromisoformat(record["at"]) + wait
+            found.append(PendingInput(stem, question, (), str(record["file"]), person=person, until=until))
     last = max((int(item.name[1:].partition("-")[0]) for item in found), default=0)
     return [item for item in found if item.name.startswith(f"t{last}-")]
 

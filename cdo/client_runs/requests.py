@@ -12,6 +12,7 @@ from pathlib import Path
 
 from cdo.content.library import Library
 from cdo.core.errors import UsageError
+from cdo.core.people import HUMAN
 from cdo.planning import arguments
 from cdo.planning.settings import Resolved
 from cdo.repository.visible_files import forbidden
@@ -28,7 +29,7 @@ class RunRequest:
     """What a client wants to be deliberated. `evidence` are files and folders of the project.
 
     `preset` are the words that the command line takes before the question, "" to let the question decide. `budget` is
-    in dollars, None for what the person allows.
+    in dollars, None for what the person allows. `seat` is the name of the person if they have a voice in every turn.
     """
 
     question: str
@@ -36,6 +37,7 @@ class RunRequest:
     models: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
     budget: float | None = None
+    seat: str = ""
 
     @property
     def mission(self) -> bool:
@@ -52,6 +54,8 @@ def command_words(asked: RunRequest, library: Library, resolved: Resolved, root:
     words, waits = ([MISSION], False) if asked.mission else _run_words(asked.preset, library)
     for name in asked.models:
         words += ["--model", _model(name, library, resolved)]
+    if asked.seat:
+        words += ["--seat", f"{HUMAN}{asked.seat}"]
     for path in asked.evidence:
         words += ["--context", _inside(path, root)]
     return [*words, "-"], waits

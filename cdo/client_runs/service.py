@@ -154,6 +154,10 @@ class RunService:
 
     def status_of(self, record: RunRecord) -> RunStatus:
         """Return how a run stands that a program began; raise `CdoError` if its session is gone or damaged."""
+        return self._not_waiting(record, self._stands(record))
+
+    def _stands(self, record: RunRecord) -> RunStatus:
+        """Return how a run stands as `status_of` does, without letting it go on."""
         self._processes.reap()
         path = self.path(record)
         if not path.is_dir() and not record.alive and not record.cancelled:
@@ -163,7 +167,9 @@ class RunService:
     def look(self, session: str) -> RunStatus:
         """Return how a session stands."""
         self._processes.reap()
-        return self._watcher.look(self.find(session), self.records.of_session(session))
+        record = self.records.of_session(session)
+        stands = self._watcher.look(self.find(session), record)
+        return self._not_waiting(record, stands) if record else stands
 
     def status(self, session: str) -> dict[str, Any]:
         """Return how a session stands, as a client is told."""
@@ -232,7 +238,7 @@ class RunService:
             raise UsageError("The answer is empty.", "Give one of the options, or say it in words.")
         with self.records.alone():
             record = self.records.of_task(record.id) or record
-            stands = self.status_of(record)
+            stands = self._stands(record)
             if stands.asks is None:
                 raise UsageError(f"{record.session} waits for no answer: {stands.standing}.", stands.message)
             self._require_room()
@@ -242,14 +248,27 @@ class RunService:
                 answer_plan(path, text, _plain(note), _plain(focus))
             else:
                 answer_question(path, text)
-            words = ["resume", record.session, "--out", str(self.out), "--no-input", "-q"]
-            return self._processes.start(self.records.answered(record), words)
+            return self._resumed(self.records.answered(record))
+
+    def _resumed(self, record: RunRecord) -> RunRecord:
+        """Let a run go on in a process of its own."""
+        return self._processes.start(record, ["resume", record.session, "--out", str(self.out), "--no-input", "-q"])
+
+    def _not_waiting(self, record: RunRecord, stands: RunStatus) -> RunStatus:
+        """Return how a run stands; one that has waited long enough for a person goes on."""
+        if not (stands.asks and stands.asks.until and stands.asks.until <= datetime.now(UTC)):
+            return stands
+        with self.records.alone():
+            record = self.records.of_task(record.id) or record
+            if not record.alive and not record.cancelled:
+                record = self._resumed(record)
+        return self._watcher.look(self.path(record), record)
 
     def cancel(self, record: RunRecord, why: str) -> None:
         """Stop a run for good, as far as clients are concerned; a person can still resume its session."""
         with self.records.alone():
             record = self.records.of_task(record.id) or record
-            if not self.status_of(record).over:
+            if not self._stands(record).over:
                 self.records.cancel(record, why)
 
 

@@ -45,6 +45,13 @@ PresetWords = Annotated[
         "`cabal` has a team make deliverables. Leave it out, and the question decides.",
     ),
 ]
+Seat = Annotated[
+    str,
+    Field(
+        max_length=32,
+        description="Name of the person, if they asked for a voice of their own: each turn waits for their answer.",
+    ),
+]
 Seconds = Annotated[float, Field(ge=0, le=WAIT, description="Seconds to wait until the run no longer works.")]
 Most = Annotated[int, Field(ge=1, le=100, description="Most entries.")]
 Said = Annotated[str, Field(max_length=4000)]
@@ -73,9 +80,10 @@ class RunTools:
         models: Models = (),
         evidence: Paths = (),
         budget: Dollars = None,
+        seat: Seat = "",
     ) -> str:
         """Begin a run and return how it stands."""
-        record = await self._begin(RunRequest(question, preset, models, evidence, budget), "deliberate")
+        record = await self._begin(RunRequest(question, preset, models, evidence, budget, seat), "deliberate")
         return as_json(await told(lambda: self._service.status(record.session)))
 
     async def decide(self, question: Question, evidence: Paths = (), budget: Dollars = None) -> str:

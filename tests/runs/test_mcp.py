@@ -407,3 +407,42 @@ def test_the_end_of_a_server_is_no_failure(cdo: Desk) -> None:
         assert json.loads(process.stdout.readline())["id"] == 1
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
+
+
+def test_the_person_at_a_client_has_a_seat_and_is_not_waited_for_without_end(cdo: Desk, provider: Provider) -> None:
+    async def steps(agent: Agent) -> None:
+        id = (await agent.task("deliberate", question=QUESTION, preset="think", seat="anna"))["taskId"]
+        waiting = await agent.followed(id, "input_required")
+        ((key, asked),) = waiting["inputRequests"].items()
+        fields = asked["params"]["requestedSchema"]
+        assert list(fields["properties"]) == ["answer", "sure", "reasons", "objections", "change"]
+        assert (
+            fields["required"] == ["answer"] and "anna, what is your answer to turn 1?" in asked["params"]["message"]
+        )
+        unclear = {"answer": "Keep it whole.", "sure": "60 or 70"}
+        wrong = await agent.error("tasks/update", id, inputResponses={key: {"action": "accept", "content": unclear}})
+        assert "60 or 70" in wrong.message
+        content = {"answer": "Keep it whole.", "sure": "80 %", "reasons": "- four people"}
+        await agent.ask("tasks/update", id, inputResponses={key: {"action": "accept", "content": content}})
+        again = await agent.followed(id, "input_required")
+        assert next(iter(again["inputRequests"])) != key
+        (session,) = (path.name.removeprefix("cdo-") for path in cdo.sessions())
+        await agent.call("answer", session=session, answer="As before.")
+        await agent.followed(id, "input_required", "completed")
+
+    async def absent(agent: Agent) -> None:
+        began = await agent.begin(QUESTION, preset="quick", seat="bert")
+        ended = await agent.settled(began["session"])
+        while ended["status"] == "input_required":  # the time is over when it is next looked at
+            ended = await agent.settled(began["session"])
+        assert ended["status"] == "completed"
+        assert "bert did not answer turn 1" in await agent.call("result", session=began["session"])
+        assert "mission" in await agent.refused("deliberate", question=REQUEST, preset="cabal", seat="bert")
+        assert "no seat of a person" in await agent.refused("deliberate", question=QUESTION, seat="../x")
+
+    with_agent(steps, cdo, tasks=True)
+    (session,) = cdo.sessions()
+    prompts = {info.call: info.prompt for info in provider.calls}
+    assert "Keep it whole." in prompts["t1-synthesis"] and "As before." in prompts["t2-synthesis"]
+    assert "model: human:anna" in (session / "t1-practitioner.md").read_text()
+    with_agent(absent, cdo.having(CDO_SEAT_WAIT="1s"))
