@@ -230,7 +230,7 @@ class Provider(Schema):
     window: Annotated[int, Field(ge=1024)] | None = None
     idempotency: Annotated[str, Field(pattern=r"^([A-Za-z][A-Za-z0-9-]{0,63})?$")] = ""
     flex: bool = False
-    batch_api: Literal["", "openai", "messages", "openrouter"] = ""
+    batch_api: Literal["", "openai", "messages", "openrouter", "gemini"] = ""
     batch_factor: Annotated[float, Field(gt=0, le=1)] = 0.5
     cache_marks: tuple[str, ...] = ()
 

@@ -22,6 +22,7 @@ from cdo.core.exchange import BackendError, Fault
 from cdo.core.formatting import one_line, pluralise
 from cdo.providers.http.backend import HttpBackend
 from cdo.providers.http.batch_client import BatchClient, ProviderBatch, StillUnclear
+from cdo.providers.http.gemini_batches import GeminiBatches
 from cdo.providers.http.message_batches import MessageBatches
 from cdo.providers.http.openai_batches import OpenAIBatches
 from cdo.providers.http.openrouter_batches import OpenRouterBatches
@@ -30,7 +31,7 @@ from cdo.runner.model_seat import ModelSeat
 from cdo.runner.submissions import Submission, since
 
 CLIENTS: dict[str, type[BatchClient]] = {
-    "openai": OpenAIBatches, "messages": MessageBatches, "openrouter": OpenRouterBatches,
+    "openai": OpenAIBatches, "messages": MessageBatches, "openrouter": OpenRouterBatches, "gemini": GeminiBatches,
 }  # fmt: skip
 SETTLING = 10.0  # seconds after which a provider lists a batch for certain
 # Faults which show that the provider has not taken a batch. After any other it may have.

@@ -1,4 +1,4 @@
-"""The batch endpoints of a provider on loopback: OpenAI's files and batches, Anthropic's message batches.
+"""The batch endpoints of a provider on loopback: OpenAI's files and batches, Anthropic's message batches, Gemini's.
 
 A batch ends when it is looked at, unless it is told to go on. Its requests get the answers of the provider's script.
 What a test wants to go wrong it says beforehand.
@@ -10,13 +10,14 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from tests.support import gemini_batches as gemini
 from tests.support.answers import RequestInfo
 from tests.support.delivery import JSON, Reply
 
@@ -76,11 +77,15 @@ class LoopbackBatches:
 
     def knows(self, info: RequestInfo) -> bool:
         """Whether a request is one of these endpoints'."""
+        if gemini.is_theirs(info):
+            return True
         path = _path(info)
         return path.startswith(("/files", "/batches")) or path.startswith(_ANTHROPIC)
 
     async def reply(self, info: RequestInfo, query: Mapping[str, str]) -> Reply:
         """The answer to a request."""
+        if gemini.is_theirs(info):
+            return await self._gemini(info, query)
         path, anthropic = _path(info), _path(info).startswith(_ANTHROPIC)
         if info.method == "POST" and self.stall == ("files" if path == "/files" else "before"):
             await self._hang()
@@ -100,6 +105,31 @@ class LoopbackBatches:
                 _json({"error": {"message": "no such file"}}, 404) if text is None else Reply([text.encode()], JSON)
             )
         return self._told(query, parts, anthropic)
+
+    async def _gemini(self, info: RequestInfo, query: Mapping[str, str]) -> Reply:
+        if info.method == "POST":
+            if self.stall == "before":
+                await self._hang()
+            if self.refuse:
+                code, message = self.refuse
+                return _json({"error": {"code": code, "message": message, "status": "INVALID_ARGUMENT"}}, code)
+            model, name, requests = gemini.made(info)
+            ident, told = f"batches/{len(self.batches) + 1}", {"displayName": name, "model": f"models/{model}"}
+            self.batches.append(HeldBatch(ident, requests, gemini.PATH, time.time(), told))
+            if self.stall == "after":
+                await self._hang()
+            return _json(gemini.described(self.batches[-1], whole=True))
+        mine = [batch for batch in self.batches if batch.path == gemini.PATH]
+        self._finish_all(mine)
+        ident = info.path.removeprefix("/v1beta/")
+        if ident == "batches":  # in the order in which they were made, two a page
+            start = int(query.get("pageToken", "0"))
+            page = [gemini.described(batch, whole=False) for batch in mine[start : start + 2]]
+            return _json({"operations": page, **({"nextPageToken": str(start + 2)} if mine[start + 2 :] else {})})
+        one = next((batch for batch in mine if batch.id == ident), None)
+        if one is None:
+            return _json({"error": {"code": 404, "message": "Requested entity was not found."}}, 404)
+        return _json(gemini.described(one, whole=True))
 
     async def _hang(self) -> None:
         self.held = True
@@ -143,9 +173,7 @@ class LoopbackBatches:
     def _told(self, query: Mapping[str, str], parts: list[str], anthropic: bool) -> Reply:
         shown = self._anthropic if anthropic else self._openai
         mine = [batch for batch in self.batches if batch.path.endswith("/messages") == anthropic]
-        for batch in mine if not self.going else ():
-            if not batch.status:
-                self._finish(batch)
+        self._finish_all(mine)
         if not parts:
             after = query.get("after") or query.get("after_id") or ""
             listed = mine[::-1]
@@ -163,6 +191,11 @@ class LoopbackBatches:
         return _json({**shown(one), **inline})
 
     # -- results --
+
+    def _finish_all(self, batches: Sequence[HeldBatch]) -> None:
+        for batch in batches if not self.going else ():
+            if not batch.status:
+                self._finish(batch)
 
     def _finish(self, batch: HeldBatch) -> None:
         batch.status = self.end
@@ -190,9 +223,14 @@ class LoopbackBatches:
         kind = call
         if found := re.fullmatch(r"t\d+-(.+)", call):
             kind = "synthesis" if found[1] == "synthesis" else "agent"
+        native = path == gemini.PATH
+        if native:
+            path, body = "/v1/chat/completions", gemini.as_chat(body)
         headers = CIMultiDictProxy(CIMultiDict({"X-Cdo-Call": call, "X-Cdo-Kind": kind}))
         info = RequestInfo("POST", path, headers, body, time.monotonic())
         answer = json.loads(self._provider.answered_at_once(info))
+        if native:
+            return {"metadata": {"key": ident}, "response": gemini.answered(answer)}
         if path.endswith("/messages"):
             return {"custom_id": ident, "result": {"type": "succeeded", "message": answer}}
         response = {"status_code": 200, "request_id": f"req-{ident}", "body": answer}
@@ -200,6 +238,8 @@ class LoopbackBatches:
 
     def _left(self, ident: str, path: str) -> dict[str, Any]:
         openai, anthropic = _LEFT[self.end]
+        if path == gemini.PATH:
+            return {"metadata": {"key": ident}, "error": gemini.left(openai)}
         if path.endswith("/messages"):
             return {"custom_id": ident, "result": {"type": anthropic}}
         error = {"code": openai, "message": f"This request was not done: {openai}."}

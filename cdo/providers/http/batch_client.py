@@ -19,8 +19,10 @@ from cdo.core.exchange import BackendError, Fault, Request, Response
 from cdo.providers.http.backend import HttpBackend
 from cdo.providers.http.faults import classify, inside, said
 from cdo.providers.http.reply import joined
+from cdo.providers.http.transport import MAX_BODY
 
 MAX_LINE = 64 * 2**20  # bytes of one result; more than any answer
+MOST = 256 * 2**20  # bytes of a batch that comes with its results in one body
 _PIECE = 2**18
 UPLOAD, DOWNLOAD = 1800.0, 3600.0  # seconds for the requests and for the results of a whole batch
 PAGES = 100  # pages of a list of batches that are looked through
@@ -60,8 +62,12 @@ class BatchClient(ABC):
         self.backend = backend
 
     def body(self, request: Request) -> dict[str, Any]:
-        """Return the body of a request as it stands in a batch."""
+        """Return the body of a request, as `line` takes it and as it is recorded."""
         return self.backend.body_at_once(request)
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers of each request, with the key."""
+        return self.backend.own_headers()
 
     @abstractmethod
     def line(self, ident: str, body: Mapping[str, Any]) -> bytes:
@@ -123,25 +129,33 @@ class BatchClient(ABC):
             return first_id(line).startswith(f"{marker}-")
         return False
 
-    async def _inline(self, path: str, head: str, lines: BinaryIO, size: int) -> Mapping[str, Any]:
-        """Post requests in one body that begins with `head` and ends their list and itself."""
-        start = head.encode()
-        headers = {"Content-Type": "application/json", "Content-Length": str(len(start) + size + 1)}
-        return await self._json("POST", path, _body(start, lines), UPLOAD, **headers)
+    async def _inline(self, path: str, head: str, lines: BinaryIO, size: int, tail: str = "]}") -> Mapping[str, Any]:
+        """Post requests in one body that begins with `head`; `tail` ends their list and the body."""
+        start, end = head.encode(), tail.encode()
+        length = len(start) + size - 1 + len(end)  # the last line break is left out
+        headers = {"Content-Type": "application/json", "Content-Length": str(length)}
+        return await self._json("POST", path, _body(start, lines, end), UPLOAD, headers=headers)
 
     async def _json(
-        self, method: str, path: str, data: Any = None, patience: float = 60.0, **headers: str
+        self,
+        method: str,
+        path: str,
+        data: Any = None,
+        patience: float = 60.0,
+        *,
+        most: int = MAX_BODY,
+        headers: Mapping[str, str] | None = None,
     ) -> Mapping[str, Any]:
-        """Send one request; a mapping is sent as JSON."""
-        told = {**self.backend.own_headers(), **headers}
+        """Send one request; a mapping is sent as JSON. The answer may have `most` bytes."""
+        told = {**self.headers(), **(headers or {})}
         if isinstance(data, Mapping):
             data, told["Content-Type"] = json.dumps(data).encode(), "application/json"
-        return await self.backend.transport.json(method, path, told, data, patience)
+        return await self.backend.transport.json(method, path, told, data, patience, most)
 
     async def _lines(self, path: str) -> AsyncIterator[bytes]:
         """Yield the lines of an answer as they come; raise `BackendError` if one is too long."""
         rest = b""
-        pieces = self.backend.transport.pieces("GET", path, self.backend.own_headers(), None, DOWNLOAD)
+        pieces = self.backend.transport.pieces("GET", path, self.headers(), None, DOWNLOAD)
         async with contextlib.aclosing(pieces):  # type: ignore[type-var]
             async for piece in pieces:
                 *lines, rest = (rest + piece).split(b"\n") if b"\n" in piece else [rest + piece]
@@ -153,7 +167,7 @@ class BatchClient(ABC):
             yield rest
 
 
-async def _body(start: bytes, lines: BinaryIO) -> AsyncIterator[bytes]:
+async def _body(start: bytes, lines: BinaryIO, end: bytes) -> AsyncIterator[bytes]:
     """Yield a body with the requests of a file, whose last line ends with a line break too."""
     yield start
     left = b""
@@ -161,7 +175,7 @@ async def _body(start: bytes, lines: BinaryIO) -> AsyncIterator[bytes]:
         whole = left + piece.replace(b"\n", b",")
         left = whole[-1:]
         yield whole[:-1]
-    yield b"]}"
+    yield end
 
 
 def at_whole(backend: HttpBackend, response: Any) -> Response:

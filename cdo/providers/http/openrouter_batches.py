@@ -7,10 +7,8 @@ from collections.abc import AsyncIterator, Mapping, Set
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
-from cdo.providers.http.batch_client import DOWNLOAD, ProviderBatch
+from cdo.providers.http.batch_client import DOWNLOAD, MOST, ProviderBatch
 from cdo.providers.http.openai_batches import OpenAIBatches, state_of
-
-MOST = 256 * 2**20  # bytes of a batch with its results
 
 
 class OpenRouterBatches(OpenAIBatches):
@@ -49,5 +47,4 @@ class OpenRouterBatches(OpenAIBatches):
             yield json.dumps(result).encode()
 
     async def _whole(self, ident: str) -> Mapping[str, Any]:
-        path, headers = f"/batches/{quote(ident, safe='')}", self.backend.own_headers()
-        return await self.backend.transport.json("GET", path, headers, None, DOWNLOAD, MOST)
+        return await self._json("GET", f"/batches/{quote(ident, safe='')}", patience=DOWNLOAD, most=MOST)
