@@ -337,17 +337,21 @@ def test_the_vendors_own_clients_can_use_the_loopback_s_batches(provider: Provid
     assert item.custom_id == "two" and item.result.type == "succeeded"
 
     options = genai.types.HttpOptions(base_url=provider.url, api_version="v1beta")
-    gemini = genai.Client(api_key=KEY, http_options=options)
-    asked: Any = {"contents": "Hello", "metadata": {"key": "three"}, "config": {"system_instruction": "Be brief."}}
-    for name in ("first", "second", "third"):
-        job = gemini.batches.create(model="gemini-x", src=[asked], config={"display_name": name})
-        assert job.state == genai.types.JobState.JOB_STATE_RUNNING
-    assert [item.display_name for item in gemini.batches.list()] == ["first", "second", "third"]
-    whole = gemini.batches.get(name=str(job.name))
-    assert whole.state == genai.types.JobState.JOB_STATE_SUCCEEDED and whole.dest and whole.dest.inlined_responses
-    (inlined,) = whole.dest.inlined_responses
-    assert inlined.metadata == {"key": "three"} and inlined.response and inlined.response.text
-    assert inlined.response.usage_metadata and inlined.response.usage_metadata.thoughts_token_count
+    with genai.Client(api_key=KEY, http_options=options) as gemini:
+        asked: Any = {
+            "contents": "Hello",
+            "metadata": {"key": "three"},
+            "config": {"system_instruction": "Be brief."},
+        }
+        for name in ("first", "second", "third"):
+            job = gemini.batches.create(model="gemini-x", src=[asked], config={"display_name": name})
+            assert job.state == genai.types.JobState.JOB_STATE_RUNNING
+        assert [item.display_name for item in gemini.batches.list()] == ["first", "second", "third"]
+        whole = gemini.batches.get(name=str(job.name))
+        assert whole.state == genai.types.JobState.JOB_STATE_SUCCEEDED and whole.dest and whole.dest.inlined_responses
+        (inlined,) = whole.dest.inlined_responses
+        assert inlined.metadata == {"key": "three"} and inlined.response and inlined.response.text
+        assert inlined.response.usage_metadata and inlined.response.usage_metadata.thoughts_token_count
 
 
 ITEMS = "".join(json.dumps({"id": f"q{number}", "question": f"Should we do {number}?"}) + "\n" for number in range(4))
