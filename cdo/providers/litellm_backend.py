@@ -55,6 +55,7 @@ _FINISH = {
     "spii": Finish.REFUSAL,
     "sensitive": Finish.REFUSAL,
 }
+_PAUSED = ("pause_turn",)  # is no end, and `length` to litellm since 1.107
 # Settings of litellm that override the environment.
 _SETTINGS = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -110,13 +111,17 @@ def _send_once() -> None:
     async def no_second_connection(*_: Any, **__: Any) -> Any:
         raise sys.exc_info()[1] or ConnectionError("Connection reset")
 
-    def no_fewer_parameters(error: Exception, _: Any) -> Any:
+    def no_fewer_parameters(error: Exception, *_: Any, **__: Any) -> Any:
         raise error
 
     with contextlib.suppress(ImportError):
         from litellm.llms.custom_httpx.http_handler import AsyncHTTPHandler
 
-        AsyncHTTPHandler.single_connection_post_request = no_second_connection  # type: ignore[method-assign]
+        for name in (
+            "single_connection_post_request",
+            "single_connection_request",
+        ):  # the name before 1.107, and since
+            setattr(AsyncHTTPHandler, name, no_second_connection)
         AsyncHTTPHandler.create_client = _staying(AsyncHTTPHandler.create_client)  # type: ignore[method-assign]
     with contextlib.suppress(ImportError):
         from litellm.llms.openai import openai
@@ -261,6 +266,8 @@ def _fault(litellm: Any, error: Exception) -> BackendError:
     text = " ".join(str(error).split())
     body = getattr(error, "body", None)  # what OpenAI's client leaves out of the text
     detail = " ".join(str(body.get(key) or "") for key in ("code", "type")) if isinstance(body, dict) else ""
+    if isinstance(body, str) and body not in text:
+        text = f"{text}: {body}"
     status = getattr(error, "status_code", None)
     headers = getattr(error, "litellm_response_headers", None)
     if isinstance(error, litellm.ContextWindowExceededError):
@@ -303,6 +310,7 @@ def _response(answer: Any, wire: _Wire) -> Response:
     message = choice.message
     text = message.content or ""
     refusal = (getattr(message, "provider_specific_fields", None) or {}).get("refusal")
+    refusal = refusal or getattr(message, "refusal", None)  # since 1.107
     thoughts = str(getattr(message, "reasoning_content", "") or "")
     calls = tuple(
         ToolCall(str(call.id or ""), str(call.function.name or ""), str(call.function.arguments or ""))
@@ -323,7 +331,9 @@ def _finish(said: str, wire: _Wire, *, blank: bool) -> Finish:
 
     Raise `BackendError` if the provider gave no reason or an unknown one. `blank` is true for an empty answer.
     """
-    if (told := chat_completions.FINISH.get(said.lower())) in (Finish.REFUSAL, Finish.LENGTH):
+    if (told := chat_completions.FINISH.get(said.lower())) is Finish.REFUSAL:
+        return told
+    if told is Finish.LENGTH and not (isinstance(wire.came, dict) and wire.reason() in _PAUSED):
         return told
     reason = wire.reason()
     if not reason:

@@ -220,8 +220,8 @@ def test_shapes_of_an_answer(p: Provider, model: str) -> None:
     for shape, outcome in zip(expected, asks(p, model, [Trouble(shape=shape) for shape in expected]), strict=True):
         assert (outcome.fault if isinstance(outcome, BackendError) else outcome.finish) is expected[shape], shape
         if isinstance(outcome, Response):
-            silent = ("empty", "no-choices", "reasoning-only", *(["refusal"] if model == ANTHROPIC else []))
-            assert bool(outcome.text) == (shape not in silent), shape
+            if (shape, model) != ("refusal", ANTHROPIC):  # whose words litellm passes on since 1.107
+                assert bool(outcome.text) == (shape not in ("empty", "no-choices", "reasoning-only")), shape
             assert bool(outcome.reasoning) == (shape == "reasoning-only"), shape
 
 
@@ -581,7 +581,7 @@ def test_an_import_that_fails_is_a_matter_of_configuration(error: Exception, mon
 @pytest.mark.parametrize(
     ("module", "pattern"),
     [
-        ("custom_httpx.http_handler", r"await self\.single_connection_post_request\("),
+        ("custom_httpx.http_handler", r"await self\.single_connection_(post_)?request\("),
         ("custom_httpx.http_handler", r"self\._?client = self\.create_client\("),
         ("openai.openai", r"= drop_params_from_unprocessable_entity_error\("),
         ("openai.openai", r"import \(?[^)]*\bdrop_params_from_unprocessable_entity_error\b"),
