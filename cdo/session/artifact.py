@@ -50,7 +50,12 @@ class Artifact:
     @cached_property
     def reply(self) -> str:
         """The reply alone, without cdo's keys. This is the text that other calls read and that formats parse."""
-        return _document(self.meta, self.body)
+        return f"{_head(self._keys)}{self.body.strip()}\n"
+
+    @cached_property
+    def _keys(self) -> str:
+        """The reply's own keys as YAML, "" if it has none."""
+        return strict_yaml.dump(dict(self.meta)) if self.meta else ""
 
     @cached_property
     def sha(self) -> str:
@@ -64,15 +69,39 @@ class Artifact:
 
     def text(self) -> str:
         """Return the whole file, with images, links and HTML written by a model made inert."""
-        own = {key: self.own[key] for key in OWN_KEYS if key in self.own and key != "sha256"}
-        keys, sha = {**self.meta, **own}, {"sha256": self.sha}
-        text = _document({**keys, **sha}, self.body)
-        head = text[: len(text) - len(self.body.strip()) - 1]
-        if not has_active_markup(text) and "```" not in head and "~~~" not in head:
-            return text
-        return _document(
-            {**_each(keys, escape_keys), **sha}, neutralise(self.body)
-        )  # neutralise everything, so that `from_file` can restore everything
+        plain, inert = self._plain
+        if inert:
+            return plain
+        keys = {**_each({**self.meta, **self._vouched}, escape_keys), "sha256": self.sha}
+        return _document(keys, neutralise(self.body))  # everything, so that `from_file` can restore everything
+
+    @cached_property
+    def _vouched(self) -> dict[str, Any]:
+        """cdo's own keys in their order, with the checksum of the reply as it is."""
+        return {**{key: self.own[key] for key in OWN_KEYS if key in self.own}, "sha256": self.sha}
+
+    @cached_property
+    def _plain(self) -> tuple[str, bool]:
+        """The whole file with its markup as it is, and whether nothing in it is active."""
+        head = _head(self.keys_alone())
+        text = f"{head}{self.body.strip()}\n"
+        return text, not has_active_markup(text) and "```" not in head and "~~~" not in head
+
+    def as_written(self, stem: str) -> Artifact:
+        """Return the artifact as it is read back from its `files`."""
+        if stem in SIDECARS or not self._plain[1]:
+            found = parse(stem, files(stem, self).get)
+            assert found is not None
+            return found
+        found = Artifact(self.meta, self.body.strip(), self._vouched)
+        found.__dict__.update(reply=self.reply, sha=self.sha)  # these do not depend on cdo's keys
+        return found
+
+    def keys_alone(self) -> str:
+        """Return the keys of the whole file as YAML."""
+        first = self._keys  # a last text that ends with blank lines has the mark of a document's end behind it
+        first = first[:-4] if first.endswith("\n...\n") else first
+        return first + strict_yaml.dump(self._vouched)
 
     def as_found(self) -> str:
         """Return the whole file with its original checksum, so that an edited file still counts as edited."""
@@ -84,10 +113,8 @@ def files(stem: str, artifact: Artifact) -> dict[str, str]:
     sidecar = SIDECARS.get(stem)
     if sidecar is None:
         return {f"{stem}.md": artifact.text()}
-    own = {key: artifact.own[key] for key in OWN_KEYS if key in artifact.own and key != "sha256"}
-    keys = {**artifact.meta, **own, "sha256": artifact.sha}
     body = f"{artifact.body.strip()}\n"
-    return {sidecar: strict_yaml.dump(keys), f"{stem}.md": neutralise(body) if has_active_markup(body) else body}
+    return {sidecar: artifact.keys_alone(), f"{stem}.md": neutralise(body) if has_active_markup(body) else body}
 
 
 def parse(stem: str, read: Callable[[str], str | None], place: str = "") -> Artifact | None:
@@ -179,8 +206,11 @@ def _each(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _document(meta: Mapping[str, Any], body: str) -> str:
-    head = f"---\n{strict_yaml.dump(dict(meta))}---\n\n" if meta else ""
-    return f"{head}{body.strip()}\n"
+    return f"{_head(strict_yaml.dump(dict(meta)) if meta else '')}{body.strip()}\n"
+
+
+def _head(keys: str) -> str:
+    return f"---\n{keys}---\n\n" if keys else ""
 
 
 def final(reply: Artifact, confidence: float, own: Mapping[str, Any], said: str) -> Artifact:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,6 +54,10 @@ class Frozen(BaseModel):
     forked: Forked | None = None
 
 
+_REMEMBERED = 256  # sessions that this process made last: more than a batch usually has under way
+_made: OrderedDict[str, Frozen] = OrderedDict()  # by the text of their session.yaml
+
+
 def create(plan: Plan, problem: str, context: str, resolved: Resolved, name: str | None) -> Session:
     """Make the session directory with its first three files; raise `SessionError`."""
     files = {"00-input.md": f"{problem.strip()}\n", "00-context.md": f"{context.strip()}\n"}
@@ -79,7 +84,11 @@ def create_session(
     It is called `name`, or the first free one of `names`.
     Raises `Taken` if a session `name` exists, and `SessionError` if the directory cannot be created.
     """
-    whole = {**files, "session.yaml": strict_yaml.dump(frozen.model_dump(mode="json", exclude_defaults=False))}
+    text = strict_yaml.dump(frozen.model_dump(mode="json", exclude_defaults=False))
+    whole = {**files, "session.yaml": text}
+    _made[text] = frozen
+    while len(_made) > _REMEMBERED:
+        _made.popitem(last=False)
     redact = redactor(os.environ)
     if name:
         return Session.create(session_path(out, name), whole, redact)
@@ -100,6 +109,8 @@ def read_frozen(text: str | None, path: Path) -> Frozen:
     """Parse the text of a session.yaml; raise `SessionError` if it is missing or broken."""
     if text is None:
         raise SessionError(f"{path} has no session.yaml.", "It is not a session, or it was damaged: begin a new run.")
+    if made := _made.get(text):
+        return made
     try:
         data = strict_yaml.load(text, max_bytes=262_144, max_depth=8)
     except strict_yaml.YamlProblem as problem:

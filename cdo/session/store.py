@@ -245,8 +245,7 @@ class Session:
             self._clean(dict(artifact.own), self._written),
         )
         texts = artifacts.files(name, clean)
-        known = artifacts.parse(name, texts.get)
-        assert known is not None
+        known = clean.as_written(name)
         done, sha = self.edits.put(name, known), known.sha
         if name in artifacts.SIDECARS:
             self._writer.later(lambda: self._remove_outdated(name, sha))

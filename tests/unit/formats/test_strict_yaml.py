@@ -279,11 +279,19 @@ def test_the_python_parser_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> No
 
     expected = [load(f"key: {text}") for text in (*(text for text, _ in SCALARS), "no", "1e3", "'x'", "|\n  x")]
     monkeypatch.setattr(strict_yaml, "_Loader", yaml.SafeLoader)
+    strict_yaml._packed.cache_clear()
     assert [
         load(f"key: {text}") for text in (*(text for text, _ in SCALARS), "no", "1e3", "'x'", "|\n  x")
     ] == expected
     assert problem("a: ! b").why == "tags (!name) are not allowed"
     assert problem("a: *b").why == "aliases (*name) are not allowed"
+
+
+def test_a_text_that_was_read_before_gives_values_of_its_own() -> None:
+    first: Any = load("claims: [{id: c1}]")
+    first["claims"].append("changed")
+    assert load("claims: [{id: c1}]") == {"claims": [{"id": "c1"}]}
+    assert problem("a: [").why == problem("a: [").why
 
 
 # -- writing ---------------------------------------------------------------------------------------

@@ -143,6 +143,8 @@ def test_any_reply_survives_its_file(meta: dict[str, Any], body: str) -> None:
     assert (again.meta, again.body) == (artifact.meta, artifact.body)
     assert again.own == {**OWN, "sha256": artifact.sha}
     assert again.text() == artifact.text()
+    held = artifact.as_written("t1-critic")  # what the run goes on with, without reading its file
+    assert (held, held.reply, held.sha, held.edited) == (again, again.reply, again.sha, False)
 
 
 @quick
@@ -427,6 +429,7 @@ PIECES = st.sampled_from(
 @settings(max_examples=600, deadline=None)
 @given(st.lists(PIECES, max_size=24).map("".join))
 @example("```<b>|\n---\n")
+@example("`\n`\n\n")
 def test_no_text_acts_in_a_viewer_and_every_text_comes_back(text: str) -> None:
     body = text.strip()
     artifact = Artifact({"position": text or "x"}, body, OWN)
