@@ -435,7 +435,7 @@ def _file_decision(
 
 def _journaled(session: Session, observers: Sequence[Observe]) -> Observe:
     def told(event: Event) -> None:
-        if not isinstance(event, TextReceived | TreeChanged):  # of the moment
+        if not isinstance(event, (TextReceived, TreeChanged)):  # of the moment
             now = datetime.now(UTC).isoformat(timespec="milliseconds")
             session.journal(
                 {"at": now, "event": event.kind, **({"name": event.name} if event.name else {}), **event.json()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from cdo.core.exchange import Usage
@@ -30,9 +30,10 @@ class TotalUsage:
         """
         if person_of(str(record.get("model", ""))):
             return cls()
-        usage = record.get("usage")
-        used = Usage(usage["input_tokens"], usage["output_tokens"]) if usage else None
-        return replace(cls.one(used, record.get("cost")), seconds=float(record.get("seconds", 0.0)))
+        usage, cost, seconds = record.get("usage"), record.get("cost"), float(record.get("seconds", 0.0))
+        if not usage:
+            return cls(1, seconds=seconds)
+        return cls(1, usage["input_tokens"], usage["output_tokens"], cost or 0.0, int(cost is None), seconds)
 
     @classmethod
     def one(cls, usage: Usage | None, cost: float | None) -> TotalUsage:

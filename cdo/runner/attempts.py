@@ -53,6 +53,7 @@ from cdo.session import artifact as artifacts
 from cdo.session.store import Session
 
 TAIL = 300  # characters of an answer under way that observers are shown
+MOVED = 50  # times that a deadline is moved on at most in the time it gives, for the same reason
 SHOWN_EVERY = 0.1  # seconds between two such events of one call: a model may send a thousand pieces in a second
 # The reason of a missing reply, for people. What was wrong with each reply is told to the model, and kept on record.
 NO_ROOM = "the provider's rate limit leaves no room in the time that is left"
@@ -357,16 +358,18 @@ class Attempts:
         self.observe(CallSent(name=name, model=seat.spec.name, attempt=len(work.records) + 1))
         left = min(self.deadlines.total, self.batch_deadline - time.monotonic())
         end = loop.time() + max(0.05, left)
-        received, tail, next_shown = 0, "", 0.0
+        received, tail, next_shown, next_moved = 0, "", 0.0, 0.0
 
         def on_text(piece: str) -> None:
-            nonlocal received, tail, next_shown
-            received, tail, now = received + len(piece), (tail + piece)[-TAIL:], loop.time()
+            nonlocal received, tail, next_shown, next_moved
+            begins, now = bool(piece) and not received, loop.time()
+            received, tail = received + len(piece), (tail + piece)[-TAIL:]
             begun()
-            if seat.backend.streams:
+            if seat.backend.streams and (begins or now >= next_moved):
                 # A model may think for long before its first word.
                 live = received or isinstance(seat.backend, ProgressingBackend)
                 pause = self.deadlines.idle if live else max(self.deadlines.first_byte, self.deadlines.idle)
+                next_moved = now + pause / MOVED
                 deadline.reschedule(min(end, now + pause))
             if now >= next_shown:
                 next_shown = now + SHOWN_EVERY

@@ -201,9 +201,13 @@ def redactor(env: Mapping[str, str]) -> Callable[[str], str]:
     for name, value in secret_values(env).items():
         forms |= dict.fromkeys(spellings(value), name)
     found = sorted(forms.items(), key=lambda item: -len(item[0]))
-    most = len(found[0][0]) if found else 0
+    if not found:
+        return str
+    most = len(found[0][0])
 
     def redact(text: str) -> str:
+        if len(text) < _CUT:  # as most keys of records are
+            return text
         for form, name in found:
             if form in text:
                 text = text.replace(form, f"[redacted:{name}]")
