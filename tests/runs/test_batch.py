@@ -407,9 +407,14 @@ def test_sessions_of_a_batch_are_ordinary_sessions(cdo: Desk, provider: Provider
 # -- what options do ---------------------------------------------------------------------------------
 
 
-def test_a_list_and_a_search_need_not_read_what_a_batch_ended(cdo: Desk, provider: Provider) -> None:
+@pytest.mark.parametrize("where", [(), ("--cluster", "local", "--workers", "2")], ids=["here", "cluster"])
+def test_a_list_and_a_search_need_not_read_what_a_batch_ended(
+    cdo: Desk, provider: Provider, where: tuple[str, ...]
+) -> None:
+    if where:
+        needs_module("distributed")
     jsonl(cdo, asking(3))
-    cdo("batch", "q.jsonl", *QUICK).ok()
+    cdo("batch", "q.jsonl", *QUICK, *where).ok()
     place = ("--out", str(folder(cdo)), "--json")
     asked = (("list", *place), ("search", "service", "reversible", *place))
     read = [cdo.having(CDO_CACHE_DIR=str(cdo.path / "other"))(*words).ok().json for words in asked]

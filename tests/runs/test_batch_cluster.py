@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 from collections import Counter
@@ -229,6 +230,23 @@ def test_failures_are_those_of_one_process(cdo: Desk, provider: Provider, cluste
     explained(done, 4, "20 items in a row failed, so the batch stops", "HTTP 401")
 
 
+def test_a_cluster_that_cannot_be_reached_is_told_at_once_with_the_reason(cdo: Desk, provider: Provider) -> None:
+    needs_module("distributed")
+    jsonl(cdo, asking(1))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        reasons = {
+            "tcp://127.0.0.1:1": ("Connect call failed",),
+            f"tls://127.0.0.1:{port}": ("check your TLS configuration",),
+            f"xyz://127.0.0.1:{port}": ("unknown address scheme",),
+        }
+        for address, expected in reasons.items():
+            done = cdo("batch", "q.jsonl", *QUICK, "--cluster", address)
+            explained(done, 10, f"The Dask scheduler at {address} cannot be reached", "Nothing was sent")
+            assert any(reason in done.err for reason in expected), done.err
+    assert provider.requests == []
+
+
 def test_what_cannot_be_a_cluster_is_refused(cdo: Desk, provider: Provider) -> None:
     jsonl(cdo, asking(1))
     words = ("batch", "q.jsonl", *QUICK)
@@ -236,7 +254,8 @@ def test_what_cannot_be_a_cluster_is_refused(cdo: Desk, provider: Provider) -> N
     explained(lacking, 2, "--cluster needs Dask", "pip install 'cdo-deliberate[dask]'")
     explained(cdo(*words, "--workers", "2"), 2, "--workers N has no meaning without --cluster local")
     needs_module("distributed")
-    explained(cdo(*words, "--cluster", "here"), 2, "--cluster cannot be `here`", "tcp://")
+    for address in ("here", "tcp://127.0.0.1:99999", "tcp://127.0.0.1:0"):
+        explained(cdo(*words, "--cluster", address), 2, f"--cluster cannot be `{address}`", "tcp://")
     explained(cdo(*words, "--cluster", "tcp://127.0.0.1:1", "--workers", "2"), 2, "--workers N goes with")
     assert provider.requests == []
     assert not folder(cdo).exists()

@@ -35,7 +35,7 @@ class DaskCluster:
         words = ["-m", "distributed.cli.dask_scheduler", "--no-dashboard", "--host", "127.0.0.1", "--port", "0"]
         self.scheduler = self._start([*words, "--no-show", "--scheduler-file", str(place)], "scheduler")
         try:
-            wait_for(place.is_file)
+            wait_for(lambda: place.is_file() and place.read_text().rstrip().endswith("}"))
         except BaseException:
             self.__exit__()
             raise

@@ -42,7 +42,8 @@ class ClusterOrder:
         """Return what `--cluster` and `--workers` say; raise `UsageError`."""
         if address == LOCAL:
             return cls(address, workers or os.cpu_count() or 1)
-        if not re.fullmatch(r"[a-z]+://[^\s/]+:[0-9]+", address):
+        named = re.fullmatch(r"[a-z]+://[^\s/]+:([0-9]{1,5})", address)
+        if named is None or not 0 < int(named[1]) < 2**16:
             raise UsageError(
                 f"--cluster cannot be `{one_line(address, 60)}`.",
                 "Write local, or the address of a Dask scheduler, as in tcp://10.0.0.5:8786.",
@@ -84,12 +85,24 @@ async def connected(order: ClusterOrder) -> AsyncIterator[Client]:
             with _without_ctrl_c():
                 target = await stack.enter_async_context(_local(order.workers))
         try:
+            if not order.local:
+                await _knock(order.address)
             client = await stack.enter_async_context(
                 _untyped(distributed).Client(target, asynchronous=True, timeout=_CONNECT)
             )
         except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
             raise unreachable(order.address, error) from None
         yield client
+
+
+async def _knock(address: str) -> None:
+    """Raise `OSError` if nothing listens at an address. Dask itself tries for long, and then names no reason."""
+    scheme, _, place = address.partition("://")
+    host, _, port = place.rpartition(":")
+    if scheme in ("tcp", "tls", "ws", "wss"):
+        async with asyncio.timeout(_CONNECT):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+        writer.close()
 
 
 def _local(workers: int) -> Any:
@@ -120,7 +133,8 @@ def _untyped(module: Any) -> Any:
 
 def unreachable(address: str, error: BaseException) -> ClusterLost:
     """Return the error for a scheduler that cannot be reached."""
-    why = one_line(str(error) or type(error).__name__, 200)
+    late = isinstance(error, TimeoutError) and f"no answer within {_CONNECT:.0f} s"
+    why = one_line(late or str(error) or type(error).__name__, 200)
     return ClusterLost(
         f"The Dask scheduler at {one_line(address, 100)} cannot be reached: {why}",
         "Start it (`dask scheduler`), check the address, and set TLS in Dask's own configuration. Nothing was sent.",

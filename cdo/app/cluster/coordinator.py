@@ -87,6 +87,7 @@ class ClusterRun:
     _fatal: CdoError | None = None
     _counted: bool = False  # what the batch has used, after which items are given out
     _chunks: int = 0
+    _given_out: int = 0  # chunks that workers have not ended; at the end of one they write the index of runs
     _ahead: float = float("inf")  # until when the first item goes ahead alone (monotonic)
 
     async def go(self, todo: Iterator[BatchItem]) -> None:
@@ -132,7 +133,7 @@ class ClusterRun:
                     await asyncio.gather(*(self._dismiss(worker) for worker in list(self._workers.values())))
 
     def _finished(self) -> bool:
-        under_way = self._ending or any(worker.items for worker in self._workers.values())
+        under_way = self._ending or self._given_out or any(worker.items for worker in self._workers.values())
         if self.tally.stop:
             return not under_way
         return self._exhausted and not self._given_back and not under_way
@@ -274,11 +275,14 @@ class ClusterRun:
                 remote.run_chunk, json.dumps({"run": worker.run, "items": entries}), workers=[worker.address],
                 allow_other_workers=False, pure=False, retries=0, key=f"cdo-{self.tally.folder.name}-{self._chunks}",
             )  # fmt: skip
+            self._given_out += 1
             try:
                 await future
             except Exception as error:  # whatever Dask raises: the items are still there
                 if self._client.status == "running":
                     self.say(f"worker {worker.name}: {one_line(str(error) or type(error).__name__, 200)}")
+            finally:
+                self._given_out -= 1
             for item in chunk:
                 if worker.items.pop(item.id, None):
                     self._forget(worker, [item.id])

@@ -29,6 +29,7 @@ from cdo.content.library import Library
 from cdo.core.errors import BudgetReached, CdoError, ConfigError, Interrupted, SessionError
 from cdo.core.usage import TotalUsage, totals
 from cdo.files.atomic_files import closing, open_path
+from cdo.history.index_writer import IndexWriter
 from cdo.planning.plan import Plan
 from cdo.planning.settings import Resolved, Settings
 from cdo.providers.models import ModelSpec
@@ -58,6 +59,9 @@ class WorkerStation:
     specs: Mapping[str, ModelSpec]
     _ready: threading.Event = field(default_factory=threading.Event)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._index = IndexWriter(self.folder)
 
     def start(self) -> None:
         """Begin to listen."""
@@ -101,6 +105,7 @@ class WorkerStation:
         await asyncio.wait(tasks)
         self._tasks -= tasks
         await self._line.flushed()
+        await asyncio.to_thread(self._index.write)
 
     def _stop(self) -> None:
         for task in self._tasks:
@@ -113,7 +118,7 @@ class WorkerStation:
         used = await asyncio.to_thread(_used, path)
         runner = ItemRunner(
             self.folder, lambda _: Plan.model_validate(entry["plan"]), self.specs, self.resolved, self.library,
-            self._shared, lambda: None,
+            self._shared, lambda: None, self._index,
         )  # fmt: skip
         try:
             if not (await line.ask("begin", item=item.id, used=asdict(used)))["begins"]:
