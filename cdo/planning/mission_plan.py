@@ -83,7 +83,9 @@ def seats(
 
 
 def remark(seated: Mapping[str, str], vendors: Mapping[str, str]) -> str:
-    """Return a warning if the watchdog may share a vendor with an operative, else ""."""
+    """Return a warning if the watchdog may share a vendor with an operative, else "". A script has no vendor."""
+    if seated[WATCHDOG].startswith("scripted:"):
+        return ""
     watchdog = vendors.get(seated[WATCHDOG], "")
     same = {vendors.get(model, "") for agent, model in seated.items() if agent.startswith("operative")}
     if watchdog and watchdog not in same:

@@ -130,7 +130,9 @@ class Preview:
             if plan.documents
             else "",
             f"{pluralise(count, 'model')} of one vendor ({vendors[0] or 'not known'}): agreement counts once"
-            if len(vendors) == 1 and (count > 1 or (plan.mode and plan.least < plan.turns[1]))
+            if len(vendors) == 1
+            and not all(name.startswith("scripted:") for name in plan.models)
+            and (count > 1 or (plan.mode and plan.least < plan.turns[1]))
             else "",
         ]
         return [note for note in notes if note]
