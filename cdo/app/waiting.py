@@ -1,7 +1,8 @@
-"""Tells what a session waits for from a person, and puts the person's answer into it. Sends nothing.
+"""Tells what a session waits for from a person, and puts what the person answers or writes into it. Sends nothing.
 
 A run waits for a decision on the plan of its next turn (`hitl`), for the answer to a question of a mission's team, or
-for a person who has a seat in a turn. A resume takes the answer up.
+for a person who has a seat in a turn. The process that waits for it takes it up, else a resume does. Letters can be
+left at any time.
 """
 
 from __future__ import annotations
@@ -10,16 +11,28 @@ import os
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cdo.core.errors import SessionError, UsageError
 from cdo.formats.person_reply import own_words
 from cdo.runner.human_steps import INBOX, LETTER, chosen
 from cdo.security import secrets
+from cdo.session.artifact import digest
+from cdo.session.left_files import leave
 from cdo.session.reader import SessionFolder, SessionReader
+from cdo.session.records import locked
 from cdo.session.store import Session
 
+if TYPE_CHECKING:
+    from cdo.cabal.reconstruction import ReconstructedMission
+    from cdo.planning.turn_plan import PlanFormat
+
+ANSWER = f"{INBOX}/{LETTER}.md"  # the file with the answer to a team's question
 LONGEST_ANSWER = 60_000  # bytes: a form is read up to 64 KiB
+
+
+class StateChanged(SessionError):
+    """What a person was shown has changed since, so what they say to it is not taken."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +40,8 @@ class PendingInput:
     """What a session waits for: a question with the options that it offers, or a decision on the plan in `file`.
 
     With `person`, it is that person's answer to a turn, whose form is `file`; the turn waits `until` then. `name`
-    tells it from everything else that the session asks.
+    tells it from everything else that the session asks. `proposed` is the text of the plan before anybody changed it,
+    "" in sessions of earlier versions. `sign_off` is True for the question whether a mission is done.
     """
 
     name: str
@@ -37,15 +51,22 @@ class PendingInput:
     plan: str = ""
     person: str = ""
     until: datetime | None = None
+    proposed: str = ""
+    sign_off: bool = False
+
+    @property
+    def turn(self) -> int:
+        """The number of the turn whose plan waits; 0 for anything else."""
+        return int(self.name.partition("-")[0].removeprefix("t")) if self.plan else 0
 
     @property
     def first_turn(self) -> bool:
         """True for the plan of the first turn, before which there is nothing to write a result from."""
-        return self.file.startswith("t1-")
+        return self.turn == 1
 
 
 def pending(archive: SessionReader) -> PendingInput | None:
-    """Return what a session that nobody runs waits for, or None; raise `SessionError` if it is damaged."""
+    """Return what a session waits for, or None; raise `SessionError` if it is damaged."""
     from cdo.cabal.reconstruction import is_mission
 
     if seats := open_seats(archive):
@@ -53,7 +74,8 @@ def pending(archive: SessionReader) -> PendingInput | None:
     shown = [record for record in archive.records() if "proposed" in record]
     if shown and shown[-1]["kind"] == "proposed" and (plan := archive.text(file := str(shown[-1]["file"]))):
         turn = file.partition("-")[0].removeprefix("t")
-        return PendingInput(file.rpartition(".")[0], f"Hold turn {turn} as planned?", (), file, plan)
+        proposed, name = str(shown[-1].get("text") or ""), file.rpartition(".")[0]
+        return PendingInput(name, f"Hold turn {turn} as planned?", (), file, plan, proposed=proposed)
     return team_question(archive) if is_mission(archive) else None
 
 
@@ -61,8 +83,16 @@ def team_question(archive: SessionReader) -> PendingInput | None:
     """Return the question of a mission's team to the person, or None; raise `SessionError` if it is no mission."""
     from cdo.cabal.reconstruction import retrace
 
-    asked = retrace(archive).question
-    return PendingInput(asked.name, asked.question, tuple(asked.options)) if asked else None
+    return question_of(retrace(archive))
+
+
+def question_of(mission: ReconstructedMission) -> PendingInput | None:
+    """Return the question that a mission's team has for the person, or None."""
+    if (asked := mission.question) is None:
+        return None
+    signs = {item.name: item.sign_off for item in mission.state.questions}
+    options, sign_off = tuple(asked.options), signs.get(asked.name, False)
+    return PendingInput(asked.name, asked.question, options, sign_off=sign_off)
 
 
 def open_seats(archive: SessionReader) -> list[PendingInput]:
@@ -96,7 +126,8 @@ def answer_seat(path: Path, text: str, person: str = "") -> PendingInput:
     from cdo.core.steps import InvalidReply
     from cdo.formats.person_reply import worded
 
-    waiting = open_seats(SessionFolder(path))
+    archive = SessionFolder(path)
+    waiting = open_seats(archive)
     asked = [item for item in waiting if person in ("", item.person)]
     if not asked:
         who = f" of {person}" if person else ""
@@ -114,7 +145,7 @@ def answer_seat(path: Path, text: str, person: str = "") -> PendingInput:
         raise UsageError(" ".join(invalid.problems), "Say it again, or fill in the form.") from None
     if reply is None:
         raise UsageError("The answer is empty.", "Say in a sentence what you would do.")
-    _put(path, asked[0].file, f"{own_words(text)}\n")
+    _put(path, asked[0].file, f"{own_words(text)}\n", archive.text(asked[0].file))
     return asked[0]
 
 
@@ -123,18 +154,27 @@ def answer_question(path: Path, text: str) -> tuple[str, str]:
 
     `text` is one of the options, its number, or anything else. Raises `SessionError` and `UsageError`.
     """
-    asked = team_question(SessionFolder(path))
+    archive = SessionFolder(path)
+    asked = team_question(archive)
     if asked is None:
         raise SessionError(
             f"{path} has no question for you.", "`cdo show` tells how it stands; a note in inbox/ reaches the team."
         )
+    return asked.question, put_answer(path, asked, text, archive.text(ANSWER))
+
+
+def put_answer(path: Path, asked: PendingInput, text: str, stands: str | None) -> str:
+    """Put the answer to a question into its session; return it as it is taken.
+
+    `stands` is the answer that was left before, None without one. Raises `SessionError` and `UsageError`.
+    """
     taken = chosen(text, asked.options)
     if asked.options and text.isdecimal() and taken not in asked.options:
         raise UsageError(
             f"There is no option {text}.", f"There are {len(asked.options)}; say one, its number, or in words."
         )
-    _put(path, f"{INBOX}/{LETTER}.md", f"{text}\n")
-    return asked.question, taken
+    _put(path, ANSWER, f"{text}\n", stands)
+    return taken
 
 
 def answer_plan(path: Path, decision: str, note: str = "", focus: str = "") -> PendingInput:
@@ -158,13 +198,48 @@ def answer_plan(path: Path, decision: str, note: str = "", focus: str = "") -> P
     plan = plan if isinstance(plan, dict) else {}
     changed = {key: value for key, value in changes.items() if value and plan.get(key) != value}
     if changed:
-        _put(path, asked.file, strict_yaml.dump({**plan, **changed}))
+        put_plan(path, asked, strict_yaml.dump({**plan, **changed}))
     return asked
 
 
-def _put(path: Path, file: str, text: str) -> None:
+def plan_format(archive: SessionReader, asked: PendingInput) -> PlanFormat:
+    """Return the format of the plan that waits, as the run itself will read it.
+
+    Raises `SessionError`, and `InvalidReply` in a session of an earlier version whose plan was edited down to a part.
+    """
+    from cdo.planning import turn_plan
+
+    plan = archive.frozen().plan
+    models = [change.models for change in plan.changes if change.turn <= asked.turn and change.models]
+    plan = plan.model_copy(update={"models": models[-1]}) if models else plan
+    return plan.turn_format(turn_plan.proposal(asked.proposed or asked.plan, asked.turn))
+
+
+def put_plan(path: Path, asked: PendingInput, text: str) -> None:
+    """Write the plan that waits; raise `SessionError`. At a terminal that waits with it, this is the approval."""
+    _put(path, asked.file, text, asked.plan)
+
+
+def put_letter(path: Path, folder: str, text: str) -> bool:
+    """Leave a letter in a folder of a session; return False if the same letter waits there already."""
+    return leave(path, f"{folder}/letter-{digest(text)[:16]}.md", text, new=True)
+
+
+def _put(path: Path, file: str, text: str, stands: str | None) -> None:
+    """Write a file of a session, unless it no longer `stands` as the person has seen it; raise `SessionError`."""
+    archive = SessionFolder(path)
+    if locked(path):
+        _require(archive, file, stands)
+        leave(path, file, text)
+        return
     session = Session.open(path, secrets.redactor(os.environ))
     try:
+        _require(archive, file, stands)
         session.put_now(file, text)
     finally:
         session.close()
+
+
+def _require(archive: SessionReader, file: str, stands: str | None) -> None:
+    if archive.text(file) != stands:
+        raise StateChanged(f"{archive.place}/{file} has changed since you saw it.", "Look at it again, then answer.")

@@ -39,6 +39,7 @@ from cdo.session.store import Session
 from cdo.terminal import plan_editor
 from cdo.terminal.plan_dashboard import PastTurn, lines, markdown
 from cdo.terminal.plan_preview import Preview
+from cdo.terminal.typed_line import typed_line
 from cdo.terminal.views import RunView, make_view, summary
 
 EXIT_STRICT = 3
@@ -312,19 +313,22 @@ def _meant(typed: str, options: Sequence[str]) -> str:
 
 
 async def _told(view: RunView, ask: Ask) -> str:
-    """Ask the person a question at the terminal. The answer is an option's number or any text."""
+    """Ask the person a question at the terminal. The answer is an option's number or any text.
 
-    def prompt() -> str:
-        with view.suspend():
-            click.echo(visible(ask.question), err=True)
-            for number, option in enumerate(ask.options, 1):
-                click.echo(f"  {number}) {visible(option)}", err=True)
-            return str(click.prompt("Your answer", value_proc=lambda typed: _meant(typed, ask.options), err=True))
-
-    try:
-        return await _in_thread(prompt)
-    except click.Abort:
-        raise NeedsHuman("The question was not answered.", "`cdo answer` answers it, `cdo resume` goes on.") from None
+    It can be cancelled, since the answer may come by a file instead.
+    """
+    with view.suspend():
+        click.echo(visible(ask.question), err=True)
+        for number, option in enumerate(ask.options, 1):
+            click.echo(f"  {number}) {visible(option)}", err=True)
+        while True:
+            try:
+                return _meant(await typed_line("Your answer: "), ask.options)
+            except click.UsageError as error:
+                click.echo(f"Error: {error.message}", err=True)
+            except EOFError:
+                hint = "`cdo answer` answers it, `cdo resume` goes on."
+                raise NeedsHuman("The question was not answered.", hint) from None
 
 
 async def _in_thread(function: Callable[[], str]) -> str:

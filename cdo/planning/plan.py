@@ -22,7 +22,7 @@ from cdo.formats.documents.prompt import DocumentPrompt
 from cdo.formats.fields import RoleName
 from cdo.planning.mission_crew import Crew
 from cdo.planning.people import PersonSeat
-from cdo.planning.turn_plan import Combo
+from cdo.planning.turn_plan import Combo, PlanFormat, Proposal
 
 MATERIAL = "material"  # the folder of a session that holds the files its voices cite, if it brings them
 AUDIT = "audit"  # the mode of an audit's plan; no content document defines it
@@ -147,6 +147,17 @@ class Plan(BaseModel):
     def change(self, turn: int) -> Change | None:
         """Return the change that begins with a turn, or None."""
         return next((change for change in self.changes if change.turn == turn), None)
+
+    def turn_format(self, proposed: Proposal) -> PlanFormat:
+        """Return the format of the plan of a turn for which `proposed` is put before the person."""
+        return PlanFormat(
+            proposed,
+            known_roles=self.known_roles,
+            skills=tuple(card.name for card in self.skills),
+            combos=self.combos,
+            models=self.models,
+            order=self.roles,
+        )
 
     @property
     def asked(self) -> tuple[str, ...]:

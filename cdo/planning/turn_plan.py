@@ -21,7 +21,7 @@ from cdo.core.formatting import one_line
 from cdo.core.schema import Schema
 from cdo.core.steps import InvalidReply
 from cdo.formats import strict_yaml
-from cdo.formats.fields import Block, Line, RoleName, Text, as_list, keys_at, load, number, worded
+from cdo.formats.fields import Block, Line, RoleName, Text, as_list, keys_at, load, number, validate, worded
 
 MAX_BYTES = 262_144
 MOST = 256  # most voices of a turn
@@ -149,6 +149,14 @@ class Combos(Schema):
 # -- the file --------------------------------------------------------------------------------------
 
 
+class PlanProblems(InvalidReply):
+    """What is wrong with the keys of a plan: `found` has pairs of the place of a key and a sentence."""
+
+    def __init__(self, found: Sequence[tuple[Place, str]]) -> None:
+        super().__init__([problem for _, problem in found])
+        self.found = tuple(found)
+
+
 @dataclass(frozen=True)
 class PlanFormat:
     """The format of the plan of a turn, for which `proposed` was put before the person.
@@ -191,28 +199,35 @@ class PlanFormat:
             what = "is empty" if not data else "has no keys"
             how = "`decision: go` alone takes it as proposed, `decision: done` ends the run."
             raise InvalidReply([f"line 1, column 1: The plan {what}. {how}"])
+        try:
+            return self.built(data)
+        except PlanProblems as error:
+            raise InvalidReply(_located(text, error.found)) from None
+
+    def built(self, data: dict[str, Any]) -> Proposal:
+        """Return the plan that the keys of a file make; raise `PlanProblems`."""
         base = self.proposed.model_dump(mode="json")
         if isinstance(given := data.get("criteria"), dict):
             # Python takes true for 1, and so does pydantic.
             plain = {key: str(value) if isinstance(value, bool) else value for key, value in given.items()}
-            data["criteria"] = {**base["criteria"], **plain}
+            data = {**data, "criteria": {**base["criteria"], **plain}}
         try:
             file = _PlanFile.model_validate({**base, **data})
         except ValidationError as error:
-            raise InvalidReply(_located(text, (_finding(item) for item in error.errors()[:8]))) from None
+            raise PlanProblems([_finding(item) for item in error.errors()[:8]]) from None
         cause = "width" if file.width else "combo" if file.combo else "voices"
         try:
             voices = self.combined(file.combo, file.voices) if file.combo else file.voices
         except InvalidReply as error:
-            raise InvalidReply(_located(text, ((("combo",), problem) for problem in error.problems))) from None
+            raise PlanProblems([(("combo",), problem) for problem in error.problems]) from None
         voices = self.filled(voices, file.width) if file.width else voices
         if not voices:
-            raise InvalidReply(_located(text, [(("voices",), "`voices`: there must be at least one.")]))
+            raise PlanProblems([(("voices",), "`voices`: there must be at least one.")])
         fields = {name: getattr(file, name) for name in Proposal.model_fields}
         plan = Proposal(**{**fields, "voices": voices})
         if found := list(self.objections(plan)):
-            moved = (((cause,) if place == ("voices",) else place, problem) for place, problem in found[:8])
-            raise InvalidReply(_located(text, moved))
+            moved = [((cause,) if place == ("voices",) else place, problem) for place, problem in found[:8]]
+            raise PlanProblems(moved)
         return plan
 
     def combined(self, typed: str, voices: Sequence[PlannedSeat]) -> tuple[PlannedSeat, ...]:
@@ -283,6 +298,14 @@ class PlanFormat:
     @property
     def _roles(self) -> tuple[str, ...]:
         return (*self.known_roles, *(voice.role for voice in self.proposed.voices))
+
+
+def proposal(text: str, turn: int) -> Proposal:
+    """Return the plan of `turn` in a text that `dump` wrote; raise `InvalidReply` if a key is missing or wrong."""
+    data = load(text, 0, "The plan", MAX_BYTES)
+    if isinstance(data, dict):
+        data = {"turn": turn, **{key: value for key, value in data.items() if key in Proposal.model_fields}}
+    return validate(Proposal, data, "The plan")
 
 
 def dump(plan: Proposal, format: PlanFormat, render: Render) -> str:

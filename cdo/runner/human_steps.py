@@ -6,6 +6,7 @@ for display (rosters, dashboards) are written when a run makes new calls, so tha
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -21,6 +22,7 @@ from cdo.session.artifact import digest
 from cdo.session.store import Session
 
 QUARANTINE = "quarantine"
+LOOK = 0.5  # seconds between two looks for an answer in the inbox while the person is asked at the terminal
 INBOX, LETTER = "inbox", "answer"  # the folder for answers, and the prefix of their file names
 TAKEN = "taken"  # the folder for messages that were taken
 OUTDATED = "superseded/outdated"  # the folder for files that cdo wrote before an edit changed the course
@@ -121,7 +123,30 @@ class HumanSteps:
                 ask.question,
                 tuple(ask.options),
             )
-        return str((await self._keep(ask, await self.human.tell(ask), "human"))["answer"])
+        answer, left = await self._heard(ask, self.human.tell)
+        record = await self._keep(ask, answer, "human", left)
+        self._clear(record)
+        return answer
+
+    async def _heard(self, ask: Ask, tell: Callable[[Ask], Awaitable[str]]) -> tuple[str, tuple[str, str] | None]:
+        """Return what the person answers, and the message that says it, if it is left in the inbox meanwhile.
+
+        Here only a file named `answer…` counts, once it has stopped changing: any other one is a letter.
+        """
+        telling = asyncio.ensure_future(tell(ask))
+        before: tuple[str, str] | None = None
+        try:
+            while not (await asyncio.wait({telling}, timeout=LOOK))[0]:
+                left = self._left_as_answer()
+                if left and left == before and left[0].startswith(LETTER):
+                    answer = chosen(left[1].strip(), ask.options)
+                    self.observe(NoteTold(text=f"{INBOX}/{left[0]} answers: {one_line(answer, 200)}"))
+                    return answer, left
+                before = left
+            return await telling, None
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
 
     def _left_as_answer(self) -> tuple[str, str] | None:
         """Return the message (name, text) that answers a question, or None.
@@ -202,7 +227,9 @@ class HumanSteps:
                 told = f"{review.file} was the plan of another proposal; it is kept in superseded/plans"
                 self.observe(NoteTold(text=told))
             self.session.put_now(review.file, proposed)
-            await self.session.commit({"kind": "proposed", "file": review.file, "proposed": identity})
+            await self.session.commit(
+                {"kind": "proposed", "file": review.file, "proposed": identity, "text": proposed}
+            )
         self.show()
         path = self.session.path / review.file
         if self.human.review is None:

@@ -36,9 +36,14 @@ def asked(state: MissionState) -> tuple[MissionState, Question]:
     ), item
 
 
+def accepts(answer: str) -> bool:
+    """True if an answer signs the mission off."""
+    return answer.strip(" .!\n").casefold() == ACCEPT
+
+
 def answered(state: MissionState, name: str, answer: str) -> MissionState:
     """Apply the person's answer to the request for a sign-off in the call `name`."""
-    if answer.strip(" .!\n").casefold() == ACCEPT:
+    if accepts(answer):
         state = reducer.answered(state, name, ACCEPT)
         why = f"{state.why.rstrip(' .')}. The user signed it off in round {state.round}."
         state = replace(state, halt="done", why=why)

@@ -302,14 +302,7 @@ class RunState:
             criteria=plan.criteria,
             note=self.note,
         )
-        form = turn_plan.PlanFormat(
-            proposed,
-            known_roles=plan.known_roles,
-            skills=tuple(card.name for card in plan.skills),
-            combos=plan.combos,
-            models=plan.models,
-            order=plan.roles,
-        )
+        form = plan.turn_format(proposed)
         file = f"t{turn}-plan.yaml"
         word = partial(turn_plan.dump, proposed, form)
         answer = cast(Proposal, (yield Review(file, "templates/turn-plan", word, form)))
