@@ -68,7 +68,7 @@ class Guard:
 
     def begin(self, token: str) -> tuple[Browser, str] | None:
         """Return the browser that `token` lets in, and where it is led to; None if it was used or is too old."""
-        known = next((good for good in self._tokens if _same(good, token)), None)
+        known = next((good for good in self._tokens if same(good, token)), None)
         until, path = self._tokens.pop(known) if known else (0.0, "")
         if known is None or until < self.clock():
             return None
@@ -80,7 +80,7 @@ class Guard:
 
     def browser(self, cookie: str) -> Browser | None:
         """Return the browser that has this cookie, None if there is none."""
-        return next((found for known, found in self._browsers.items() if _same(known, cookie)), None)
+        return next((found for known, found in self._browsers.items() if same(known, cookie)), None)
 
     def refusal(
         self,
@@ -108,5 +108,6 @@ class Guard:
         return ""
 
 
-def _same(known: str, given: str) -> bool:
+def same(known: str, given: str) -> bool:
+    """True if two secrets are the same, in a time that does not tell where they differ."""
     return hmac.compare_digest(known.encode(), given.encode("utf-8", "replace"))

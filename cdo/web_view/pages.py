@@ -31,8 +31,10 @@ from cdo.report.rendering import STYLE, PageTemplates, ServedPage
 from cdo.session.reader import SessionFolder
 from cdo.session.records import session_path
 from cdo.terminal.run_state import CallProgress, CallState
+from cdo.web_view.form_fields import Form
 from cdo.web_view.stream import LiveSession
 
+FORMS = "templates/web-forms"
 LIST, SESSION, LIVE, FILE, MESSAGE, SCRIPT, MORE_STYLE = (
     f"templates/web-{name}" for name in ("list", "session", "live", "file", "message", "script", "style")
 )
@@ -189,6 +191,7 @@ class WebPages:
             "board": board,
             "is_mission": state.is_mission or board.mission,
             "title": one_line(board.question, 140) or name,
+            "here": self.place(name),
             "version": __version__,
             "word": _word(state, final),
             "sentence": _sentence(state, final),
@@ -232,6 +235,21 @@ class WebPages:
             "version": __version__,
         }
         return self._templates.page(SESSION, values, self._served((name, ""), refresh=REFRESH if live else 0))
+
+    def forms(self, folder: Path, forms: Sequence[Form], csrf: str) -> str:
+        """Return the page with what a person may change in a session; `csrf` is what its forms must hold."""
+        name = session_name(folder)
+        values = {
+            "title": f"What you can change in {name}",
+            "session": name,
+            "here": self.place(name),
+            "forms": forms,
+            "csrf": csrf,
+            "version": __version__,
+        }
+        return self._templates.page(
+            FORMS, values, self._served((name, self.place(name)), ("Change", ""), script=False)
+        )
 
     # -- what lies in a session --------------------------------------------------------------------
 

@@ -12,10 +12,12 @@ from pathlib import Path
 
 from aiohttp import web
 
+from cdo.app.waiting import StateChanged
 from cdo.content.library import Library
 from cdo.core.errors import CdoError, ConfigError, SessionError, UsageError
 from cdo.core.formatting import one_line
-from cdo.web_view.guard import HEADERS, NAMES, Browser, Guard
+from cdo.web_view import forms
+from cdo.web_view.guard import HEADERS, MOST_BROWSERS, NAMES, Browser, Guard, same
 from cdo.web_view.pages import WebPages
 from cdo.web_view.stream import Feeds, NoWindow
 
@@ -34,6 +36,7 @@ class WebServer:
     def __init__(self, guard: Guard, pages: WebPages) -> None:
         self._guard, self._pages = guard, pages
         self._feeds = Feeds(pages.parts)
+        self._done: dict[tuple[str, str], str] = {}  # what a form did, until its browser is shown it, by page
         self._room = asyncio.Semaphore(MAX_WORK)
         self._turnstile: Turnstile | None = None
 
@@ -49,12 +52,14 @@ class WebServer:
             (f"{home}/", self._list),
             (f"{home}/session/{{name}}", self._session),
             (f"{home}/session/{{name}}/events", self._events),
+            (f"{home}/session/{{name}}/edit", self._edit),
             (f"{home}/session/{{name}}/report", self._report),
             (f"{home}/session/{{name}}/files", self._files),
             (f"{home}/session/{{name}}/file/{{file:.+}}", self._file),
         )
         for path, handler in gets:
             made.router.add_get(path, handler, allow_head=False)
+        made.router.add_post(f"{home}/session/{{name}}/edit/{{kind}}", self._submit)
         return made
 
     def turnstile(self, server: web.Server) -> Turnstile:
@@ -150,7 +155,8 @@ class WebServer:
         feed = await self._feeds.feed(self._folder(request))
         version, parts = await feed.parts()
         html = {name: text for name, (text, _) in parts.items()}
-        return await self._made(self._pages.session, feed.state, f"{feed.epoch}-{version}", html)
+        done = self._done.pop((request[BROWSER].cookie, request.match_info["name"]), "")
+        return await self._made(self._pages.session, feed.state, f"{feed.epoch}-{version}", html, done)
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """Send what changes, until the session is done or the window goes away."""
@@ -166,6 +172,34 @@ class WebServer:
                 async for piece in pieces:
                     await response.write(piece)
         return response
+
+    async def _edit(self, request: web.Request) -> web.Response:
+        folder = self._folder(request)
+        async with self._room:
+            shown = await asyncio.to_thread(forms.open_forms, folder)
+        return await self._made(self._pages.forms, folder, shown, request[BROWSER].csrf)
+
+    async def _submit(self, request: web.Request) -> web.Response:
+        """Write what was filled into a form and lead to the session's page, else show what is wrong with it."""
+        folder, kind, csrf = self._folder(request), request.match_info["kind"], request[BROWSER].csrf
+        sent = await request.post()
+        values = {name: value for name, value in sent.items() if isinstance(value, str)}
+        if len(values) != len(sent) or not same(csrf, values.pop("csrf", "")):
+            return self._told(403, "Nothing was saved", "This form is not from a page of this server.")
+        seen = values.pop("seen", "")
+        async with self._room:
+            try:
+                done = await asyncio.to_thread(forms.submit, folder, kind, values, seen)
+            except CdoError as error:
+                shown = await asyncio.to_thread(forms.filled_forms, folder, kind, values, error)
+                status = 409 if isinstance(error, StateChanged) else 422 if isinstance(error, UsageError) else 500
+                if not any(form.kind == kind for form in shown):
+                    return self._told(status, "Nothing was saved", error.message, error.hint)
+                return _html(await asyncio.to_thread(self._pages.forms, folder, shown, csrf), status)
+        self._done[request[BROWSER].cookie, request.match_info["name"]] = done
+        while len(self._done) > MOST_BROWSERS:
+            del self._done[next(iter(self._done))]
+        return web.Response(status=303, headers={"Location": self._pages.place(request.match_info["name"])})
 
     async def _report(self, request: web.Request) -> web.Response:
         return await self._made(self._pages.report, self._folder(request))
