@@ -186,7 +186,7 @@ def site() -> Iterator[Site]:
 
 
 HOSTILE = """<!DOCTYPE html><iframe name="frame" src="HOME/session/a"></iframe>
-<form method="post" target="frame" action="HOME/session/a/letter"><input name="text" value="evil"></form>
+<form method="post" target="frame" action="HOME/session/a/edit/letter"><input name="text" value="evil"></form>
 <script>
 const found = {};
 const tried = (name, work) => work.then(
@@ -197,7 +197,7 @@ const streamed = new Promise((yes, no) => {
 });
 Promise.all([
   tried("read", fetch("HOME/session/a", {credentials: "include"}).then(answer => answer.text())),
-  tried("post", fetch("HOME/session/a/letter", {method: "POST", credentials: "include", body: "text=evil",
+  tried("post", fetch("HOME/session/a/edit/letter", {method: "POST", credentials: "include", body: "text=evil",
     headers: {"Content-Type": "application/x-www-form-urlencoded"}}).then(answer => answer.text())),
   tried("stream", streamed),
   tried("script", new Promise((yes, no) => { const one = document.createElement("script");
