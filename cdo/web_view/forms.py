@@ -38,6 +38,7 @@ KINDS: Mapping[str, FormKind] = {
     plan_form.KIND: FormKind(plan_form.opened, plan_form.taken),
     person_forms.VERDICT_KIND: FormKind(person_forms.verdict_opened, person_forms.verdict_taken),
     person_forms.ANSWER_KIND: FormKind(person_forms.answer_opened, person_forms.answer_taken),
+    person_forms.SEAT_KIND: FormKind(person_forms.seat_opened, person_forms.seat_taken),
     person_forms.LETTER_KIND: FormKind(person_forms.letter_opened, person_forms.letter_taken),
     person_forms.WITHDRAWAL_KIND: FormKind(person_forms.withdrawal_opened, person_forms.withdrawal_taken),
 }

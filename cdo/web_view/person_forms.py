@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from cdo.app.waiting import ANSWER, PendingInput, put_answer, put_letter
+from cdo.app.waiting import ANSWER, PendingInput, answer_seat, open_seats, put_answer, put_letter
 from cdo.cabal.files.person_files import LETTER, LetterFormat
 from cdo.cabal.model.entities import BLOCKING, Status
 from cdo.cabal.replies.fields import CollabKind
@@ -21,8 +21,10 @@ from cdo.runner.human_steps import INBOX, chosen
 from cdo.session.artifact import digest
 from cdo.web_view.form_fields import Form, FormField, PersonSession, RefusedForm
 
-ANSWER_KIND, VERDICT_KIND, LETTER_KIND, WITHDRAWAL_KIND = "answer", "verdict", "letter", "withdrawal"
+ANSWER_KIND, VERDICT_KIND, SEAT_KIND = "answer", "verdict", "seat"
+LETTER_KIND, WITHDRAWAL_KIND = "letter", "withdrawal"
 _LONGEST = 4000  # characters of an answer
+_SEAT = 15_000  # characters of an answer to a turn
 _NOTE = 2000  # characters of a letter to a voice
 _OWN = "own"  # the choice of an answer in the person's own words
 _TYPES = get_args(get_args(CollabKind)[0])
@@ -116,6 +118,29 @@ def _answered(session: PersonSession, asked: PendingInput, text: str) -> str:
     taken = put_answer(session.path, asked, text, session.archive.text(ANSWER))
     then = "The process that waits for it goes on." if session.running else f"Now {session.resume} goes on with it."
     return f"Your answer is “{one_line(taken, 200)}”. {then}"
+
+
+def seat_opened(session: PersonSession) -> Form | None:
+    """Return the form in which a person who has a seat answers a turn, None if nobody is asked."""
+    seats = open_seats(session.archive)
+    if not seats:
+        return None
+    people = tuple((item.person, item.person) for item in seats)
+    fields = (
+        FormField("person", "Who answers", "choice", people[0][0], options=people, required=True),
+        FormField("text", "Your answer", "long", most=_SEAT, required=True, rows=10),
+    )
+    asked = "\n".join(visible(item.question) for item in seats)
+    told = f"{asked}\n\nWhat the voices are told is in seats/briefs/, and the headings of the form are in seats/."
+    seen = digest([[item.name, session.archive.text(item.file)] for item in seats])
+    return Form(SEAT_KIND, "Your seat in this turn", told, fields, seen, "Send the answer")
+
+
+def seat_taken(session: PersonSession, form: Form, values: Mapping[str, str]) -> str:
+    """Write the answer to a turn; return what was done. Raises `CdoError`."""
+    asked = answer_seat(session.path, values["text"], values["person"])
+    then = "The process that runs this session takes it." if session.running else f"Now {session.resume} goes on."
+    return f"The answer of {asked.person} is in {asked.file}. {then}"
 
 
 # -- letters ---------------------------------------------------------------------------------------

@@ -241,6 +241,20 @@ def test_a_letter_reaches_a_run_that_goes_on(cdo: Desk, provider: Provider) -> N
     assert "t2-critic" in heard and {name.partition("-")[2] for name in heard} == {"critic"}
 
 
+def test_a_person_with_a_seat_answers_in_the_browser(cdo: Desk, provider: Provider) -> None:
+    cdo("quick", "--seat", "human:anna", *A, QUESTION).failed(6)
+    shown = form(cdo.session(), "seat")
+    assert "anna, what is your answer to turn 1?" in shown.explanation
+    assert "no choice bob" in refused(cdo.session(), "seat", person="bob", text="Keep it.")["person"][0]
+    told = sent(cdo.session(), "seat", text="Keep it whole: four people cannot run six services.")
+    assert "seats/t1-anna.md" in told and "`cdo resume a` goes on" in told
+    with pytest.raises(StateChanged):
+        submit(cdo.session(), "seat", values(shown, text="Split it."), shown.seen)
+    cdo("resume", "a").ok()
+    heard = next(info.prompt for info in provider.calls if info.call == "t1-synthesis")
+    assert "four people cannot run six services" in heard and "Split it." not in heard
+
+
 def test_a_damaged_session_is_an_error_and_changes_nothing(paused: Desk) -> None:
     session = paused.session()
     (session / "session.yaml").write_text("plan: 1\n")
