@@ -11,8 +11,9 @@ import yaml
 
 from cdo.session.records import read_session
 from tests.conftest import A, Desk, explained
+from tests.runs.test_terminal import ended, terminal
 from tests.support.answers import Answer, RequestInfo
-from tests.support.harness import QUESTION, answered, journal_events, kill_group, wait_for
+from tests.support.harness import QUESTION, Place, answered, journal_events, kill_group, wait_for
 from tests.support.provider import Provider
 
 SEAT = ("--seat", "human:anna")
@@ -332,3 +333,23 @@ def test_a_plan_tells_who_sits_beside_the_models(cdo: Desk) -> None:
     assert plan["calls"] == alone["calls"], "the answer of a person costs nothing"
     assert len(alone["roles"]) == 3 and len(plan["roles"]) == 4 and plan["roles"][-1] == "critic"
     assert cdo.having(CDO_SEAT_WAIT="45s")("config", "--json").ok().json["seat_wait"]["value"] == 45
+
+
+def test_at_a_terminal_the_form_waits_beside_the_models_and_enter_goes_on(tmp_path: Path) -> None:
+    with Provider() as provider:
+        where = Place(tmp_path, provider.url)
+        with terminal(where, "think", "--yes", *SEAT, "--turns", "1", *A, QUESTION) as child:
+            child.expect("anna, turn 1 waits for your answer until")
+            child.expect("form> ")
+            child.sendline("")
+            child.expect("NOT FINISHED")
+            child.expect("form> ")
+            wait_for(lambda: len(answered(where.session())) == 3)
+            (where.session() / FORM.format(1)).write_text(ANSWER)
+            child.expect("t1-anna.md was saved")
+            shown = str(child.before)
+            child.expect("Your answer: Keep it whole")
+            child.expect("2 reasons, 2 objections")
+            assert ended(child) == 0
+        assert "Stage it" not in shown, "what the models said is not shown before"
+        assert THOUGHT in told(provider, "t1-synthesis")
