@@ -407,7 +407,7 @@ def test_a_conflict_is_not_asked_about_again_after_the_shared_turn(cdo: Desk, pr
         (("--role", "critic", "--without", "critic"), "both seated and left out"),
         (("--focus", "x" * 2001), "--focus: must have at most 2000"),
         (("--turns", "0"), "--turns"),
-        (("--turn", "x"), "not a valid integer"),
+        (("--turn", "x"), "is not a whole number"),
         (("-m", "nope/x"), "not a provider"),
     ],
 )
