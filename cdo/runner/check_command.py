@@ -68,6 +68,7 @@ def team_runner(
     """
 
     place = Path(os.path.realpath(session / root)) if root else None
+    explained: set[str] = set()
 
     async def run_command(step: RunCheck) -> CheckRun:
         if not Trust.load().holds(EXEC, session, sha256(created.encode()).hexdigest()):
@@ -78,7 +79,7 @@ def team_runner(
                 "session, look at its files first.",
             )
         with _home() as home:
-            return await _run(_Running(place, home, session, "", step, limit, say))
+            return await _run(_Running(place, home, session, "", step, limit, say), explained)
 
     return run_command
 
@@ -112,6 +113,7 @@ def runner(
 ) -> Callable[[RunCheck], Coroutine[Any, Any, CheckRun]]:
     """Return a function that runs a session's command for at most `limit` seconds; `say` shows progress messages."""
     root = Path(os.path.realpath(session / check.root))
+    explained: set[str] = set()
 
     async def run_check(step: RunCheck) -> CheckRun:
         asked = check.model_copy(update={"command": step.command})
@@ -124,7 +126,7 @@ def runner(
                 "made the session, look at its session.yaml first.",
             )
         with _home() as home:
-            return await _run(_Running(root, home, session, asked.folder, step, limit, say))
+            return await _run(_Running(root, home, session, asked.folder, step, limit, say), explained)
 
     return run_check
 
@@ -214,8 +216,12 @@ def _lay_out(folder: Path, path: str, text: str) -> None:
         os.close(fd)
 
 
-async def _run(what: _Running) -> CheckRun:
-    """Copy, patch, choose a sandbox, announce the run to the person, and run."""
+async def _run(what: _Running, explained: set[str]) -> CheckRun:
+    """Copy, patch, choose a sandbox, announce the run to the person, and run.
+
+    `explained` holds how earlier commands ran. A command that runs in the same way is only named, as a mission runs
+    its commands in every round.
+    """
     if why := await asyncio.to_thread(what.prepare):
         what.say(f"check: not run: {why}")
         return CheckRun(what.command, limit=what.limit, refused=why)
@@ -230,8 +236,9 @@ async def _run(what: _Running) -> CheckRun:
             link = what.place.copy / path.relative_to(what.place.root)
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(path)
-    told = announced(what.command, sandbox, what.limit, patched=bool(what.patch), team=bool(what.files))
-    what.say(told)
+    how = _way(sandbox, what.limit, patched=bool(what.patch), team=bool(what.files))
+    what.say(_named(what.command) + ("" if how in explained else how))
+    explained.add(how)
     found = await _held(what, sandbox)
     if not (what.patch or what.files) and found.code in NOT_STARTED:
         raise UsageError(
@@ -288,11 +295,20 @@ def _tail(text: str, place: Place, *, bare: bool) -> str:
     return (CUT if cut else "") + masked(visible(plain)).strip("\n")
 
 
-def announced(command: str, sandbox: Confinement, limit: float, *, patched: bool = False, team: bool = False) -> str:
+def announced(command: str, sandbox: Confinement, limit: float, *, patched: bool = False) -> str:
     """Return the message shown before the command runs: what the sandbox prevents, and what it does not."""
+    return _named(command) + _way(sandbox, limit, patched=patched)
+
+
+def _named(command: str) -> str:
+    return f"check: `{one_line(command, SHOWN)}` runs"
+
+
+def _way(sandbox: Confinement, limit: float, *, patched: bool, team: bool = False) -> str:
+    """Return where a command runs, for how long, and what holds it, as the end of a sentence about the command."""
     copy = "in a copy of the work tree" + (" with a patch that a model wrote" if patched else "")
     copy = "as the team wrote it, on the team's files" if team else copy
-    what = f"check: `{one_line(command, SHOWN)}` runs {copy}, for at most {limit:g} s"
+    what = f" {copy}, for at most {limit:g} s"
     if not sandbox.name:
         return (
             f"{what}. No sandbox works on this machine: NOTHING keeps it from changing your other files, from using "

@@ -76,6 +76,8 @@ def test_the_todo_list_ends_with_files_that_run_on_a_branch(repo: Desk) -> None:
     assert ran.returncode == 0
     # The first files fail, and the writer and the watchdog are shown why.
     assert re.findall(r"^check: exit code (\d)", ended.err, re.MULTILINE) == ["1", "0"]
+    assert len(re.findall(r"^check: `.+` runs", ended.err, re.MULTILINE)) == 2
+    assert ended.err.count("the sandbox (") == 1, "how a command runs is explained once"
     shown = repo("context", "p3", "--step", "write", "--session", "a").ok().out
     assert "`python3 -m unittest discover -s tests`: exit code 0" in shown
     # One commit on top of HEAD; nothing of the person's own is touched.
