@@ -178,7 +178,8 @@ def summary(result: RunResult, width: int = 0, *, commands: bool = True) -> str:
         lines = [title, "", *(_wrapped(line, width) for line in decision.split("\n")), "", *lines]
     if width and decision and commands:
         name = one_line(result.session)
-        lines += ["", f"next: cdo report {name} · cdo final {name} · cdo fork {name}"]
+        more = "fork" if result.unit == "turn" else "verify"  # a mission has no turns to fork from
+        lines += ["", f"next: cdo report {name} · cdo final {name} · cdo {more} {name}"]
     return "\n".join(lines)
 
 

@@ -888,6 +888,8 @@ def test_at_a_terminal_the_end_is_wrapped_and_names_the_next_commands() -> None:
     assert told.startswith("Decision\n\nKeep one gateway for the next quarter,\nand measure it first.\n\n")
     assert max(map(len, told.splitlines()[:-1])) <= 40
     assert told.endswith("\n\nnext: cdo report audit · cdo final audit · cdo fork audit")
+    mission = summary(Ended(unit="round"), 40)
+    assert mission.endswith("· cdo final audit · cdo verify audit"), "a mission cannot be forked"
     assert "next:" not in summary(Ended(), 40, commands=False) + summary(Ended())
     capped = summary(Ended(status="max_turns", why="the cap of 1 turn was reached", turns=1))
     assert "\nStatus      finished after its 1 turn\n" in capped
