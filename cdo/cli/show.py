@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdo.cli.common import JSON, OUT, SESSION, VERBOSE, dumps, print_table, print_text, session_archive, text_width
+from cdo.cli.common import (
+    JSON,
+    OUT,
+    SESSION,
+    VERBOSE,
+    columns,
+    dumps,
+    print_table,
+    print_text,
+    session_archive,
+    text_width,
+)
 from cdo.core.errors import SessionError, UsageError
 from cdo.core.mission_names import MODE
 
@@ -63,8 +74,23 @@ def show(session: str | None, name: str | None, out: str | None, as_json: bool) 
     if calls:
         click.echo()
         head = ["call", "attempts", "model", "seconds", "tokens", "cost", ""]
-        print_table([head, *(_ledger_row(call, money(call["cost"])) for call in calls)], right=(1, 3, 4))
+        table = [head, *(_ledger_row(call, money(call["cost"])) for call in calls)]
+        print_table(_narrowed(table, 2), right=(1, 3, 4))
     return None
+
+
+def _narrowed(table: list[list[str]], column: int) -> list[list[str]]:
+    """Return a table whose `column` is shortened as far as a terminal needs to show each row on one line.
+
+    In a pipe nothing is shortened. The last column is left out of the count, since few rows have a text there.
+    """
+    from cdo.core.formatting import shorten_middle
+
+    if not sys.stdout.isatty():
+        return table
+    widths = [max(map(len, cells)) for cells in zip(*table, strict=True)][:-1]
+    most = max(12, widths[column] - max(0, sum(widths) + 2 * (len(widths) - 1) - columns(sys.stdout)))
+    return [[*row[:column], shorten_middle(row[column], most), *row[column + 1 :]] for row in table]
 
 
 def _stands(archive: SessionReader, row: dict[str, Any]) -> dict[str, Any]:

@@ -208,6 +208,19 @@ def test_list_has_a_head_and_keeps_to_the_width_of_a_terminal(library: Desk) -> 
     assert "\x1b" not in "".join(wide)
 
 
+def test_show_shortens_models_so_that_no_call_wraps(bare: Desk, finished: Desk) -> None:
+    out = bare.path / "tmp"
+    out.mkdir()
+    past(finished, out, "a")
+    wide = terminal(bare, "show", "a", width=200)
+    calls = wide.partition("\ncall ")[2]
+    width = max(map(len, calls.splitlines())) - 1
+    assert "…" not in calls
+    narrow = terminal(bare, "show", "a", width=width).partition("\ncall ")[2]
+    assert max(map(len, narrow.splitlines())) <= width
+    assert narrow.count("…") == len(narrow.splitlines()) - 1 and "…" not in bare("show", "a").ok().out
+
+
 @pytest.mark.slow
 def test_a_narrow_terminal_goes_without_columns_and_no_row_wraps(bare: Desk, finished: Desk) -> None:
     out = bare.path / "tmp"
