@@ -68,8 +68,8 @@ def _depot() -> BatchDepot:
 class SharedByRuns:
     """What runs have in common that one process makes at the same time.
 
-    The seats with their connections and circuit breakers, the caps of all, their retries, and how many requests may
-    be in flight.
+    The seats with their connections and circuit breakers, the caps of all, their retries, how many requests may
+    be in flight, and what sends their spans.
     """
 
     seats: Mapping[str, ModelSeat]
@@ -77,6 +77,7 @@ class SharedByRuns:
     allowance: RetryBudget
     slots: asyncio.Semaphore
     depot: BatchDepot = field(default_factory=_depot)
+    sender: SpanSender | None = None
 
 
 @dataclass
@@ -90,7 +91,8 @@ class RunHooks:
     With `wait`, a run whose calls go through a batch endpoint stays until these have ended, and one that waits for
     people until they have answered; `again` is the command that collects otherwise.
     `ended` is given the session when FINAL.md is on disk. `sender` takes the spans of the run while it goes on;
-    `within` is the place of the mission of whose trace they are a part.
+    `within` is the place of the mission of whose trace they are a part; `labels` are further attributes of the span
+    of the run.
     """
 
     specs: Sequence[ModelSpec]
@@ -106,6 +108,7 @@ class RunHooks:
     ended: Callable[[SessionReader], None] | None = None
     sender: SpanSender | None = None
     within: TraceIdentity | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 # -- running ---------------------------------------------------------------------------------------
@@ -347,11 +350,12 @@ def _trail(session: Session, settings: Settings, library: Library, say: Callable
 
 
 def _live(session: Session, shell: RunHooks, say: Callable[[str], None]) -> LiveTrace | None:
-    if shell.sender is None:
+    sender = shell.shared.sender if shell.shared else shell.sender
+    if sender is None:
         return None
     from cdo.observers.live_trace import LiveTrace
 
-    return LiveTrace(session, shell.sender, say, shell.within)
+    return LiveTrace(session, sender, say, shell.within, shell.labels, shared=shell.shared is not None)
 
 
 def _tracker(session: Session, folder: Path, library: Library, say: Callable[[str], None]) -> Beads:

@@ -15,7 +15,7 @@ import click
 
 from cdo.cli.batch_results import batch_merge, batch_place, batch_report, batch_status
 from cdo.cli.common import OUT, dumps, library_here, out_folder
-from cdo.cli.options import BATCH_API, CONSENT, LIMITS, OUTPUT, REVIEW, TRUST, model_option, resolve
+from cdo.cli.options import BATCH_API, CONSENT, LIMITS, OTLP, OUTPUT, REVIEW, TRUST, model_option, resolve
 from cdo.core.errors import CdoError, ItemsFailed, NeedsHuman, UsageError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _how(function: Any) -> Any:
                 "--workers", type=click.IntRange(1, 1000), metavar="N",
                 help="Number of workers of --cluster local (default: as many as there are processors).",
             ),
-            LIMITS, BATCH_API, OUT, TRUST, CONSENT, OUTPUT,
+            LIMITS, BATCH_API, OUT, OTLP, TRUST, CONSENT, OUTPUT,
         )
     ):  # fmt: skip
         function = option(function)
@@ -194,6 +194,11 @@ def _cluster(options: Mapping[str, Any]) -> ClusterOrder | None:
         if options["workers"]:
             raise UsageError("--workers N has no meaning without --cluster local.", "Add that, or leave it out.")
         return None
+    if options["otlp"]:
+        raise UsageError(
+            "Workers send no spans: --otlp and --cluster exclude each other.",
+            "Leave one out; `cdo trace SESSION --otlp URL` sends a session that has ended.",
+        )
     from cdo.app.cluster.connection import ClusterOrder, require_dask
 
     require_dask()
@@ -244,7 +249,7 @@ def _hold(
         progress.show(standing)
 
     depot = BatchDepot(folder.name, SubmittedBatches(folder))
-    shared = shared_by(specs, settings, prepared.plans.library, standing.used, progress.say, depot)
+    shared = shared_by(specs, settings, prepared.plans.library, standing.used, progress.say, depot, options["otlp"])
     away = away_so_far(folder.path, prepared.todo(head), prepared.plans.specs)
     shared.budget.count_all_away(away)
     tally = BatchTally(folder, standing, tell, options["fail_fast"], _again(prepared.order, options))

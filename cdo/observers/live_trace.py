@@ -1,4 +1,4 @@
-"""Sends the trace of a run to a collector while the run goes on, without any content.
+"""Sends the trace of a run, or of all items of a batch, to a collector while the run goes on, without any content.
 
 An observer beside the run: spans wait in a bounded queue, and one thread sends them. A collector that is slow, gone
 or broken costs spans and never the run. `cdo trace` sends the same spans later.
@@ -10,7 +10,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from cdo.core.events import (
     Event,
@@ -26,7 +26,7 @@ from cdo.session.session_file import load
 from cdo.session.store import Session
 from cdo.tracing.collector import Collector, CollectorError
 from cdo.tracing.identity import TraceIdentity
-from cdo.tracing.otlp import batches
+from cdo.tracing.otlp import MOST_SPANS, batches
 from cdo.tracing.spans import CallRecords, SpanMaker, TraceSpan, extent
 
 MOST_WAITING = 5000  # spans; what comes on top while a collector does not answer is not sent
@@ -36,8 +36,9 @@ AT_END_FAILING = 0.5  # the same for a collector that did not take the last ones
 
 
 class SpanSender:
-    """A thread that sends spans to a collector, for a run and the deliberations within it.
+    """A thread that sends spans to a collector, for a run and the deliberations within it, or for a batch.
 
+    It has one request under way at a time; spans that wait meanwhile leave together with the next one.
     `redact` removes secrets from what is sent. `notes` hold what a person should know, at most one sentence of each
     kind.
     """
@@ -73,18 +74,23 @@ class SpanSender:
         if self._thread.is_alive():
             self.complain("The collector did not answer in time.")
 
+    def told(self) -> Iterator[str]:
+        """Yield the notes that were not yielded before."""
+        while self.notes:
+            yield self.notes.popleft()
+
     def complain(self, why: str) -> None:
         """Note the first failure, and what to do about it."""
         with self._lock:
             first, self._complained = not self._complained, True
         if first:
-            advice = "Spans of this run are missing there: `cdo trace SESSION --otlp URL` sends them."
+            advice = "Spans are missing there: `cdo trace SESSION --otlp URL` sends them."
             self.notes.append(f"trace: {one_line(why)} {advice}")
 
     # -- the thread ---------------------------------------------------------------------------
 
     def _work(self) -> None:
-        while (spans := self._jobs.get()) is not None:
+        while spans := self._next():
             try:
                 self._send(spans)
             except CollectorError as error:
@@ -96,6 +102,16 @@ class SpanSender:
             finally:
                 with self._lock:
                     self._waiting -= len(spans)
+
+    def _next(self) -> list[TraceSpan]:
+        """Wait for spans and return those of about one request; none at the end."""
+        spans: list[TraceSpan] = []
+        while not spans or (len(spans) < MOST_SPANS and not self._jobs.empty()):
+            if (more := self._jobs.get()) is None:
+                self._jobs.put(None)  # for the next time
+                break
+            spans += more
+        return spans
 
     def _send(self, spans: Sequence[TraceSpan]) -> None:
         for _, body in batches(spans, self._redact):
@@ -110,16 +126,26 @@ class SpanSender:
 class LiveTrace:
     """Hands the spans of one run to a sender as calls end; `close` hands over the rest and the span of the run.
 
-    `within` is the mission that holds this run as a deliberation: its trace has the spans, and it closes the sender.
+    `within` is the mission that holds this run as a deliberation: its trace has the spans. `labels` are further
+    attributes of the span of the run. A `shared` sender is closed, and its notes are told, by who shares it.
     """
 
     def __init__(
-        self, session: Session, sender: SpanSender, say: Callable[[str], None], within: TraceIdentity | None = None
+        self,
+        session: Session,
+        sender: SpanSender,
+        say: Callable[[str], None],
+        within: TraceIdentity | None = None,
+        labels: Mapping[str, str] | None = None,
+        *,
+        shared: bool = False,
     ) -> None:
         frozen = load(session)
         alone = TraceIdentity.of(session.name, frozen.created)
-        self._maker = SpanMaker(within.nested(session.name, frozen.created) if within else alone, frozen)
-        self._session, self._sender, self._say, self._within = session, sender, say, within
+        place = within.nested(session.name, frozen.created) if within else alone
+        self._maker = SpanMaker(place, frozen, labels=labels or {})
+        self._session, self._sender, self._say, self._shared = session, sender, say, shared
+        self._closes = not shared and within is None
         self._calls = CallRecords()
         self._taken = 0
         self._tool_ends: dict[str, list[int]] = {}
@@ -155,7 +181,7 @@ class LiveTrace:
                 self._sender.put([self._maker.of_run(start, end, self._status, self._error)])
             except Exception as error:
                 self._sender.complain(f"Unexpected: {error!r}.")
-        if self._within is None:
+        if self._closes:
             self._sender.close(until)
         self._tell()
 
@@ -188,8 +214,8 @@ class LiveTrace:
             self._calls.add(record)
 
     def _tell(self) -> None:
-        while self._sender.notes:
-            self._say(self._sender.notes.popleft())
+        for note in () if self._shared else self._sender.told():
+            self._say(note)
 
 
 def _now() -> int:

@@ -106,11 +106,15 @@ class CallRecords:
 
 @dataclass(frozen=True)
 class SpanMaker:
-    """Makes the spans of one session. With `with_content` they carry prompts, replies and what tools were asked."""
+    """Makes the spans of one session. With `with_content` they carry prompts, replies and what tools were asked.
+
+    `labels` are further attributes of the span of the run.
+    """
 
     identity: TraceIdentity
     frozen: Frozen
     with_content: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def began(self) -> int:
@@ -142,7 +146,7 @@ class SpanMaker:
             "cdo.session": self.identity.session,
             "cdo.preset": MODE if plan.crew else one_line(plan.preset, _NAME),
             "cdo.status": one_line(status, _NAME),
-        }
+        } | {key: one_line(value, _NAME) for key, value in self.labels.items()}
         links: tuple[SpanLink, ...] = ()
         if forked:
             origin = TraceIdentity.of(forked.session, forked.created)

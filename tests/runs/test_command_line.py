@@ -833,6 +833,7 @@ BATCHED = {
     "--ask-above": f"{BATCH}test_a_dear_batch_is_agreed_to_as_a_whole",
     "--yes": f"{BATCH}test_a_dear_batch_is_agreed_to_as_a_whole",
     "--out": f"{BATCH}test_limits_reach_every_item",
+    "--otlp": f"{TRACES}test_the_items_of_a_batch_are_traces_over_one_connection",
     "--trust": f"{BATCH}test_a_project_names_the_model_only_with_trust",
     "--no-input": f"{BATCH}test_a_person_at_a_terminal_is_asked_once",
     "--json": f"{BATCH}test_every_question_of_a_file_gets_a_session_and_a_row",

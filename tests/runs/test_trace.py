@@ -7,8 +7,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
 from cdo.session.records import group_file
 from tests.conftest import A, Desk, explained
+from tests.runs.test_batch import QUICK, asking, jsonl, table
 from tests.runs.test_mission import TEAM, deciding, told
 from tests.runs.test_mission import todo as todo
 from tests.runs.test_repository_evidence import checkout as checkout
@@ -154,6 +157,35 @@ def test_a_collector_that_hangs_refuses_or_dies_harms_no_run(cdo: Desk, provider
     assert hung.seconds < 2 * plain_run.seconds + 6 and refused.seconds < 2 * plain_run.seconds + 6
     for name in ("hung", "refused", "died"):
         assert attempts(cdo.session(name)) == attempts(cdo.session("plain"))
+
+
+def test_the_items_of_a_batch_are_traces_over_one_connection(cdo: Desk, provider: Provider) -> None:
+    jsonl(cdo, asking(6))
+    words = ("batch", "q.jsonl", *QUICK, "--live", "6", "--json")
+    with LoopbackCollector(hang=0.05).running() as collector:
+        done = cdo(*words, "--otlp", collector.url).ok()
+        assert done.json["done"] == 6 and "trace:" not in done.err
+    assert collector.most_at_once == 1
+    traces: dict[bytes, list[Span]] = {}
+    for span in collector.spans.values():
+        traces.setdefault(span.trace_id, []).append(span)
+    roots = [attributes(whole(spans)) for spans in traces.values()]
+    places = {row["id"]: Path(row["path"]).name for row in table(cdo)}
+    assert {root["cdo.item"]: f"cdo-{root['cdo.session']}" for root in roots} == places and len(roots) == 6
+    assert {(root["cdo.batch"], root["cdo.preset"]) for root in roots} == {("q", "quick")}
+    assert sum(span.kind == CLIENT for span in collector.spans.values()) == len(provider.calls)
+    assert b"split service" not in b"".join(collector.bodies)
+
+    plain_run = cdo(*words, "--name", "plain").ok()
+    with LoopbackCollector(hang=60).running() as hanging:
+        hung = cdo(*words, "--name", "hung", "--otlp", hanging.url).ok()
+        assert 1 <= len(hanging.bodies) <= 2, "each takes ten seconds"
+    refused = cdo(*words, "--name", "refused", "--otlp", hanging.url).ok()
+    for done, why in ((hung, "did not answer in time"), (refused, "cannot be reached")):
+        assert all(done.json[key] == plain_run.json[key] for key in ("done", "failed", "calls", "cost"))
+        assert done.err.count("trace: The collector") == 1 and why in done.err
+        assert done.seconds < 2 * plain_run.seconds + 6
+    explained(cdo(*words, "--cluster", "local", "--otlp", hanging.url), 2, "--otlp and --cluster exclude")
 
 
 def test_a_session_in_git_and_a_fork(checkout: Desk) -> None:

@@ -80,6 +80,8 @@ class LoopbackCollector:
     headers: list[dict[str, str]] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     url: str = ""
+    most_at_once: int = 0  # requests
+    _under_way: int = 0
 
     @property
     def spans(self) -> dict[bytes, Span]:
@@ -89,10 +91,20 @@ class LoopbackCollector:
     @contextmanager
     def running(self) -> Iterator[LoopbackCollector]:
         """Serve until the end of the block."""
-        collector, stop = self, threading.Event()
+        collector, stop, lock = self, threading.Event(), threading.Lock()
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
+                with lock:
+                    collector._under_way += 1
+                    collector.most_at_once = max(collector.most_at_once, collector._under_way)
+                try:
+                    self._answer()
+                finally:
+                    with lock:
+                        collector._under_way -= 1
+
+            def _answer(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 collector.times.append(time.monotonic())
                 collector.headers.append({"path": self.path, **{k.lower(): v for k, v in self.headers.items()}})

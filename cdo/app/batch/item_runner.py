@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cdo.app import run
-from cdo.app.batch.folder import FAILED, ItemResult
+from cdo.app.batch.folder import FAILED, PREFIX, ItemResult
 from cdo.app.batch.items import BatchItem
 from cdo.app.batch.plans import files_of
 from cdo.content.library import Library
@@ -67,7 +67,7 @@ class ItemRunner:
         try:
             session, plan = await self.opened(item)
             try:
-                return EndedItem(_done(item, await self._driven(session, plan), time.monotonic() - began))
+                return EndedItem(_done(item, await self._driven(item, session, plan), time.monotonic() - began))
             finally:
                 used = totals(session.records)
         except (BudgetReached, Interrupted, WaitsForBatch):
@@ -78,13 +78,15 @@ class ItemRunner:
             wrong = CdoError(f"Internal error: {type(error).__name__}: {error}", "Please report it.")
             return failed(item, used, wrong, time.monotonic() - began)
 
-    async def _driven(self, session: Session, plan: Plan) -> Result:
+    async def _driven(self, item: BatchItem, session: Session, plan: Plan) -> Result:
         def observe(event: Event) -> None:
             if isinstance(event, ExchangeRecorded):
                 self.answered()
 
         specs, index = [self.specs[name] for name in plan.named], self.index
-        hooks = run.RunHooks(specs, observe, shared=self.shared, ended=index.take if index else None)
+        labels = {"cdo.batch": self.folder.name.removeprefix(PREFIX), "cdo.item": item.id}
+        ended = index.take if index else None
+        hooks = run.RunHooks(specs, observe, shared=self.shared, ended=ended, labels=labels)
         result = await run.run(session, plan, self.resolved.values, self.library, hooks)
         if index:
             index.closed(session.path)

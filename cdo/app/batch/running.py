@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cdo.app import run
 from cdo.app import seats as seating
@@ -34,7 +36,11 @@ from cdo.providers.models import ModelSpec
 from cdo.runner.batch_depot import LATEST, SOONEST, BatchDepot
 from cdo.runner.budget import Budget
 from cdo.runner.retry import RetryBudget
+from cdo.security.secrets import redactor
 from cdo.session.records import read_session, session_path
+
+if TYPE_CHECKING:
+    from cdo.tracing.collector import Collector
 
 # So many items that fail one after the other, whatever their questions, have a cause in common: a refused key, a
 # provider that is down, a full disk. The batch then stops, instead of failing thousands of items.
@@ -167,6 +173,9 @@ class BatchRun:
         finally:
             self.shared.depot.close()
             await run.close_all(self.shared.seats, until)
+            if self.shared.sender:
+                self.shared.sender.close(until)
+                self._tell_of_trace()
             if until == float("inf"):  # nobody waits to stop
                 await asyncio.to_thread(self._index.write)
         self.tally.raise_stop()
@@ -225,7 +234,12 @@ class BatchRun:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(REFRESHED)
+            self._tell_of_trace()
             self.tally.refresh(self.shared.budget.totals)
+
+    def _tell_of_trace(self) -> None:
+        for note in self.shared.sender.told() if self.shared.sender else ():
+            self.say(note)
 
     async def _work(self, runner: ItemRunner, todo: Iterator[BatchItem], *, first: bool) -> None:
         """Run one item after the other until none is left or the batch stops; all but the `first` begin later."""
@@ -274,15 +288,23 @@ def shared_by(
     used: TotalUsage,
     say: Callable[[str], None],
     depot: BatchDepot,
+    collector: Collector | None = None,
 ) -> run.SharedByRuns:
     """Return what the items of a batch have in common, which has `used` so much; `say` tells the person.
 
+    The spans of all items go to the `collector`.
+
     The embedded model answers one at a time: more in flight would only let deadlines run.
     """
+    sender = None
+    if collector:
+        from cdo.observers.live_trace import SpanSender
+
+        sender = SpanSender(collector, redactor(os.environ))
     slots = 1 if any(spec.route == "local" for spec in specs) else settings.concurrency
     return run.SharedByRuns(
         seating.seats(specs, settings, library, say), Budget(run.limits_of(settings), used), RetryBudget(),
-        asyncio.Semaphore(slots), depot,
+        asyncio.Semaphore(slots), depot, sender,
     )  # fmt: skip
 
 
