@@ -20,6 +20,7 @@ from cdo.core.errors import (
     NeedsHuman,
     SessionError,
     UsageError,
+    WaitsForBatch,
 )
 from cdo.core.events import Event
 from cdo.core.exchange import (
@@ -88,6 +89,7 @@ __all__ = [
     "Usage",
     "UsageError",
     "Voice",
+    "WaitsForBatch",
     "conclude",
     "deliberate",
     "deliberate_async",

@@ -16,6 +16,10 @@ class ResumeOptions(TypedDict, total=False):
     Money is in US dollars, `timeout` in seconds. `out` is the folder of sessions. `agreed=True` agrees to a run that
     may cost more than `ask_above` or whose price is not known, and to asking again what an edited file made stale.
     `trust=True` trusts the project's `.cdo` folder and skills as they are now.
+
+    `otlp` is the address of an OpenTelemetry collector that gets the trace of the run, without prompts and replies.
+    With `batch_api=True` calls wait at the providers' batch endpoints at half the price: the run raises
+    `WaitsForBatch`, and a later run of the session collects the answers.
     """
 
     effort: Literal["low", "medium", "high", "max"]
@@ -28,6 +32,8 @@ class ResumeOptions(TypedDict, total=False):
     concurrency: int
     out: Path
     no_git: bool
+    otlp: str
+    batch_api: bool
     agreed: bool
     trust: bool
 
@@ -70,6 +76,7 @@ def settings_of(options: ResumeOptions) -> dict[str, Any]:
         found["model"] = tuple(given["models"])
     if given.get("out") is not None:
         found["out"] = str(given["out"])
-    if given.get("review") is not None:
-        found["review"] = str(given["review"]).lower()
+    for key in ("review", "batch_api"):
+        if given.get(key) is not None:
+            found[key] = str(given[key]).lower()
     return found

@@ -12,7 +12,7 @@ import os
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from cdo.api.options import ResumeOptions, RunOptions, settings_of
 from cdo.app import new_run, seats
@@ -38,6 +38,9 @@ from cdo.session import session_file
 from cdo.session.reader import SessionFolder
 from cdo.session.records import PREFIX, read_session, session_path
 from cdo.session.store import Session
+
+if TYPE_CHECKING:
+    from cdo.tracing.collector import Collector
 
 AGREE = "Pass agreed=True to agree, or cap the run with budget=USD."
 
@@ -78,6 +81,7 @@ class SessionHandle:
         problem = redactor(os.environ)(question.strip())
         if not problem:
             raise UsageError("There is no question to deliberate.", "Give one.")
+        _collector(options)
         library, resolved = _surroundings(options)
         plan, specs, context = _planned(problem, options, library, resolved.sure(library))
         span = estimate(plan, specs, estimate_tokens(problem + context))
@@ -95,6 +99,7 @@ class SessionHandle:
 
         Raises `SessionError` if there is no such session.
         """
+        _collector(options)
         name = os.fspath(session)
         path = Path(name)
         if os.sep not in name:
@@ -152,6 +157,11 @@ class SessionHandle:
         """Drive the session to its end, like `run`. `observe` is called with each event, in the event loop."""
         session, plan, hooks, values, library = await asyncio.to_thread(self._opened)
         hooks.observe, hooks.human = observe, human or self._human()
+        hooks.again = f'Session.open("{session.name}").run()'
+        if collector := _collector(self._options):
+            from cdo.observers.live_trace import SpanSender
+
+            hooks.sender = SpanSender(collector, redactor(os.environ))
         if plan.crew:
             from cdo.app.nested_run import holder
 
@@ -211,6 +221,16 @@ def _surroundings(options: ResumeOptions) -> tuple[Library, Resolved]:
     resolved = placed(settings.resolve(settings_of(options), library))
     full = meant(resolved.values.model, library)
     return library, replace(resolved, values=resolved.values.model_copy(update={"model": full}))
+
+
+def _collector(options: ResumeOptions) -> Collector | None:
+    """Return the collector among the options, None without one; raise `UsageError` if there can be none."""
+    address = options.get("otlp")
+    if address is None:
+        return None
+    from cdo.tracing.collector import Collector
+
+    return Collector.at(address, os.environ)
 
 
 def _planned(

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 
 from tests.support.harness import Done, Place, finish, kill_group, spawned, wait_for
 from tests.support.provider import Provider
+from tests.support.traces import LoopbackCollector, attributes, whole
 
 QUESTION = "Should we split the service?"
 
@@ -182,6 +184,52 @@ def test_what_is_not_agreed_to_or_wrong_is_said_before_anything_is_sent(desk: De
     words = ["agreed=True", "quick", "question", "PROVIDER/MODEL", "cdo list", "", "run_async"]
     assert all(word in " ".join(found[1:]) for word, found in zip(words, done.json, strict=True)), done.json
     assert not provider.calls and len(list(desk.place.path.glob("tmp/cdo-*"))) <= 1
+
+
+def test_a_program_sends_the_trace_of_its_runs_and_is_told_of_a_collector_that_fails(desk: Desktop) -> None:
+    code = """
+        from cdo.api import UsageError, events
+        async def run(name, url):
+            found = Session.begin(OPTIONS, session=name, otlp=url)
+            return [event.text async for event in found.events() if isinstance(event, events.NoteTold)]
+        async def main():
+            return await asyncio.gather(run("a", URL), run("b", "http://127.0.0.1:1"))
+        told = []
+        for begin in (lambda: Session.begin(OPTIONS, otlp="h"), lambda: Session.open("a", otlp="h")):
+            try:
+                begin()
+            except UsageError as error:
+                told.append(error.message)
+        print(json.dumps([*asyncio.run(main()), Session.open("b").status, told]))
+    """.replace("OPTIONS", OPTIONS)
+    with LoopbackCollector().running() as collector:
+        well, failed, status, told = desk.python(code.replace("URL", repr(collector.url))).json
+        root = whole(list(collector.spans.values()))
+    assert attributes(root)["cdo.session"] == "a" and attributes(root)["cdo.status"] == status
+    assert not any("trace:" in note for note in well) and sum("trace:" in note for note in failed) == 1
+    assert len(told) == 2 and all("is not the address of a collector" in text for text in told)
+    assert QUESTION.encode() not in b"".join(collector.bodies)
+
+
+def test_a_program_collects_what_waits_at_a_batch_endpoint(desk: Desktop, provider: Provider) -> None:
+    done = desk.python(f"""
+        from cdo.api import WaitsForBatch
+        found = Session.begin({OPTIONS.replace("openai/bench", "openai/gpt-5-mini")}, session="a", batch_api=True)
+        told = []
+        while True:
+            try:
+                result = found.run()
+                break
+            except WaitsForBatch as error:
+                told.append([error.message, error.hint])
+        print(json.dumps([told, result.json()]))
+    """)
+    told, result = done.json
+    assert not provider.calls and sum(len(batch.requests) for batch in provider.batches.batches) == result["calls"]
+    assert len(told) == len(provider.batches.batches) > 1 and set(Counter(provider.batches.asked).values()) == {1}
+    for message, hint in told:
+        assert "at" in message and 'Session.open("a").run()' in hint
+    assert desk.place.resume("--json").ok().json == {**result, "path": "tmp/cdo-a"}
 
 
 def test_a_run_in_a_thread_and_a_run_with_a_person(desk: Desktop, provider: Provider) -> None:
