@@ -80,7 +80,7 @@ def mission_lines(plan: Plan, request: str, span: Range, notes: Sequence[str]) -
         *(f"  {agent:<13}{model}" for agent, model in crew.seats.items()),
         f"{pluralise(crew.rounds, 'round')} at most; {span.calls[0]} to {span.calls[1]} calls without retries,",
         f"about {rounded(low)} to {rounded(high)} tokens, cost {money_range(span.cost)}",
-        f"Beside this at most {pluralise(crew.deliberations, 'Decision')} deliberated",
+        f"Deliberations of at most {pluralise(crew.deliberations, 'Decision')} come on top of that.",
         *notes,
     ]
 

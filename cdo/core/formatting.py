@@ -77,8 +77,9 @@ def money(cost: float | None) -> str:
 
 
 def money_range(cost: tuple[float, float] | None) -> str:
-    """Return a range of dollars as text, "unknown" if there is none."""
-    return money(None) if cost is None else f"{money(cost[0])} to {money(cost[1])}"
+    """Return a range of dollars as text, one amount if both ends read alike, "unknown" if there is none."""
+    low, high = (None, None) if cost is None else cost
+    return money(low) if money(low) == money(high) else f"{money(low)} to {money(high)}"
 
 
 def rounded(number: int) -> str:

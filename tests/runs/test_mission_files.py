@@ -61,6 +61,7 @@ def seen(repo: Desk) -> tuple[str, ...]:
 @pytest.mark.quick
 def test_the_todo_list_ends_with_files_that_run_on_a_branch(repo: Desk) -> None:
     before = seen(repo)
+    assert re.search(r" tokens, cost \$0$", repo(*mission(f"scripted:{SCRIPT}", "--dry-run")).ok().out, re.MULTILINE)
     ended = repo(*mission(f"scripted:{SCRIPT}", "--exec", "--deliver", "branch", "--json")).ok()
     session, result = repo.session(), ended.json
     assert (result["status"], result["turns"]) == ("done", 3)
