@@ -120,12 +120,14 @@ def room_for_files(resolved: Resolved, specs: Sequence[ModelSpec], wanted: int =
     return int(narrowed("context_tokens", usual, resolved.ceilings))
 
 
-def _gathered(paths: Sequence[str], root: Path | None, room: int) -> Context:
-    """The files given with `-c`, named as citations name them: from the top of the repository."""
-    from cdo.repository.context import Context, gather
+def _gathered(paths: Sequence[str], root: Path | None, room: int) -> Context | None:
+    """The files given with `-c`, named as citations name them: from the top of the repository; None without `-c`."""
+    if not paths:
+        return None
+    from cdo.repository.context import gather
 
     here = Path.cwd()
-    return gather([here / path for path in paths], root or here, room) if paths else Context((), (), 0)
+    return gather([here / path for path in paths], root or here, room)
 
 
 def context_of(
@@ -136,6 +138,7 @@ def context_of(
     It holds the files `given` with `-c`, and in a repository, with `look`, what a look around it found: at most the
     `context_tokens` of the plan, beside the files given.
     """
+    from cdo.repository.shown_files import NO_CONTEXT
     from cdo.repository.work_tree import root_of
 
     if given and not look:
@@ -145,10 +148,10 @@ def context_of(
     root = root_of(Path.cwd()) if look else None
     files = _gathered(given, root, room)
     if root is None:
-        return files.markdown()
+        return files.markdown() if files else NO_CONTEXT
     from cdo.repository import survey
 
-    return survey.survey(root, problem, min(room, files.tokens + gathered), files if given else None)
+    return survey.survey(root, problem, min(room, (files.tokens if files else 0) + gathered), files)
 
 
 def with_recall(resolved: Resolved, library: Library, problem: str, context: str) -> tuple[str, str]:

@@ -30,7 +30,6 @@ from cdo.observers.git_commits import GitCommitObserver
 from cdo.planning.plan import Plan
 from cdo.planning.settings import Settings
 from cdo.programs import registry
-from cdo.programs.deliberation.conclusion import Outcome
 from cdo.providers.models import ModelSpec
 from cdo.repository import git
 from cdo.repository.shown_files import shown_files
@@ -52,6 +51,7 @@ from cdo.session.store import Session
 if TYPE_CHECKING:
     from cdo.observers.beads_tracker import Beads
     from cdo.observers.live_trace import LiveTrace, SpanSender
+    from cdo.programs.deliberation.conclusion import Outcome
     from cdo.runner.batch_depot import BatchDepot
     from cdo.runner.batch_lane import BatchLane
     from cdo.tracing.identity import TraceIdentity
@@ -179,12 +179,14 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
     try:
         with interruptible(session.name):
             outcome = await runner.drive(registry.program(plan, library))
+            # Only here, so that the first request need not wait for it.
+            from cdo.app.finish import finish
+            from cdo.programs.deliberation.conclusion import Outcome
+
             if plan.crew and plan.crew.deliver and not isinstance(outcome, Outcome):
                 from cdo.app.handover import hand_over
 
                 say(hand_over(session, plan.crew, outcome, library))
-            from cdo.app.finish import finish  # only here, so that the first request need not wait for it
-
             await session.flushed()
             archive = LiveSessionReader(session)
             result = finish(session, plan, outcome, runner, archive)

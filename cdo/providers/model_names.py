@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from cdo.content.schemas import Aliases
 from cdo.core.demo_model import DEMO_MODEL
-from cdo.providers import local_models
 from cdo.providers.models import AGENTS, table
 from cdo.providers.price_table import price_text
 
@@ -21,7 +20,12 @@ _CHAT = ("chat", "responses")  # modes in litellm's table of models that answer
 def meant(names: Iterable[str], library: Library) -> tuple[str, ...]:
     """Return full names: aliases replaced by what they stand for, `local` by the model that it means here and now."""
     known = aliases(library)
-    return local_models.expanded((known.get(name, name) for name in names), library)
+    found = tuple(known.get(name, name) for name in names)
+    if not any(name.partition(":")[0] == DEMO_MODEL for name in found):
+        return found
+    from cdo.providers import local_models
+
+    return local_models.expanded(found, library)
 
 
 def aliases(library: Library) -> dict[str, str]:
@@ -42,6 +46,8 @@ def candidates(text: str, library: Library) -> list[str]:
 
 
 def _first(library: Library) -> Iterator[str]:
+    from cdo.providers import local_models
+
     yield DEMO_MODEL
     yield from (f"{DEMO_MODEL}:{model.name}" for model in local_models.listed(library))
     yield from library.names(AGENTS)

@@ -24,7 +24,6 @@ from cdo.core.demo_model import DEMO_MODEL
 from cdo.core.errors import ConfigError, NoModel
 from cdo.core.exchange import Usage
 from cdo.core.people import person_of
-from cdo.providers import local_models
 from cdo.providers.addresses import is_here
 from cdo.providers.price_table import (
     DEFAULT_WINDOW,
@@ -191,8 +190,10 @@ def _resolve(name: str, library: Library, prices: Mapping[str, Price], env: Mapp
         )
     if name == DEMO_MODEL or name.startswith(f"{DEMO_MODEL}:"):
         file = name.partition(":")[2]
+        from cdo.providers.local_models import located
+
         return ModelSpec(
-            name, "local", local_models.located(file, library) if file else "", price=Price(input=0, output=0),
+            name, "local", located(file, library) if file else "", price=Price(input=0, output=0),
             window=LOCAL_WINDOW, reply_tokens=LOCAL_REPLY_TOKENS, longest_reply=LOCAL_WINDOW // 2, grammar=True,
         )  # fmt: skip
     if name.startswith("scripted:"):
@@ -402,7 +403,9 @@ def choose(library: Library, env: Mapping[str, str], ollama: Any) -> tuple[str, 
     if found := next(chain.from_iterable(ways), None):
         return found
     if importlib.util.find_spec("xllamacpp"):
-        return local_models.best(library), "the embedded model needs no key and no network"
+        from cdo.providers.local_models import best
+
+        return best(library), "the embedded model needs no key and no network"
     keys = ", ".join(provider.key_env[0] for provider in providers.values() if provider.key_env)
     raise NoModel(
         "No model can be used: none is configured, no provider key is set, no Ollama is running, no command-line "

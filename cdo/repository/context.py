@@ -19,6 +19,7 @@ from cdo.core.formatting import pluralise
 from cdo.core.usage import estimate_tokens
 from cdo.repository.excerpts import GAP, thinned
 from cdo.repository.gitignore import rules_above
+from cdo.repository.shown_files import NO_CONTEXT
 from cdo.repository.visible_files import (
     BINARY,
     GENERATED,
@@ -94,7 +95,7 @@ class Context:
     def markdown(self) -> str:
         """Return the text of `00-context.md`: a head that lists what is included and left out, then each piece."""
         if not self.pieces and not self.skipped:
-            return "# Context\n\nNo context was given.\n"
+            return NO_CONTEXT
         shown, more = self.pieces[:LIST_LINES], self.pieces[LIST_LINES:]
         head = [
             "# Context\n",

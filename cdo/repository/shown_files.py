@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cdo.core.usage import estimate_tokens
 
+NO_CONTEXT = "# Context\n\nNo context was given.\n"  # the text of a context without files
 _HEADING = re.compile(r"## (\S.*)")
 _FENCE = re.compile(r"(`{3,})[a-z0-9]*")
 _NUMBERED = re.compile(r"^\d+\| ", re.MULTILINE)  # lines of files are numbered, those of an outline are not

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
-from cdo.formats.document_blocks import with_documents
-
 
 def reply_text(record: Mapping[str, Any], exchanges: Sequence[Mapping[str, Any]]) -> str:
     """Return the reply that a recorded response gives; `exchanges` are all of its call, in order.
@@ -17,6 +15,8 @@ def reply_text(record: Mapping[str, Any], exchanges: Sequence[Mapping[str, Any]]
     text = str(record["response"]["text"])
     if not record["request"].get("joins"):
         return text
+    from cdo.formats.document_blocks import with_documents
+
     before = takewhile(lambda item: item is not record, exchanges)
     drafts = [item for item in before if "response" in item and item["model"] == record["model"]]
     return with_documents(text, str(drafts[-1]["response"]["text"])) if drafts else text

@@ -1218,7 +1218,9 @@ LATER = (
     "litellm git rich watchfiles cdo.app.finish cdo.history.history cdo.session.record_schemas "
     "cdo.providers.command_agent cdo.providers.embedded cdo.repository.survey cdo.repository.tools "
     "cdo.repository.citations cdo.formats.documents.document cdo.runner.check_command cdo.cli.mission "
-    "cdo.cli.library cdo.cli.fork cdo.cabal.program"
+    "cdo.cli.library cdo.cli.fork cdo.cabal.program cdo.formats.lenient.candidates cdo.formats.document_blocks "
+    "cdo.programs.deliberation.conclusion cdo.programs.deliberation.draft_review cdo.providers.local_models "
+    "cdo.providers.hub cdo.repository.context cdo.repository.excerpts"
 )
 
 

@@ -1,6 +1,7 @@
 """Reads a reply by its format, strictly first, then leniently. Pure.
 
-The text of a reading follows the strict format, so that what is stored from it can be read strictly again.
+The text of a reading follows the strict format, so that what is stored from it can be read strictly again. What
+reads deviations is imported when a reply deviates.
 """
 
 from __future__ import annotations
@@ -8,16 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
 from cdo.core.steps import InvalidReply, ReplyFormat
-from cdo.formats.document_blocks import as_text, split, unfenced
 from cdo.formats.fields import MAX_REPLY_CHARS, texts
-from cdo.formats.lenient.candidates import Candidate, candidates
 from cdo.formats.lenient.layout import LenientFormat, brief
 from cdo.formats.markdown import line_breaks
+
+if TYPE_CHECKING:
+    from cdo.formats.lenient.candidates import Candidate
 
 _THINKING = "think|thinking|thought|reasoning|scratchpad|reflection"
 _THOUGHT = re.compile(rf"\s*<({_THINKING})>.*?</\1>\s*", re.DOTALL | re.IGNORECASE)
@@ -123,6 +125,9 @@ def _behind_thoughts(text: str) -> str:
 def _candidates(form: ReplyFormat, text: str) -> Iterator[Candidate]:
     if not isinstance(form, LenientFormat):
         return
+    from cdo.formats.document_blocks import as_text, split
+    from cdo.formats.lenient.candidates import candidates
+
     outside, blocks = split(text) if form.layout.documents else (text, [])
     if len(outside) > MAX_REPLY_CHARS:
         return
@@ -137,5 +142,7 @@ def _candidates(form: ReplyFormat, text: str) -> Iterator[Candidate]:
 
 def _bare(text: str) -> str:
     """Return the text of a document without a code fence around all of it."""
+    from cdo.formats.document_blocks import unfenced
+
     inner = unfenced(text)
     return text if inner is None else inner

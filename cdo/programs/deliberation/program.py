@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from cdo.core.steps import Program
 from cdo.planning.plan import Plan
@@ -15,9 +16,11 @@ from cdo.planning.role_choice import SPECIAL_ROLES
 from cdo.programs.deliberation import convergence
 from cdo.programs.deliberation.alerts import ask_to_stop, check_alerts
 from cdo.programs.deliberation.calls import Voice
-from cdo.programs.deliberation.conclusion import Outcome, conclude
 from cdo.programs.deliberation.convergence import StopReason
 from cdo.programs.deliberation.turn import RunState, TurnResult, seated
+
+if TYPE_CHECKING:
+    from cdo.programs.deliberation.conclusion import Outcome
 
 GO_ON = "go on with a referee"
 DONE = StopReason("stopped", "you said that it is done")
@@ -48,11 +51,17 @@ def deliberate(plan: Plan) -> Program[Outcome]:
     while True:
         voices = yield from course.prepare(compose(course, needs))
         if course.stop and heard:
-            return (yield from conclude(course, DONE, heard))
+            return (yield from _conclude(course, DONE, heard))
         heard = yield from course.hear(voices, before=heard)
         ending, needs = yield from adapt(course)
         if ending:
-            return (yield from conclude(course, ending, heard))
+            return (yield from _conclude(course, ending, heard))
+
+
+def _conclude(course: RunState, ending: StopReason, heard: TurnResult) -> Program[Outcome]:
+    from cdo.programs.deliberation.conclusion import conclude  # the first turn does not wait for it
+
+    return conclude(course, ending, heard)
 
 
 def adapt(course: RunState) -> Program[tuple[StopReason | None, Needs]]:
