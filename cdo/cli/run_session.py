@@ -325,7 +325,7 @@ async def _told(view: RunView, ask: Ask) -> str:
             try:
                 return _meant(await typed_line("Your answer: "), ask.options)
             except click.UsageError as error:
-                click.echo(f"Error: {error.message}", err=True)
+                click.echo(f"Error: {visible(error.message)}", err=True)
             except EOFError:
                 hint = "`cdo answer` answers it, `cdo resume` goes on."
                 raise NeedsHuman("The question was not answered.", hint) from None

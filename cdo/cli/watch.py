@@ -22,6 +22,7 @@ from cdo.cli.common import (
     text_width,
 )  # fmt: skip
 from cdo.core.errors import SessionError, UsageError
+from cdo.core.formatting import visible
 
 if TYPE_CHECKING:
     from cdo.history.journal_follower import Fresh, JournalUpdate
@@ -79,7 +80,7 @@ def _in_browser(name: str | None, out: str | None, port: int) -> None:
         named = {} if folder.parent in places else {session_name(folder): folder}
 
     def listening(guard: Guard) -> None:
-        click.echo(guard.address(path))
+        click.echo(visible(guard.address(path)))
         if sys.stdin.isatty():
             click.echo(
                 "Open it in a browser. Enter prints another address, for another browser; Ctrl-C ends.", err=True
@@ -95,7 +96,7 @@ def _in_browser(name: str | None, out: str | None, port: int) -> None:
 def _more_addresses(guard: Guard, path: str) -> None:
     """Print an address for each line that the person enters."""
     for _ in sys.stdin:
-        click.echo(guard.address(path))
+        click.echo(visible(guard.address(path)))
 
 
 def _chosen(name: str | None, out: str | None, follow: bool) -> Path:
@@ -164,8 +165,6 @@ class _Lines:
 
     def note(self, text: str) -> None:
         """Print a note about the session."""
-        from cdo.core.formatting import visible
-
         click.echo(visible(text), err=True)
 
     def wait(self, text: str) -> None:

@@ -6,6 +6,8 @@ import asyncio
 import os
 import sys
 
+from cdo.core.formatting import visible
+
 
 async def typed_line(prompt: str) -> str:
     """Print `prompt` on stderr, and return the line that is typed; raise `EOFError` at the end of the input.
@@ -22,7 +24,7 @@ async def typed_line(prompt: str) -> str:
         except OSError:
             said.set_result(b"")
 
-    print(prompt, end="", file=sys.stderr, flush=True)
+    print(visible(prompt), end="", file=sys.stderr, flush=True)
     loop.add_reader(source, read)
     try:
         typed = await said
