@@ -209,7 +209,7 @@ async def run(session: Session, plan: Plan, settings: Settings, library: Library
                 await tracker.close(min(TRACKER_PATIENCE, round((until - time.monotonic()) / 2, 1)))
         observe(ContentOpened(opened=library.opened))
         if live:
-            live.close(until)
+            await asyncio.to_thread(live.close, until)  # a collector may hang; other runs of the loop go on
         if trail:
             trail.close(until)
         if not shared:
