@@ -117,10 +117,8 @@ def _send_once() -> None:
     with contextlib.suppress(ImportError):
         from litellm.llms.custom_httpx.http_handler import AsyncHTTPHandler
 
-        for name in (
-            "single_connection_post_request",
-            "single_connection_request",
-        ):  # the name before 1.107, and since
+        # Before 1.107 also of a request that was sent; since then only where no connection came about.
+        for name in ("single_connection_post_request", "single_connection_request"):
             setattr(AsyncHTTPHandler, name, no_second_connection)
         AsyncHTTPHandler.create_client = _staying(AsyncHTTPHandler.create_client)  # type: ignore[method-assign]
     with contextlib.suppress(ImportError):
