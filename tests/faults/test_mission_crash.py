@@ -456,7 +456,8 @@ def nested_and_killed(strace: str, decided: Mission, path: Path, where: tuple[st
     return int(ended.code != 0)
 
 
-# The birth of the inner session, its records and files, and the record of its result in the outer one.
+# The birth of the inner session, its records and files, and the record of its result in the outer one. strace counts
+# the calls of each thread by itself, and the inner session is born in a thread of its own.
 NESTED = [
     ("", "/^rename", 2), ("", "mkdirat", 2), (f"cdo-{INSIDE}/calls", "/^rename", 1), (f"cdo-{INSIDE}", "/^rename", 5),
     ("cdo-a/calls", "/^rename", 3), ("cdo-a/calls", "fsync", 3), (f"cdo-{INSIDE}", "fsync", 6),
@@ -467,7 +468,7 @@ NESTED = [
 @pytest.mark.slow
 def test_a_kill_at_some_file_operations_of_a_deliberation(decided: Mission, tmp_path: Path) -> None:
     job = functools.partial(nested_and_killed, needs_strace(), decided)
-    killed = everywhere([functools.partial(job, tmp_path / str(i), NESTED[i]) for i in (0, 4)])
+    killed = everywhere([functools.partial(job, tmp_path / str(i), NESTED[i]) for i in (2, 4)])
     assert sum(killed) == 2
 
 
