@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import hmac
 import json
-import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -27,9 +26,10 @@ from cdo.client_runs.service import NoRoom, RunService
 from cdo.content.library import Library
 from cdo.core.errors import CdoError, ConfigError, UsageError
 from cdo.core.usage import TotalUsage, totals
+from cdo.security.loopback import LOOPBACK, listening_socket
 from cdo.session.records import read_session
 
-HOSTS = ("127.0.0.1", "localhost", "::1")
+HOSTS = (LOOPBACK, "localhost", "::1")
 MAX_BODY = 2 * 2**20  # bytes
 PACE = 0.5  # seconds between two looks at a run
 _ALIVE = 10.0  # seconds after which a comment is sent though nothing has changed
@@ -161,14 +161,7 @@ async def serve(
     """Serve until the task is cancelled; `listening` is called with the port. Raises `ConfigError`."""
     library = Library.at(Path.cwd())
     runs = RunService(out, root, max_budget, "cdo serve")
-    with contextlib.closing(socket.socket(socket.AF_INET)) as place:
-        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            place.bind((HOSTS[0], port))
-        except OSError as error:
-            raise ConfigError(
-                f"Nothing can listen at port {port}: {error.strerror}.", "Give another one with --port."
-            ) from None
+    with listening_socket(port) as place:
         port = place.getsockname()[1]
         endpoint = ChatEndpoint(runs, library, key, port)
         # A handler whose client goes away is cancelled, and stops its run.

@@ -1,4 +1,4 @@
-"""Says why a batch has too few replies: the true cause, once, and the command that helps. Pure."""
+"""Tells whether a batch has enough replies, and if not why: the true cause, once, and what helps. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from cdo.core.errors import BudgetReached, CdoError, ConfigError, ModelsFailed
 from cdo.core.exchange import Fault
 from cdo.core.formatting import one_line
-from cdo.core.steps import Reply
+from cdo.core.steps import CAPPED, Batch, Reply
 from cdo.providers.models import ModelSpec
 
+# Reasons for a missing reply that a lenient batch accepts: a later retry would not help.
+EXCUSED = frozenset((CAPPED, Fault.INVALID, Fault.REFUSED, Fault.LENGTH, Fault.EMPTY, Fault.OVERFLOW))
 SHOWN = 3  # causes that an error names
 MAX_CAUSE = 220  # characters of a cause: a provider's sentence is repeated, not its whole page
 RESUME = "`cdo resume` asks only for what is missing"
@@ -23,6 +25,13 @@ class MissingReply:
 
     reply: Reply
     spec: ModelSpec
+
+
+def enough(batch: Batch, replies: Sequence[Reply]) -> bool:
+    """Return True if these replies, all of models, are enough for the quorum of their batch."""
+    missing = [reply for reply in replies if reply.missing]
+    excused = sum(batch.lenient and reply.reason.kind in EXCUSED for reply in missing)
+    return len(replies) - len(missing) + excused >= batch.quorum
 
 
 def failure(missing: Sequence[MissingReply], asked: int, quorum: int, time_limit: str = "") -> CdoError:

@@ -48,7 +48,7 @@ from cdo.runner.budget import Budget, Limits
 from cdo.runner.curtain import Curtain
 from cdo.runner.evidence_checks import EvidenceChecks
 from cdo.runner.exchange_records import tools_refused
-from cdo.runner.failures import MissingReply, failure
+from cdo.runner.failures import EXCUSED, MissingReply, enough, failure
 from cdo.runner.human_steps import Human, HumanSteps
 from cdo.runner.inputs import Inputs, unusable
 from cdo.runner.model_seat import CallLane, ModelSeat
@@ -64,8 +64,6 @@ from cdo.session.reader import checked_in
 from cdo.session.store import Session
 
 T = TypeVar("T")
-# Reasons for a missing reply that a lenient batch accepts: a later retry would not help.
-EXCUSED = frozenset((CAPPED, Fault.INVALID, Fault.REFUSED, Fault.LENGTH, Fault.EMPTY, Fault.OVERFLOW))
 
 
 @dataclass
@@ -238,7 +236,7 @@ class Runner:
         try:
             models = [work for work in works if work not in people]
             found = await _all([self._reply(work, lenient=batch.lenient) for work in models])
-            if self._enough(batch, found):
+            if enough(batch, found):
                 found += [await task for task in tasks]
         finally:
             for task in tasks:
@@ -248,13 +246,6 @@ class Runner:
         replies = {reply.call: reply for reply in found}
         return [replies.get(work.call.name, Reply(work.call.name, reason=Missing(ABSENT))) for work in works]
 
-    @staticmethod
-    def _enough(batch: Batch, replies: Sequence[Reply]) -> bool:
-        """True if these replies, all of models, are enough for the quorum."""
-        missing = [reply for reply in replies if reply.missing]
-        excused = sum(batch.lenient and reply.reason.kind in EXCUSED for reply in missing)
-        return len(replies) - len(missing) + excused >= batch.quorum
-
     async def _counted(
         self, batch: Batch, works: Sequence[PendingCall], replies: Sequence[Reply]
     ) -> tuple[Reply, ...]:
@@ -263,7 +254,7 @@ class Runner:
         People never make up for models that are missing.
         """
         models = [(work, reply) for work, reply in zip(works, replies, strict=True) if not work.person]
-        if not self._enough(batch, [reply for _, reply in models]):
+        if not enough(batch, [reply for _, reply in models]):
             missing = [(work, reply) for work, reply in models if reply.missing]
             for work, _ in missing:
                 await self.session.commit({"kind": "failed", "call": work.call.name, "inputs": work.key})

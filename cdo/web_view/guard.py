@@ -12,7 +12,9 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-NAMES = ("127.0.0.1", "localhost")
+from cdo.security.loopback import LOOPBACK
+
+NAMES = (LOOPBACK, "localhost")
 TOKEN_SECONDS = 900.0  # a printed address that was not opened is good for so long
 MOST_TOKENS = 8  # printed addresses that are good at a time; the oldest give way
 MOST_BROWSERS = 32  # browsers that are known at a time; the oldest give way

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -14,10 +13,11 @@ from aiohttp import web
 
 from cdo.app.waiting import StateChanged
 from cdo.content.library import Library
-from cdo.core.errors import CdoError, ConfigError, SessionError, UsageError
+from cdo.core.errors import CdoError, SessionError, UsageError
 from cdo.core.formatting import one_line
+from cdo.security.loopback import listening_socket
 from cdo.web_view import forms
-from cdo.web_view.guard import HEADERS, MOST_BROWSERS, NAMES, Browser, Guard, same
+from cdo.web_view.guard import HEADERS, MOST_BROWSERS, Browser, Guard, same
 from cdo.web_view.pages import WebPages
 from cdo.web_view.stream import Feeds, NoWindow
 
@@ -273,14 +273,7 @@ async def serve(
 
     `places` are folders of sessions, `named` single sessions elsewhere. Raises `ConfigError`.
     """
-    with contextlib.closing(socket.socket(socket.AF_INET)) as place:
-        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            place.bind((NAMES[0], port))
-        except OSError as error:
-            raise ConfigError(
-                f"Nothing can listen at port {port}: {error.strerror}.", "Give another one with --port."
-            ) from None
+    with listening_socket(port) as place:
         guard = Guard(place.getsockname()[1], time.monotonic)
         server = WebServer(guard, WebPages(library, guard.place, places, named))
         # A stream whose window goes away is cancelled.

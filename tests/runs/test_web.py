@@ -205,7 +205,9 @@ def test_two_windows_follow_a_run_until_it_is_done(cdo: Desk, provider: Provider
         assert seen[0][-1]["id"] == seen[1][-1]["id"], "both windows saw the same run"
 
 
-def test_a_window_that_comes_back_gets_what_it_has_not_seen(cdo: Desk, provider: Provider) -> None:
+@contextlib.contextmanager
+def held_run(cdo: Desk, provider: Provider) -> Iterator[WebClient]:
+    """A browser that was let in, while a run waits for its synthesis; the run goes on at the end."""
     provider.hold("t1-synthesis")
     with contextlib.ExitStack() as stack:
         run = cdo.start("think", "--width", "2", "--turns", "1", *A, QUESTION)
@@ -214,6 +216,11 @@ def test_a_window_that_comes_back_gets_what_it_has_not_seen(cdo: Desk, provider:
         wait_for(lambda: provider.named("t1-synthesis"))
         client = stack.enter_context(served(cdo))
         client.begin()
+        yield client
+
+
+def test_a_window_that_comes_back_gets_what_it_has_not_seen(cdo: Desk, provider: Provider) -> None:
+    with held_run(cdo, provider) as client:
         with client.stream("a") as stream:
             _, id, data = next(stream.events())
         assert {"said", "status", "calls", "log"} <= data.keys(), "a new window gets all parts"
@@ -247,14 +254,7 @@ def test_floods_are_held_off_and_the_person_is_served(web: WebClient) -> None:
 
 
 def test_windows_are_counted(cdo: Desk, provider: Provider) -> None:
-    provider.hold("t1-synthesis")
-    with contextlib.ExitStack() as stack:
-        run = cdo.start("think", "--width", "2", "--turns", "1", *A, QUESTION)
-        stack.callback(run.communicate)
-        stack.callback(provider.release)
-        wait_for(lambda: provider.named("t1-synthesis"))
-        client = stack.enter_context(served(cdo))
-        client.begin()
+    with held_run(cdo, provider) as client:
         with contextlib.ExitStack() as windows:
             for _ in range(MOST_WINDOWS):
                 assert next(windows.enter_context(client.stream("a")).events())[0] == "parts"

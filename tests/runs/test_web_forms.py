@@ -212,7 +212,9 @@ def test_a_letter_is_one_file_that_the_team_reads_as_it_is_meant(desk: Desk, pro
     assert "inbox/" in sent(session, "letter", product="p2", type="concern", importance="8", text=text)
     assert "already" in sent(session, "letter", product="p2", type="concern", importance="8", text=text)
     (letter,) = (session / "inbox").iterdir()
-    head, body = re.fullmatch(r"---\n(.*?)---\n(.*)\n", letter.read_text(), re.DOTALL).groups()  # type: ignore[union-attr]
+    parts = re.fullmatch(r"---\n(.*?)---\n(.*)\n", letter.read_text(), re.DOTALL)
+    assert parts
+    head, body = parts.groups()
     assert yaml.safe_load(head) == {"product": "p2", "type": "concern", "importance": 8} and body == text
     assert "no choice p99" in refused(session, "letter", product="p99", text="x")["product"][0]
     assert "from 1 to 10" in refused(session, "letter", importance="11", text="x")["importance"][0]
