@@ -15,18 +15,18 @@ from cdo.repository.quote_ends import Reading, readings
 
 _MARK = r"[ ](?:[✓○](?:[ ]\(found[ ]as[ ][^()\n]{1,200}\))?|✗[ ]\([^()\n]{0,200}\))"
 # Each part is bounded or possessive, and a path is tried only where one can begin. So matching takes at most a few
-# steps per character.
+# steps per character. No group is possessive: where such a group fails, Python 3.11.2 goes on from where it failed.
 _CITATION = re.compile(
     r"""
     [a-zA-Z][a-zA-Z0-9+.-]{1,15}+://\S*+                 # an address: passed over as a whole
     | (?<![\w./@+~#%:\\-])
       (?P<path>[\w./@+~%-]{1,250}+)
       (?:
-        :L?(?P<first>\d{1,7}+)(?:[-–]L?(?P<last>\d{1,7}+))?+(?P<column>:\d{1,5}+)?+
-        | \#L(?P<first_l>\d{1,7}+)(?:[-–]L?(?P<last_l>\d{1,7}+))?+
+        :L?(?P<first>\d{1,7}+)(?:[-–]L?(?P<last>\d{1,7}+)|(?![-–]L?\d))(?:(?P<column>:\d{1,5}+)|(?!:\d))
+        | \#L(?P<first_l>\d{1,7}+)(?:[-–]L?(?P<last_l>\d{1,7}+)|(?![-–]L?\d))
       )
       (?![\w/@~%]|[.-]\w|:\d)
-      (?:`?(?:[ \t]{0,3}+[:—–-][ \t]{1,3}+|[ \t]{1,3}+\(?|\(|\n[ ]{2,12}+)(?P<quote>(?=[\\"'`“«‘„])))?+
+      (?:`?(?:[ \t]{0,3}+[:—–-][ \t]{1,3}+|[ \t]{1,3}+\(?|\(|\n[ ]{2,12}+)(?P<quote>(?=[\\"'`“«‘„])))?
     """,
     re.VERBOSE,
 )
