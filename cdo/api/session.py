@@ -32,7 +32,7 @@ from cdo.planning.plan import Plan
 from cdo.planning.settings import Resolved
 from cdo.providers.model_names import meant
 from cdo.providers.models import ModelSpec
-from cdo.runner.human_steps import Human
+from cdo.runner.people.human_steps import Human
 from cdo.security.secrets import redactor
 from cdo.session import session_file
 from cdo.session.reader import SessionFolder

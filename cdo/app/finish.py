@@ -37,8 +37,8 @@ def finish(
     if not isinstance(outcome, Outcome):
         from cdo.app import mission_results
 
-        return mission_results.deliver(session, outcome, used, runner.kept)
-    reply = registry.page(outcome, runner.kept, _asked_by_call(session), used)
+        return mission_results.deliver(session, outcome, used, runner.kept.artifacts)
+    reply = registry.page(outcome, runner.kept.artifacts, _asked_by_call(session), used)
     missing = tuple(f"t{turn}-{role}: {reason}" for turn, role, reason in outcome.missing)
     said = confidence_in_words(outcome.confidence, outcome.stated, outcome.lowered)
     existing = session.artifact("FINAL")
@@ -136,7 +136,8 @@ def _citations(outcome: Outcome) -> dict[str, Any]:
 
 def _checked(final: artifacts.Artifact, outcome: Outcome, runner: Runner) -> artifacts.Artifact:
     """Add to FINAL.md the facts known from the record: citation checks, how the run ended, and both ledgers."""
-    body = unmarked(marked(final.body, runner.findings("final"), paths=False), [item.id for item in outcome.ledger])
+    found = marked(final.body, runner.kept.findings("final"), paths=False)
+    body = unmarked(found, [item.id for item in outcome.ledger])
     if outcome.cited:
         line = cited_in_words(len(outcome.verified), len(outcome.existing), len(outcome.unverified))
         line += "".join(f"\n- ✗ `{item}`: {why}" for item, why in outcome.unverified).replace("\n", "\n\n", 1)

@@ -30,8 +30,8 @@ from cdo.programs.deliberation.conclusion import Outcome
 from cdo.providers.models import ModelSpec
 from cdo.repository.citation_marks import marked
 from cdo.runner.budget import Budget, Limits
-from cdo.runner.human_steps import Human, PendingReview
 from cdo.runner.model_seat import ModelSeat
+from cdo.runner.people.human_steps import Human, PendingReview
 from cdo.runner.requests import PendingCall
 from cdo.runner.retry import CircuitBreaker
 from cdo.runner.runner import Runner
@@ -230,13 +230,14 @@ class _Replay:
         except CdoError as error:
             stopped = self._named(error.message)
         self._session.flush()
+        kept = runner.kept
         return ReplayRun(
             then=self._then,
             made=snapshot(SessionFolder(self._session.path)),
             plan=self._plan,
             calls=tuple(self._record.calls.values()),
-            kept=dict(runner.kept),
-            texts={name: marked(kept.reply, runner.findings(name)) for name, kept in runner.kept.items()},
+            kept=dict(kept.artifacts),
+            texts={name: marked(made.reply, kept.findings(name)) for name, made in kept.artifacts.items()},
             elsewise={name: self._differing(name, inputs) for name, inputs in self._record.elsewise.items()},
             unknown=tuple(self._backend.unknown),
             notes=tuple(self._notes),

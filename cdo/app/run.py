@@ -35,13 +35,13 @@ from cdo.repository import git
 from cdo.repository.shown_files import shown_files
 from cdo.runner.attempts import Deadlines
 from cdo.runner.budget import Budget, BudgetShare, Limits, held_back
-from cdo.runner.human_steps import Human
+from cdo.runner.endpoint_batches.submissions import open_submissions
 from cdo.runner.model_seat import ModelSeat
+from cdo.runner.people.human_steps import Human
 from cdo.runner.prompts import fit
 from cdo.runner.requests import Toolbox
 from cdo.runner.retry import RetryBudget
 from cdo.runner.runner import Runner
-from cdo.runner.submissions import open_submissions
 from cdo.security.secrets import redactor
 from cdo.session.given_files import keep_or_restore
 from cdo.session.live_reader import LiveSessionReader
@@ -52,14 +52,14 @@ if TYPE_CHECKING:
     from cdo.observers.beads_tracker import Beads
     from cdo.observers.live_trace import LiveTrace, SpanSender
     from cdo.programs.deliberation.conclusion import Outcome
-    from cdo.runner.batch_depot import BatchDepot
-    from cdo.runner.batch_lane import BatchLane
+    from cdo.runner.endpoint_batches.depot import BatchDepot
+    from cdo.runner.endpoint_batches.lane import BatchLane
     from cdo.tracing.identity import TraceIdentity
 
 
 def _depot() -> BatchDepot:
     """Return a depot for batches; its modules are imported only for runs that may use one."""
-    from cdo.runner.batch_depot import BatchDepot
+    from cdo.runner.endpoint_batches.depot import BatchDepot
 
     return BatchDepot()
 
@@ -223,7 +223,7 @@ def _lane(
     session: Session, budget: Budget, observe: Observe, shell: RunHooks, seats: Mapping[str, ModelSeat]
 ) -> BatchLane:
     """Return what lets the calls of a session wait at batch endpoints."""
-    from cdo.runner.batch_lane import BatchLane
+    from cdo.runner.endpoint_batches.lane import BatchLane
 
     depot = shell.shared.depot if shell.shared else _depot()
     again = shell.again or f"cdo resume {session.name}"

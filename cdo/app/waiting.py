@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdo.core.errors import SessionError, UsageError
 from cdo.formats.person_reply import own_words
-from cdo.runner.human_steps import INBOX, LETTER, chosen
+from cdo.runner.people.human_steps import INBOX, LETTER, chosen
 from cdo.security import secrets
 from cdo.session.artifact import digest
 from cdo.session.left_files import leave

@@ -235,7 +235,7 @@ def _hold(
     from cdo.app.batch.running import BatchRun, BatchTally, shared_by, used_so_far
     from cdo.app.batch.submitted import SubmittedBatches, away_so_far
     from cdo.cli.models import require_demo_model
-    from cdo.runner.batch_depot import BatchDepot
+    from cdo.runner.endpoint_batches.depot import BatchDepot
     from cdo.terminal.batch_progress import BatchProgress
 
     specs, settings = list(prepared.plans.specs.values()), prepared.resolved.values

@@ -32,8 +32,8 @@ from cdo.formats.voice import VoiceData
 from cdo.planning import turn_plan, turn_plan_commands
 from cdo.planning.plan import Plan
 from cdo.planning.settings import Settings
-from cdo.runner.human_steps import Human, PendingReview, PendingSeat, chosen
 from cdo.runner.model_seat import ModelSeat
+from cdo.runner.people.human_steps import Human, PendingReview, PendingSeat, chosen
 from cdo.security.secrets import redactor
 from cdo.session.store import Session
 from cdo.terminal import plan_editor

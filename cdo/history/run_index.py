@@ -144,7 +144,7 @@ def _checked(archive: SessionReader) -> IndexEntry:
 
 def _read(archive: SessionReader) -> IndexEntry:
     from cdo.history.history import spent_by
-    from cdo.runner.submissions import open_submissions
+    from cdo.runner.endpoint_batches.submissions import open_submissions
 
     frozen = archive.frozen()
     records = archive.records()

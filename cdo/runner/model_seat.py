@@ -23,7 +23,7 @@ class ModelSeat:
 
 
 class CallLane(Protocol):
-    """Lets calls wait at batch endpoints. See `runner.batch_lane`."""
+    """Lets calls wait at batch endpoints. See `runner.endpoint_batches.lane`."""
 
     async def begin(self) -> None:
         """Record the answers that are there, before the program runs."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from cdo.core.errors import NeedsHuman
 from cdo.core.events import FilesStale, Observe
-from cdo.runner.human_steps import Human
+from cdo.runner.people.human_steps import Human
 from cdo.runner.requests import PendingCall
 from cdo.session.store import Session
 

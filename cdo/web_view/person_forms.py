@@ -17,7 +17,7 @@ from cdo.core.steps import Document, InvalidReply
 from cdo.formats import strict_yaml
 from cdo.planning.turn_plan import ALL
 from cdo.programs.deliberation import team
-from cdo.runner.human_steps import INBOX, chosen
+from cdo.runner.people.human_steps import INBOX, chosen
 from cdo.session.artifact import digest
 from cdo.web_view.form_fields import Form, FormField, PersonSession, RefusedForm
 

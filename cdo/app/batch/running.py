@@ -33,8 +33,8 @@ from cdo.core.usage import TotalUsage, totals
 from cdo.history.index_writer import IndexWriter
 from cdo.planning.settings import Settings
 from cdo.providers.models import ModelSpec
-from cdo.runner.batch_depot import LATEST, SOONEST, BatchDepot
 from cdo.runner.budget import Budget
+from cdo.runner.endpoint_batches.depot import LATEST, SOONEST, BatchDepot
 from cdo.runner.retry import RetryBudget
 from cdo.security.secrets import redactor
 from cdo.session.records import read_session, session_path

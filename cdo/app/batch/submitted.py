@@ -15,13 +15,13 @@ from cdo.app.batch.items import BatchItem
 from cdo.core.errors import SessionError
 from cdo.core.usage import TotalUsage
 from cdo.providers.models import ModelSpec
-from cdo.runner.batch_depot import Parcel
-from cdo.runner.submissions import Submission, away, now, open_submissions
+from cdo.runner.endpoint_batches.depot import Parcel
+from cdo.runner.endpoint_batches.submissions import Submission, away, now, open_submissions
 from cdo.session.records import read_session, session_path
 
 
 class SubmittedBatches:
-    """The provider batches of one batch's folder, as `runner.batch_depot` asks for them."""
+    """The provider batches of one batch's folder, as `runner.endpoint_batches.depot` asks for them."""
 
     def __init__(self, folder: BatchFolder) -> None:
         self._folder = folder

@@ -15,7 +15,7 @@ from cdo.providers.http.batch_client import StillUnclear
 from cdo.providers.http.chat_completions import ChatBackend
 from cdo.providers.http.gemini_batches import GeminiBatches
 from cdo.providers.http.generate_content import content_answer
-from cdo.runner.batch_depot import Parcel
+from cdo.runner.endpoint_batches.depot import Parcel
 from tests.support.provider import Provider
 
 SAID = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cdo.core.events import Event, NoteTold, ReplyAccepted, ReplyMissing, TextReceived
-from cdo.runner.curtain import Curtain
+from cdo.runner.people.curtain import Curtain
 
 
 def test_what_voices_say_is_passed_on_with_the_answer_of_the_last_person() -> None:

@@ -22,7 +22,7 @@ from cdo.core.usage import TotalUsage
 from cdo.providers.models import ModelSpec
 from cdo.runner import retry
 from cdo.runner.budget import Budget, Limits, held_back
-from cdo.runner.human_steps import Human, HumanSteps, chosen
+from cdo.runner.people.human_steps import Human, HumanSteps, chosen
 from cdo.session.store import Session
 from tests.unit.runner.test_runner import VOICES, Said, bench, fault
 

@@ -10,7 +10,7 @@ from cdo.core.errors import ModelsFailed, SessionError
 from cdo.core.events import ReplyCorrected
 from cdo.formats.lenient.reading import ReadReply
 from cdo.formats.voice import AgentFormat
-from cdo.runner import attempts, runner
+from cdo.runner import attempts, kept_replies
 from cdo.session.artifact import from_file
 from cdo.session.store import Session
 from tests.support.answers import agent_text
@@ -52,7 +52,7 @@ def test_a_later_process_reads_it_the_same(tmp_path: Path) -> None:
 @pytest.fixture
 def earlier_version(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Read every reply strictly, as earlier versions did; `undo` brings today's version back."""
-    for module in (attempts, runner):
+    for module in (attempts, kept_replies):
         monkeypatch.setattr(module, "read", lambda form, text: ReadReply(form.parse(text), text))
     return monkeypatch
 

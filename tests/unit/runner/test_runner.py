@@ -37,8 +37,8 @@ from cdo.runner import retry
 from cdo.runner.attempts import Deadlines
 from cdo.runner.budget import Budget, Limits
 from cdo.runner.exchange_records import usage_of
-from cdo.runner.human_steps import Human
 from cdo.runner.model_seat import ModelSeat
+from cdo.runner.people.human_steps import Human
 from cdo.runner.retry import CircuitBreaker, RetryBudget
 from cdo.runner.runner import Runner
 from cdo.session.records import read_session
@@ -670,10 +670,10 @@ def test_what_a_final_still_leaves_out_is_added_from_the_record(tmp_path: Path) 
         (reply,) = b.run(once(ending(MARKED)))
         assert len(b.model.requests) == 3
         assert reply.added == ("finding F2", "step for T1")
-        text = b.last.kept["final"].reply
+        text = b.last.kept.artifacts["final"].reply
         assert "- the contract binds [F2] *(added by cdo)*" in text
         assert "- Find out: what the vendor charges [T1] *(added by cdo)*" in text
-        assert b.last.kept["final"].own["added"] == list(reply.added)
+        assert b.last.kept.artifacts["final"].own["added"] == list(reply.added)
         b.reopen()
         b.model.requests = []
         assert b.run(once(ending(MARKED))) == (reply,)

@@ -24,7 +24,7 @@ from cdo.formats.person_reply import UNFINISHED, USUAL, own_words, unfinished, w
 from cdo.formats.voice import VoiceData
 from cdo.runner import prompts
 from cdo.runner.exchange_records import MOST, record_of
-from cdo.runner.human_steps import QUARANTINE, TAKEN, Human, PendingSeat
+from cdo.runner.people.human_steps import QUARANTINE, TAKEN, Human, PendingSeat
 from cdo.runner.requests import PendingCall
 from cdo.session.store import Session
 

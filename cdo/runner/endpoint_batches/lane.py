@@ -21,13 +21,10 @@ from cdo.core.formatting import one_line, pluralise
 from cdo.core.usage import estimate_tokens
 from cdo.providers.http.backend import HttpBackend
 from cdo.providers.price_table import LEAST_REPLY_TOKENS
-from cdo.runner.batch_depot import LATEST, SOONEST, BatchDepot, Parcel, SubmissionStanding
-from cdo.runner.batch_results import BatchResults
 from cdo.runner.budget import Budget, Reservation
-from cdo.runner.exchange_records import asked_of
-from cdo.runner.model_seat import ModelSeat
-from cdo.runner.requests import PendingCall
-from cdo.runner.submissions import (
+from cdo.runner.endpoint_batches.depot import LATEST, SOONEST, BatchDepot, Parcel, SubmissionStanding
+from cdo.runner.endpoint_batches.results import BatchResults
+from cdo.runner.endpoint_batches.submissions import (
     ENDED,
     SENT,
     VOID,
@@ -37,6 +34,9 @@ from cdo.runner.submissions import (
     now,
     open_submissions,
 )
+from cdo.runner.exchange_records import asked_of
+from cdo.runner.model_seat import ModelSeat
+from cdo.runner.requests import PendingCall
 from cdo.session.store import Session
 
 _NAME, _LONGEST_ID = 24, 64  # characters of a call's name in the id of its request, and of such an id

@@ -26,9 +26,9 @@ from cdo.providers.http.gemini_batches import GeminiBatches
 from cdo.providers.http.message_batches import MessageBatches
 from cdo.providers.http.openai_batches import OpenAIBatches
 from cdo.providers.http.openrouter_batches import OpenRouterBatches
-from cdo.runner.batch_results import BatchResults
+from cdo.runner.endpoint_batches.results import BatchResults
+from cdo.runner.endpoint_batches.submissions import Submission, since
 from cdo.runner.model_seat import ModelSeat
-from cdo.runner.submissions import Submission, since
 
 CLIENTS: dict[str, type[BatchClient]] = {
     "openai": OpenAIBatches, "messages": MessageBatches, "openrouter": OpenRouterBatches, "gemini": GeminiBatches,
