@@ -30,6 +30,7 @@ class AgentRegistration:
     """What registers the server with an agent: a command of the agent, or an entry in its configuration."""
 
     command: tuple[str, ...] = ()
+    removal: tuple[str, ...] = ()
     install: str = ""
     file: Path = Path()
     entry: str = ""
@@ -71,7 +72,9 @@ class AgentRegistration:
         done = subprocess.run([program, *self.command[1:]], capture_output=True, text=True, check=False)
         if done.returncode:
             said = (done.stderr or done.stdout).strip()
-            raise ConfigError(f"`{self.shown()}` failed: {said[-300:]}", "Run it yourself to see more.")
+            taken = f"If cdo is registered already, `{shlex.join(self.removal)}` takes that back; then do it again."
+            hint = taken if self.removal else "Run it yourself to see more."
+            raise ConfigError(f"`{self.shown()}` failed: {said[-300:]}", hint)
         return f"{self.command[0]} knows the server cdo now."
 
 
@@ -90,7 +93,8 @@ def registration(agent: str, library: Library, options: Sequence[str]) -> AgentR
     values = {"server": server, "keys": passed, "env": dict(os.environ), "home": str(Path.home())}
     if found.mcp.argv:
         argv = [render(item, values, found) for item in found.mcp.argv]
-        return AgentRegistration((found.program, *argv, *server), found.install)
+        removal = (found.program, *found.mcp.removal) if found.mcp.removal else ()
+        return AgentRegistration((found.program, *argv, *server), removal, found.install)
     file, entry = render(found.mcp.file, values, found), render(found.mcp.entry, values, found)
     return AgentRegistration(file=Path(file), entry=entry)
 

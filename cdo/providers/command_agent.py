@@ -121,12 +121,14 @@ class Environment(_Part):
 class Registration(_Part):
     """How an agent is told of an MCP server: by a command of its own, or by an entry in a file of its configuration.
 
-    `argv` are the arguments of the command, after which the words of the server come. `file` is the path of the
+    `argv` are the arguments of the command, after which the words of the server come, and `removal` those of the one
+    that takes it back, which a person is told where the first one fails. `file` is the path of the
     configuration and `entry` what is put there: tables of a TOML file, or an object that is merged into a JSON file.
     They are templates, which know `server` (the words), `keys` (the variables to pass on), `env` and `home`.
     """
 
     argv: tuple[str, ...] = ()
+    removal: tuple[str, ...] = ()
     file: str = ""
     entry: str = ""
 

@@ -1,6 +1,6 @@
 """The real `codex`, `opencode` and `claude` against providers on loopback: `dispatch/agents` says what they do.
 
-`tests/support/agents/install.sh` installs the first two; CDO_TEST_AGENTS names another folder of programs. What
+`tests/support/agents/install.sh` installs them; CDO_TEST_AGENTS names another folder of programs. What
 is not installed is skipped.
 """
 

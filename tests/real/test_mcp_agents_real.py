@@ -1,4 +1,4 @@
-"""The real `codex` and `opencode` use `cdo mcp` as `cdo mcp install` registers it; everything is on loopback."""
+"""The real codex, opencode and claude use `cdo mcp` as `cdo mcp install` registers it; everything is on loopback."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Desk
+from tests.conftest import Desk, explained
 from tests.real.test_command_agents_real import BIN, around, needs
 from tests.support.answers import Answer, RequestInfo
 from tests.support.provider import Provider, ToolCall
@@ -111,5 +111,29 @@ def test_opencode_calls_a_tool(cdo: Desk, provider: Provider) -> None:
     stub = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {"m1": model}}
     config.write_text(json.dumps({**json.loads(config.read_text()), "provider": {"stub": stub}}))
     said = used(desk, str(BIN / "opencode"), "run", "--format=json", "--model=stub/m1", "Decide it.")
+    print([(offered(i), list(i.body)) for i in provider.calls])
+    assert "The voices have decided." in said
+    called(provider, desk)
+
+
+@needs("claude")
+@pytest.mark.slow
+def test_claude_calls_a_tool(cdo: Desk, provider: Provider) -> None:
+    provider.script = decider
+    # Its first request has all tools, where it would else connect beside it and name them only when asked.
+    whole = {"DISABLE_AUTOUPDATER": "1", "MCP_CONNECTION_NONBLOCKING": "0", "ENABLE_TOOL_SEARCH": "false"}
+    desk = desk_of(cdo, provider, ANTHROPIC_BASE_URL=provider.url, ANTHROPIC_API_KEY="k", **whole)
+    desk("mcp", "--max-budget", "2", "install", "claude", "--write").ok()
+    shown = used(desk, str(BIN / "claude"), "mcp", "get", "cdo")
+    assert "Connected" in shown and "mcp --max-budget 2" in shown
+    again = "`claude mcp remove --scope=user cdo` takes that back"
+    explained(desk("mcp", "install", "claude", "--write"), 4, again)
+    used(desk, str(BIN / "claude"), "mcp", "remove", "--scope=user", "cdo")
+    desk("mcp", "install", "claude", "--write").ok()
+    said = used(
+        desk, str(BIN / "claude"), "--print", "--no-session-persistence", "--allowedTools=mcp__cdo__decide",
+        "--model=claude-sonnet-5-5", "Decide it.",
+    )  # fmt: skip
+    print([(offered(i), list(i.body)) for i in provider.calls])
     assert "The voices have decided." in said
     called(provider, desk)

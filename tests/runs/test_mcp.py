@@ -189,6 +189,33 @@ def test_who_declines_gives_the_task_up_for_good(cdo: Desk, provider: Provider) 
     cdo("resume").failed(6, "t2-plan.yaml")
 
 
+def test_the_question_of_a_mission_is_a_form_and_its_answer_goes_on(cdo: Desk, provider: Provider) -> None:
+    provider.script = told({"r1-plan": question("Cookies?", "yes", "no")})
+
+    async def steps(agent: Agent) -> None:
+        id = (await agent.task("deliberate", question=REQUEST, preset="cabal", budget=4))["taskId"]
+        waiting = await agent.followed(id, "input_required")
+        ((key, asked),) = waiting["inputRequests"].items()
+        assert asked["method"] == "elicitation/create" and asked["params"]["message"] == "Cookies?"
+        fields = asked["params"]["requestedSchema"]["properties"]
+        assert fields["choice"]["enum"] == ["yes", "no"] and fields["answer"]["type"] == "string"
+        empty = await agent.error("tasks/update", id, inputResponses={key: {"action": "accept", "content": {}}})
+        assert "no answer" in empty.message
+        provider.hold()
+        content = {"choice": "no"}
+        await agent.ask("tasks/update", id, inputResponses={key: {"action": "accept", "content": content}})
+        wait_for(lambda: provider.named("r1-plan-2"))
+        going = await agent.ask("tasks/get", id)
+        assert going["status"] == "working" and "inputRequests" not in going
+        await agent.ask("tasks/cancel", id)
+        provider.release()
+
+    with_agent(steps, cdo, tasks=True)
+    answers = [record["answer"] for record in read_session(cdo.sessions()[0]) if record["kind"] == "answer"]
+    assert answers == ["no"]
+    assert "Cookies?" in provider.named("r1-plan-2")[0].prompt
+
+
 def test_a_client_that_shows_no_forms_answers_with_the_tool(cdo: Desk, provider: Provider) -> None:
     """A question of a mission: asked for in a status message, since this client could show no form."""
     provider.script = told({"r1-plan": question("Cookies?", "yes", "no")})
