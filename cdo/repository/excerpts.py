@@ -27,9 +27,11 @@ _ROW = re.compile(r" {0,3}\|.*\|")
 _ITEM = re.compile(r" {0,6}(?:[-*+]|\d{1,3}[.)]) ")
 _BRANCH = re.compile(r"[│├└|`+] ?(?:──|--)")  # as drawn by the program `tree`
 # A table cell, or the start of a list item, that names parts: modules in code spans, folders, files.
-_NAME = r"(?:`[\w@.*/-]{1,200}`|[\w@.-]{1,200}/[\w@./-]*+|[\w-]{1,200}\.[a-z]{1,5})"
-_BETWEEN = r"(?:[\s,;*_\]]|\([^)\n]{0,300}\))*+"
-_PARTS = re.compile(rf"[\s*_\[]*+{_NAME}{_BETWEEN}(?:{_NAME}{_BETWEEN})*+(?=$|[:—–-])")
+_NAME = r"(?:`[\w@.*/-]{1,200}`|[\w@.-]{1,200}/[\w@./-]*+|[\w.-]{1,200}\.[a-z]{1,5})"
+_BETWEEN = r"(?:[\s,;*_\]]|\([^)\n]{0,300}\))*"
+# What a look ahead has found is not tried again, as in a possessive group. Such groups themselves are not used: where
+# one fails, Python 3.11.2 goes on from where it failed.
+_PARTS = re.compile(rf"[\s*_\[]*+(?=(?P<names>(?:{_NAME}{_BETWEEN})+))(?P=names)(?=$|[:—–-])")
 _LICENSE = re.compile(r"copyright|licen[sc]e|spdx", re.IGNORECASE)
 
 _DEFINITION = re.compile(

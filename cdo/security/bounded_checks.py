@@ -37,7 +37,7 @@ _PLAIN = frozenset({
 _NOTES = frozenset({"title", "description", "default", "examples", "$comment"})
 _KNOWN = _ONE | _LIST | _MAP | _PLAIN | _NOTES
 # The closing quote is optional: an unterminated string matches to the end, without backtracking.
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+_STRING = re.compile(r'"(?:[^"\\]++|\\.)*"?', re.DOTALL)
 _REF = re.compile(r"#/(\$defs|definitions)/([A-Za-z0-9_.-]{1,80})")
 
 
