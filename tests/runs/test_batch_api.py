@@ -312,29 +312,29 @@ def test_wait_stays_until_the_end(cdo: Desk, provider: Provider) -> None:
 
 def test_the_vendors_own_clients_can_use_the_loopback_s_batches(provider: Provider) -> None:
     """So that what cdo is tested against answers as the vendors do."""
-    gpt = openai.OpenAI(base_url=f"{provider.url}/v1", api_key=KEY)
-    body = {"model": "gpt-x", "messages": [{"role": "user", "content": "Hello"}]}
-    line = {"custom_id": "one", "method": "POST", "url": "/v1/chat/completions", "body": body}
-    file = gpt.files.create(file=("x.jsonl", io.BytesIO(json.dumps(line).encode())), purpose="batch")
-    made = gpt.batches.create(
-        input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h", metadata={"cdo": "x"}
-    )
-    assert made.status == "in_progress"
-    for _ in range(3):
-        gpt.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h")
-    assert [batch.id for batch in gpt.batches.list()] == ["batch_4", "batch_3", "batch_2", "batch_1"]
-    ended = gpt.batches.retrieve(made.id)
-    assert (ended.status, ended.metadata) == ("completed", {"cdo": "x"}) and ended.output_file_id
-    result = json.loads(gpt.files.content(ended.output_file_id).text)
-    assert result["custom_id"] == "one" and result["response"]["status_code"] == 200
+    with openai.OpenAI(base_url=f"{provider.url}/v1", api_key=KEY) as gpt:
+        body = {"model": "gpt-x", "messages": [{"role": "user", "content": "Hello"}]}
+        line = {"custom_id": "one", "method": "POST", "url": "/v1/chat/completions", "body": body}
+        file = gpt.files.create(file=("x.jsonl", io.BytesIO(json.dumps(line).encode())), purpose="batch")
+        made = gpt.batches.create(
+            input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h", metadata={"cdo": "x"}
+        )
+        assert made.status == "in_progress"
+        for _ in range(3):
+            gpt.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h")
+        assert [batch.id for batch in gpt.batches.list()] == ["batch_4", "batch_3", "batch_2", "batch_1"]
+        ended = gpt.batches.retrieve(made.id)
+        assert (ended.status, ended.metadata) == ("completed", {"cdo": "x"}) and ended.output_file_id
+        result = json.loads(gpt.files.content(ended.output_file_id).text)
+        assert result["custom_id"] == "one" and result["response"]["status_code"] == 200
 
-    claude = anthropic.Anthropic(base_url=provider.url, api_key=KEY)
-    params: Any = {"model": "claude-x", "max_tokens": 9, "messages": [{"role": "user", "content": "Hello"}]}
-    batch = claude.messages.batches.create(requests=[{"custom_id": "two", "params": params}])
-    assert claude.messages.batches.retrieve(batch.id).processing_status == "ended"
-    assert [item.id for item in claude.messages.batches.list()] == [batch.id]
-    (item,) = claude.messages.batches.results(batch.id)
-    assert item.custom_id == "two" and item.result.type == "succeeded"
+    with anthropic.Anthropic(base_url=provider.url, api_key=KEY) as claude:
+        params: Any = {"model": "claude-x", "max_tokens": 9, "messages": [{"role": "user", "content": "Hello"}]}
+        batch = claude.messages.batches.create(requests=[{"custom_id": "two", "params": params}])
+        assert claude.messages.batches.retrieve(batch.id).processing_status == "ended"
+        assert [item.id for item in claude.messages.batches.list()] == [batch.id]
+        (item,) = claude.messages.batches.results(batch.id)
+        assert item.custom_id == "two" and item.result.type == "succeeded"
 
     options = genai.types.HttpOptions(base_url=provider.url, api_version="v1beta")
     with genai.Client(api_key=KEY, http_options=options) as gemini:

@@ -72,8 +72,7 @@ def served(path: Path, *args: str, model: str = "openai/bench") -> Iterator[tupl
 
 
 def test_a_client_of_openai_asks_a_preset_as_a_model(tmp_path: Path) -> None:
-    with served(tmp_path, "--port", "0", "--out", "kept") as (server, provider):
-        client = server.client()
+    with served(tmp_path, "--port", "0", "--out", "kept") as (server, provider), server.client() as client:
         assert {"cdo/quick", "cdo/think", "cdo/deep"} <= {model.id for model in client.models.list()}
         whole = client.chat.completions.create(model="cdo/quick", messages=ASK)
         (session,) = (tmp_path / "kept").glob("cdo-*")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -251,10 +252,9 @@ def answer(args: Args, state: State, faults: State) -> None:
     save(state)
     if fault.startswith("after-"):
         go_wrong(fault.removeprefix("after-"))
-    if fault == "then-orphan" and os.fork() == 0:  # a server that lives on with what it inherited
-        os.setsid()
-        os.execv("/bin/sleep", ["sleep", "5"])
-    if fault == "then-child":
-        os.spawnv(os.P_NOWAIT, "/bin/sleep", ["sleep", "600"])
+    if fault in ("then-orphan", "then-child"):  # a server that lives on with the pipes it inherited
+        # Popen returns once the program runs: a fork that has not come so far yet would still hold the lock.
+        seconds, orphan = ("5", True) if fault == "then-orphan" else ("600", False)
+        subprocess.Popen(["/bin/sleep", seconds], start_new_session=orphan)
     text = json.dumps(wrapped(data, is_list, str(faults.get("shape", ""))), indent=2)
     print(f"warning: schema [old]\n{text}\n\nTip: {{see bd doctor}}" if fault == "then-chat" else text)
