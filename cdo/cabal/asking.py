@@ -56,7 +56,8 @@ class MissionContext:
     @classmethod
     def begin(cls, plan: Plan, crew: Crew) -> MissionContext:
         """Return the beginning of a planned mission."""
-        return cls(reducer.begin(plan.topic, crew.operatives, exec=crew.exec, sign_off=crew.sign_off))
+        begun = reducer.begin(plan.topic, crew.operatives, exec=crew.exec, sign_off=crew.sign_off, rules=crew.rules)
+        return cls(begun)
 
 
 @dataclass
@@ -164,7 +165,7 @@ class StepCalls:
             name,
             step.value,
             f"templates/cabal/{step}",
-            StepFormat(step, agent, state, brief.products, brief.last, self.crew.presets),
+            StepFormat(step, agent, state, brief.products, brief.last, self.crew.presets, brief.ask),
             tuple(dict.fromkeys((seat, *self.plan.models))),
             data,
             (INPUT, CONTEXT) if self.crew.material and step not in UNSHOWN else (INPUT,),

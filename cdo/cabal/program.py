@@ -113,7 +113,7 @@ class _MissionLoop:
         for asked in range(self.crew.questions + 1):
             state = self.desk.state
             recent = tuple(item for item in state.questions if item.round >= state.round - 1)
-            brief = StepScope(nudge=nudge, questions=recent)
+            brief = StepScope(nudge=nudge, questions=recent, ask=asked < self.crew.questions or state.rules < 4)
             replies = yield from self._step(MissionStep.PLAN, [(CHAIR, brief)])
             reply = cast("PlanReply | None", replies.get(0))
             if reply is None or reply.halt is None or reply.halt.type == "done" or asked == self.crew.questions:

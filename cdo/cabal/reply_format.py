@@ -17,7 +17,7 @@ from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies import partial
 from cdo.cabal.replies.fields import bracketed
 from cdo.cabal.replies.partial import RefusedPart
-from cdo.cabal.replies.schemas import REPLIES, ContextRequest, Said, StepReply
+from cdo.cabal.replies.schemas import REPLIES, ContextRequest, PlanReply, Said, StepReply
 from cdo.cabal.rules import reducer
 from cdo.cabal.rules.feedback import Judged
 from cdo.cabal.rules.product_tree import PRESETS
@@ -38,6 +38,7 @@ FINAL, REQUEST, HALT = "final_output", "request_context", "halt"
 _NO_ANSWER = re.compile(rf"""response_type\W{{1,8}}({REQUEST}|{HALT})|(?<!\\)["']requests["']\s*:""", re.IGNORECASE)
 _CONTROLS = re.compile(f"[{CONTROLS}]")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
+_ASKED = "halt: the user answered all the questions that one step may ask; plan with these answers."
 _ADVICE = r"Answer with one JSON object; inside its texts write a quote as \" and a line break as \n."
 
 
@@ -47,7 +48,7 @@ class StepFormat:
 
     `about` are the products of the step: those to write, to review or due to be inspected. `last` means that no more
     context can be requested (in Bootstrap: that the user cannot be asked). `presets` are what a Decision may be
-    decided by.
+    decided by. Without `ask`, a plan cannot ask the user either.
     """
 
     step: MissionStep
@@ -56,6 +57,7 @@ class StepFormat:
     about: tuple[str, ...] = ()
     last: bool = False
     presets: tuple[str, ...] = PRESETS
+    ask: bool = True
     _known: list[tuple[StepReply, MissionState, Judged]] = field(
         default_factory=list, init=False, repr=False, compare=False
     )
@@ -126,6 +128,8 @@ class StepFormat:
         """Return a reply that is valid as a whole, or with `part` as part of one; raise `InvalidReply`."""
         reply = validate(REPLIES[self.step], dict(data), "The reply")
         _, problems = self.judged(reply, self.state, part=part)
+        if not self.ask and isinstance(reply, PlanReply) and reply.halt and reply.halt.type == "question":
+            problems = (_ASKED, *problems)
         if problems:
             raise InvalidReply(_bounded(problems), needs_prompt=True)
         return reply

@@ -10,7 +10,14 @@ from cdo.core.errors import SessionError
 from cdo.core.mission_names import CHAIR, ENVOY, WATCHDOG, operatives
 from cdo.core.schema import Schema
 
-RULES = 3  # version of the rules of missions: a change by which recorded replies no longer count makes it another
+# The version of the rules of missions: what judges recorded replies otherwise, or makes other files of them, needs
+# another one. A mission keeps the rules that it was begun under. Since 4:
+# - a persona that begins with the name ("Richard, Full-Stack Developer") gives that name;
+# - what the watchdog says twice in the same words, as a finding and as a collab, is one flag;
+# - the chair plans once it has asked as often as it may in a step;
+# - a check that asks for a reference to a product without versions is refused.
+RULES = 4
+KNOWN_RULES = (3, RULES)
 Round = Annotated[int, Field(ge=1, le=100)]
 
 
@@ -75,7 +82,7 @@ class Crew(MissionLimits):
     @property
     def known_rules(self) -> bool:
         """True if this version of cdo follows the rules that the mission was begun under."""
-        return self.rules == RULES
+        return self.rules in KNOWN_RULES
 
     def require_known_rules(self) -> None:
         """Raise `SessionError` if the mission was begun under rules that this version of cdo no longer follows."""

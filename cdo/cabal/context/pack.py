@@ -48,15 +48,16 @@ class StepScope:
     """An agent's task: the `products` it writes, reviews or inspects; if empty, the default products of its step.
 
     `nudge` is "nudge" or "replan" after rounds without progress. `asked` are the agent's context requests in this
-    step; `last` means that it cannot request more. `questions` are questions to the person that the state does not
-    have. `refused` are the parts of its last reply that it is asked for again. `decisions` are Decisions of this
-    round that the products to write rest on: they are shown in full.
+    step; `last` means that it cannot request more. `ask`: the chair may ask the person. `questions` are questions to
+    the person that the state does not have. `refused` are the parts of its last reply that it is asked for again.
+    `decisions` are Decisions of this round that the products to write rest on: they are shown in full.
     """
 
     products: tuple[str, ...] = ()
     nudge: str = ""
     asked: tuple[StepQuestion, ...] = ()
     last: bool = False
+    ask: bool = True
     questions: tuple[Question, ...] = ()
     refused: tuple[RefusedPart, ...] = ()
     decisions: tuple[str, ...] = ()

@@ -15,7 +15,9 @@ from cdo.cabal.rules import acceptance
 from cdo.core.formatting import one_line, pluralise
 from cdo.core.mission_names import USER
 
-_PERSONA = re.compile(r"\s*You are ([^\W\d_][\w'’-]{0,39}(?: [^\W\d_][\w'’-]{0,39})?)[,.]")
+_NAME = r"([^\W\d_][\w'’-]{0,39}(?: [^\W\d_][\w'’-]{0,39})?)"
+_PERSONA = re.compile(rf"\s*You are {_NAME}[,.]")
+_NAMED = re.compile(rf"\s*(?!(?:An?|The|Your) ){_NAME},")  # "Richard, Full-Stack Developer leading this MVP."
 # The kinds of events that CHAT.md lists for a round, beside the messages of the team.
 _TOLD = frozenset(
     ("version", "inspection", "accepted", "updated", "redefined", "waived", "reopened", "stale",
@@ -69,11 +71,17 @@ def _talk(state: MissionState) -> tuple[Any, ...]:
 
 
 def speaker(state: MissionState, agent: str) -> str:
-    """Return the name in an agent's persona ("You are Alex, …"), else the agent's id; "You" for the user."""
+    """Return the name in an agent's persona ("You are Alex, …"), else the agent's id; "You" for the user.
+
+    A persona may begin with the name too ("Alex, …"); then each of its words has a capital letter.
+    """
     if agent == USER:
         return "You"
-    match = _PERSONA.match(state.mission.personas.get(agent, "")) if state.mission else None
-    return match[1] if match and match[1][0].isupper() else agent
+    persona = state.mission.personas.get(agent, "") if state.mission else ""
+    if match := _PERSONA.match(persona):
+        return match[1] if match[1][0].isupper() else agent
+    short = _NAMED.match(persona) if state.rules >= 4 else None
+    return short[1] if short and all(word[0].isupper() for word in short[1].split()) else agent
 
 
 def _named(state: MissionState, agent: str | None) -> str:

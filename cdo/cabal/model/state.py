@@ -29,6 +29,7 @@ from cdo.cabal.model.entities import (
 )
 from cdo.core.mission_names import CHAIR, ENVOY, ROOT, WATCHDOG
 from cdo.core.steps import CitationCheck
+from cdo.planning.mission_crew import RULES
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ class MissionState:
     ("done", "stall", "budget", "rounds", "stopped") ends the mission; `why` is the reason in words. With `exec`,
     commands in definitions of done are run; `runs` are the newest ones, by command.
     `unfounded` are the citations of the repository that do not hold, by the id of a version, collab or inspection.
-    With `sign_off`, the mission is done only when the person has signed it off.
+    With `sign_off`, the mission is done only when the person has signed it off. `rules` is the version of the rules
+    that it was begun under.
     """
 
     request: str
@@ -72,6 +74,7 @@ class MissionState:
     unfounded: Mapping[str, tuple[CitationCheck, ...]] = field(default_factory=dict)
     exec: bool = False
     sign_off: bool = False
+    rules: int = RULES
 
     # -- queries ------------------------------------------------------------------------------
 

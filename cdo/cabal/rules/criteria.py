@@ -159,6 +159,8 @@ def _product_fits(value: Json, state: MissionState) -> None:
     id = _product(value)
     if not isinstance(id, str) or id not in state.products:
         raise UnusableCheck(f"`value` must be a product; {references.there(state)}")
+    if state.rules >= 4 and state.products[id].container:
+        raise UnusableCheck(f"{id} only holds other products and never has a version: name one of those")
 
 
 def _least_fits(value: Json, state: MissionState) -> None:

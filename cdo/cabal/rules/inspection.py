@@ -229,7 +229,7 @@ def _linked(
     there = [item for item in state.about(product.id) if _can_stand(item, finding.severity)]
     stands = [item for item in there if item.id == finding.collab]
     if finding.severity >= REVISION:
-        stands += [item for item in there if _same(item, finding)]
+        stands += [item for item in there if _same(state, item, finding)]
     if stands or finding.severity < REVISION:
         return state, replace(finding, collab=stands[0].id if stands else "")
     comment = "\n\n".join(_ended(text) for text in (finding.issue, finding.recommendation) if text)
@@ -274,7 +274,7 @@ def _can_stand(collab: Collab, severity: int) -> bool:
     return severity < REVISION or (collab.importance >= REVISION and collab.kind != "endorsement")
 
 
-def _same(collab: Collab, finding: InspectionFinding) -> bool:
-    """True if a collab comes from an earlier finding of the watchdog with the same words."""
+def _same(state: MissionState, collab: Collab, finding: InspectionFinding) -> bool:
+    """True if the watchdog said the same words in a collab, or (by earlier rules only) in an earlier finding."""
     said = folded(collab.summary) == folded(one_line(finding.issue, _SUMMARY))
-    return said and collab.author == WATCHDOG and bool(collab.finding)
+    return said and collab.author == WATCHDOG and (bool(collab.finding) or state.rules >= 4)

@@ -40,6 +40,7 @@ from cdo.core.exchange import Fault
 from cdo.core.formatting import one_line
 from cdo.core.mission_names import CHAIR, ENVOY, USER, WATCHDOG, operatives
 from cdo.core.steps import Missing
+from cdo.planning.mission_crew import RULES
 
 _ACTORS = {
     MissionStep.BOOTSTRAP: CHAIR,
@@ -75,12 +76,13 @@ _WHY = {  # by the kind of reason
 # -- a round ---------------------------------------------------------------------------------------
 
 
-def begin(request: str, team: int, *, exec: bool = False, sign_off: bool = False) -> MissionState:
+def begin(request: str, team: int, *, exec: bool = False, sign_off: bool = False, rules: int = RULES) -> MissionState:
     """Return the initial state of a mission; `team` is the number of operatives.
 
-    With `exec`, commands may run. With `sign_off`, the person has to sign the mission off.
+    With `exec`, commands may run. With `sign_off`, the person has to sign the mission off. `rules` is the version of
+    the rules that it was begun under.
     """
-    return MissionState(request, operatives(team), exec=exec, sign_off=sign_off)
+    return MissionState(request, operatives(team), exec=exec, sign_off=sign_off, rules=rules)
 
 
 def open_round(state: MissionState) -> MissionState:

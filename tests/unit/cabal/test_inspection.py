@@ -284,8 +284,12 @@ def test_what_is_found_again_in_the_same_words_is_one_collab() -> None:
 
 def test_the_same_words_of_somebody_else_are_another_collab() -> None:
     state = reopened()
-    after = done(state, on(findings=[found(6, issue=state.collabs["c1"].summary)]))
-    assert len(after.collabs) == 4
+    words = on(findings=[found(6, issue=state.collabs["c1"].summary)])
+    others = {id: item for id, item in state.collabs.items() if item.author != WATCHDOG}
+    after = done(replace(state, collabs=others), words)
+    assert len(after.collabs) == len(others) + 1
+    assert done(state, words).collabs == state.collabs, "what it said itself, if not of a finding, is no other"
+    assert len(done(replace(state, rules=3), words).collabs) == 4, "the rules of a mission that was begun before"
 
 
 # -- what is sent back -----------------------------------------------------------------------------

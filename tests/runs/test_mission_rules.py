@@ -1,0 +1,114 @@
+"""Rules of missions that came later: what they do, and that a mission keeps those that it was begun under."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.conftest import Desk
+from tests.runs.test_mission import Said, names, told
+from tests.runs.test_mission_authority import hello
+from tests.support.answers import RequestInfo
+from tests.support.cabal_team import (
+    ALEX,
+    JORDAN,
+    assignment,
+    bootstrap,
+    collab,
+    finding,
+    inspect,
+    inspection,
+    plan,
+    product,
+    question,
+)
+from tests.support.faults import Fault
+from tests.support.provider import Provider
+
+ROUND = ("cabal", "--operatives", "2", "--session", "a", "--rounds", "1", "Make a page")
+PERSONAS = {
+    "chair-1": "Richard, Full-Stack Developer leading this MVP.",
+    ALEX: "Alex, Frontend specialist. Focus: React, UI/UX.",
+    JORDAN: "The Backend, all of it.",
+    "watchdog-1": "Meticulous about details.",
+}
+GREETS = inspect(inspection("p2", "v1", {"d1": "hello, world"}), inspection("p1", "", {"d1": "greets its visitor"}))
+
+
+def page(**changes: Said) -> dict[str, Said]:
+    """A team that makes one page in one round, which is accepted."""
+    begun = bootstrap(
+        objectives=["A page that greets"], initial_products=[product("Hello", "Content", "Greets")], personas=PERSONAS
+    )
+    return hello(**{"r0_bootstrap": begun, "r1_inspect": GREETS, **changes})
+
+
+def after(first: str, then: str) -> tuple[list[str], Said]:
+    """A reply that is `first` at first, with the prompts to which it was given."""
+    prompts: list[str] = []
+
+    def say(info: RequestInfo) -> str:
+        prompts.append(info.prompt)
+        return first if len(prompts) == 1 else then
+
+    return prompts, say
+
+
+@pytest.mark.parametrize("rules", [4, 3])
+def test_a_persona_may_begin_with_its_name(rules: int, cdo: Desk, provider: Provider) -> None:
+    """A mission that was begun before that goes on with ids, and its files are still those of its record."""
+    provider.script = told(page())
+    provider.faults = [Fault(status=401, call="r1-plan")]
+    cdo(*ROUND).failed(4)
+    head = cdo.session() / "session.yaml"
+    head.write_text(re.sub(r"\brules: 4\b", f"rules: {rules}", head.read_text()))
+    provider.faults = []
+    ended = cdo("resume", "a").ok()
+    chair, writer = {4: ("Richard", "Alex (operative-1)"), 3: ("chair-1", "operative-1")}[rules]
+    assert f"{chair} to you: The page greets." in ended.err.splitlines()
+    session = cdo.session()
+    assert ("**Richard (chair-1):** The page greets." in (session / "CHAT.md").read_text()) is (rules == 4)
+    assert f"owner {writer}, version 1" in (session / "TREE.md").read_text()
+    pages = "".join((session / name).read_text() for name in ("CHAT.md", "TREE.md", "FINAL.md"))
+    assert "The Backend (" not in pages and "Meticulous" not in pages
+    cdo("verify", "a").ok()
+    cdo("replay", "a", "--strict").ok()
+
+
+def test_what_the_watchdog_says_twice_is_one_flag(cdo: Desk, provider: Provider) -> None:
+    leak = finding("security", 9, "It leaks secrets")
+    twice = [collab("p2", "It leaks secrets", "concern", 9), collab("p2", "It is slow", "concern", 8)]
+    provider.script = told(
+        page(r1_inspect=inspect(inspection("p2", "v1", {"d1": "hello, world"}, leak), collabs=twice))
+    )
+    cdo(*ROUND).failed(3)
+    notes = sorted(cdo.session().glob("products/p2-*/c*.md"))
+    assert ["It leaks secrets" in note.read_text() for note in notes] == [True, False]
+    assert "collab: c1" in next(cdo.session().glob("products/p2-*/i1.md")).read_text()
+    assert (cdo.session() / "FINAL.md").read_text().count("a flag of the watchdog is open: It leaks secrets") == 1
+
+
+def test_a_chair_that_has_asked_often_enough_plans(cdo: Desk, provider: Provider) -> None:
+    prompts, once_more = after(question("Sure?", "yes"), plan(assignment("p2", ALEX, JORDAN)))
+    asked: dict[str, Said] = {f"r1-plan{part}": question(f"Which{part}?", "a", "b") for part in ("", "-2", "-3")}
+    provider.script = told(page() | asked | {"r1-plan-4": once_more})
+    paused = cdo(*ROUND)
+    for _ in asked:
+        paused.failed(6)
+        cdo("answer", "a", "1").ok()
+        paused = cdo("resume", "a", "--yes")
+    paused.ok()
+    assert len(prompts) == 2 and "the user answered all the questions that one step may ask" in prompts[1]
+    assert f"r1-write-{ALEX}" in names(provider)
+
+
+def test_a_check_that_nothing_can_pass_is_refused(cdo: Desk, provider: Provider) -> None:
+    part = product("Part", "Content", {"text": "Refers", "check": {"kind": "reference", "value": "new-1"}})
+    group = product("Group", "Collection", new_id="new-1")
+    prompts, begun = after(
+        bootstrap(objectives=["A page"], initial_products=[group, part]), str(page()["r0-bootstrap"])
+    )
+    provider.script = told(page(r0_bootstrap=begun))
+    cdo(*ROUND).ok()
+    assert "p2 only holds other products and never has a version" in prompts[1]
