@@ -61,5 +61,5 @@ def test_ci_requires_only_what_there_is_to_require() -> None:
     lines = (ROOT / ".ci" / "run").read_text("utf-8").splitlines()
     named = {line.split()[1] for line in lines if line.startswith("here ")}
     always = next(line for line in lines if line.startswith("require=")).partition("=")[2].strip('"').split()
-    # `claude` cannot be installed by a script, and what a user other than root may not do is for others to see.
-    assert named | set(always) == set(OPTIONAL) - {"claude", "user"}
+    # What a user other than root may not do is for others to see.
+    assert named | set(always) == set(OPTIONAL) - {"user"}
