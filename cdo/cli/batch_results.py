@@ -25,7 +25,10 @@ def batch_place(name: str, out: str | None) -> Path:
 @JSON
 @VERBOSE
 def batch_status(name: str, out: str | None, as_json: bool) -> None:
-    """Show how far a batch is: items by status, cost, why items failed, and who runs it."""
+    """Show how far a batch is, and what it cost.
+
+    It counts the items by status, names the causes of failures, and says who runs the batch.
+    """
     from cdo.core.formatting import paid, pluralise
 
     told = _standing(batch_place(name, out))
@@ -79,7 +82,10 @@ def _standing(path: Path) -> dict[str, Any]:
 @OUT
 @VERBOSE
 def batch_report(name: str, output: str | None, out: str | None) -> None:
-    """Write a batch as one HTML page: outcomes, costs, outliers, and every item with a link to its session."""
+    """Write a batch as one HTML page.
+
+    It shows outcomes, costs and outliers, and every item with a link to its session.
+    """
     from urllib.parse import quote
 
     from cdo.app.batch.folder import read_head

@@ -157,7 +157,10 @@ def require_demo_model(specs: Sequence[ModelSpec], *, quiet: bool) -> None:
 @click.argument("name", shell_complete=_complete)
 @VERBOSE
 def models_rm(name: str) -> None:
-    """Remove a local model that was fetched with `cdo models pull`, also one that came only in part."""
+    """Remove a local model.
+
+    It is one that `cdo models pull` fetched, also one that came only in part.
+    """
     from cdo.providers import local_models
 
     print_text(f"removed {local_models.remove(name, library_here())}")
