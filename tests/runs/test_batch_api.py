@@ -201,63 +201,85 @@ def test_requests_that_a_batch_did_not_come_to_go_into_the_next_one(
 
 
 def hostile(provider: Provider, path: str) -> None:
-    """Let the provider send what it should not: for each voice something else, and lines that belong to nobody."""
-    batches = provider.batches
+    """Let the provider send what it should not: for each voice something else, and results that belong to nobody."""
+    batches, gemini = provider.batches, path == "/v1beta/models"
 
-    def inner(result: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = (result.get("result") or result.get("response") or {}).get(
-            "message" if path.endswith("/messages") else "body", {}
-        )
-        return found
+    def under(ident: str, result: dict[str, Any]) -> dict[str, Any]:
+        return {**result, **({"metadata": {"key": ident}} if gemini else {"custom_id": ident})}
 
     def spoil(call: str, result: dict[str, Any]) -> dict[str, Any] | None:
-        ident = result["custom_id"]
-        if call == "t1-architect":  # is answered again, by another
-            other = json.loads(json.dumps(result).replace("architect", "intruder"))
-            batches.extra.append(json.dumps({**other, "custom_id": ident}))
-        elif call == "t1-critic":  # claims to have used what nobody can
-            usage = {"input_tokens": 10**18, "output_tokens": -5, "prompt_tokens": 10**18, "completion_tokens": -5}
-            inner(result)["usage"] = usage
-        elif call == "t1-systems-thinker":  # answers under the id of nobody
-            foreign = {**result, "custom_id": f"{ident[:-16]}{'0' * 16}"}
-            batches.extra += [
-                json.dumps(foreign),
-                json.dumps({**result, "custom_id": "someone-else"}),
-                "{broken",
-                "[]",
-            ]
-            return None
-        elif call == "t1-pragmatist":
-            return {"custom_id": ident, "response": "x", "result": 7, "error": None}
+        ident = result["metadata"]["key"] if gemini else result["custom_id"]
+        match call:
+            case "t1-architect":  # is answered again, by another
+                other = json.loads(json.dumps(result).replace("architect", "intruder"))
+                batches.extra.append(json.dumps(under(ident, other)))
+            case "t1-critic":  # claims to have used what nobody can
+                absurd(path, result)
+            case "t1-systems-thinker":  # answers under the id of nobody
+                foreign = [under(f"{ident[:-16]}{'0' * 16}", result), under("someone-else", result)]
+                batches.extra += [*map(json.dumps, foreign), "[]", "7" if path in IN_ONE_BODY else "{broken"]
+                return None
+            case "t1-pragmatist":
+                return under(ident, {"response": "x", "result": 7, "error": None})
+            case "t1-risk-analyst":
+                return under(ident, BUSY.get(path, BUSY["/v1/responses"]))
         return result
 
     batches.spoil = spoil
 
 
-@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
+IN_ONE_BODY = ("openrouter", "/v1beta/models")  # where all results come as one JSON
+BUSY: dict[str, dict[str, Any]] = {  # what a result says of a request that was turned away
+    "/v1/responses": {
+        "response": {"status_code": 429, "body": {"error": {"code": "rate_limit_exceeded", "message": "Slow down."}}},
+        "error": None,
+    },
+    "/v1/messages": {
+        "result": {
+            "type": "errored",
+            "error": {"type": "error", "error": {"type": "rate_limit_error", "message": "Slow down."}},
+        }
+    },
+    "/v1beta/models": {"error": {"code": 8, "message": "Slow down."}},
+}
+
+
+def absurd(path: str, result: dict[str, Any]) -> None:
+    """Put a usage into a result that nobody can have had."""
+    many, less = 10**18, -5
+    if path == "/v1beta/models":
+        result["response"]["usageMetadata"] = {"promptTokenCount": many, "candidatesTokenCount": less}
+        return
+    answer = result["result"]["message"] if path == "/v1/messages" else result["response"]["body"]
+    answer["usage"] = {
+        "input_tokens": many, "output_tokens": less, "prompt_tokens": many, "completion_tokens": less,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "openrouter", "/v1beta/models"])
 def test_results_that_belong_to_no_request_credit_no_voice(cdo: Desk, provider: Provider, path: str) -> None:
     way, model = WAYS[path]
     desk = way(cdo, provider)
     hostile(provider, path)
-    deep = ("deep", "--width", "4", "--turns", "1", "--no-git", "--batch-api")
+    deep = ("deep", "--width", "5", "--turns", "1", "--no-git", "--batch-api")
     desk(*deep, *model, *A, QUESTION).failed(6)
     second = desk("resume", "a").failed(6)
     first = {record["call"]: record for record in exchanges(desk.session())}
     assert {call: record.get("fault", {}).get("kind") for call, record in first.items()} == {
         "t1-architect": "malformed", "t1-critic": None, "t1-systems-thinker": "overloaded",
-        "t1-pragmatist": "malformed",
+        "t1-pragmatist": "malformed", "t1-risk-analyst": "rate-limited",
     }  # fmt: skip
     assert "answers this request twice" in first["t1-architect"]["fault"]["message"]
     assert first["t1-critic"]["usage"]["measured"] is False and first["t1-critic"]["cost"] < 0.01
     for told in ("2 results for requests that cdo did not make", "2 lines that are no results", "more than once"):
         assert told in second.err
     assert "intruder" not in json.dumps(exchanges(desk.session()))
-    asked = submitted(provider)
-    assert (asked["t1-critic"], asked["t1-architect"], asked["t1-pragmatist"]) == (1, 2, 2)
+    asked, others = submitted(provider), set(first) - {"t1-critic"}
+    assert asked["t1-critic"] == 1 and {asked[call] for call in others} == {2}
     provider.batches.spoil, provider.batches.extra = None, []
     assert collected(desk)[-1].code == 0
     replies = {record["call"] for record in exchanges(desk.session()) if "response" in record}
-    assert {"t1-architect", "t1-critic", "t1-systems-thinker", "t1-pragmatist"} < replies
+    assert set(first) < replies
 
 
 def test_caps_hold_for_what_waits_at_a_provider(cdo: Desk, provider: Provider) -> None:
@@ -364,19 +386,23 @@ def item_records(desk: Desk, kind: str) -> list[dict[str, Any]]:
     return [record for records in found for record in records if record["kind"] == kind]
 
 
-def test_all_items_of_a_file_leave_in_one_batch(cdo: Desk, provider: Provider) -> None:
-    desk, batches = with_responses(cdo, provider), provider.batches
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1beta/models"])
+def test_all_items_of_a_file_leave_in_one_batch(cdo: Desk, provider: Provider, path: str) -> None:
+    way, model = WAYS[path]
+    desk, batches = way(cdo, provider), provider.batches
     desk.write("q.jsonl", ITEMS)
     batches.going = True
-    told = desk(*FILE, *GPT).failed(6)
+    told = desk(*FILE, *model).failed(6)
     assert len(batches.batches) == 1 and len(batches.asked) == 8
-    assert "4 items wait for the batch batch_1 at openai" in told.err and "cdo batch resume q" in told.err
+    vendor = model[1].partition("/")[0]
+    assert f"4 items wait for the batch {batches.batches[0].id} at {vendor}" in told.err
+    assert "cdo batch resume q" in told.err
     assert "4  waiting for provider batches" in desk("batch", "status", "q").ok().out
     alone = desk("resume", "q0", "--out", "tmp/batch-q").failed(8)
     assert "is an item of the batch q" in alone.err
-    still = desk(*FILE, *GPT).failed(6)
-    assert "in_progress: 0 of 8 done" in still.err and len(batches.batches) == 1
-    spread = desk(*FILE, *GPT, "--cluster", "local").failed(2)
+    still = desk(*FILE, *model).failed(6)
+    assert ": 0 of 8 done" in still.err and len(batches.batches) == 1
+    spread = desk(*FILE, *model, "--cluster", "local").failed(2)
     assert "--batch-api and --cluster exclude each other" in spread.err
     merged = desk("batch", "merge", "all", "q").failed(8)
     assert "wait for answers of a provider" in merged.err
@@ -387,16 +413,57 @@ def test_all_items_of_a_file_leave_in_one_batch(cdo: Desk, provider: Provider) -
     costs = [record["cost"] for record in item_records(desk, "exchange")]
     assert len(costs) == 16 and done["cost"] == pytest.approx(sum(costs))
     before = len(provider.requests)
-    desk(*FILE, *GPT).ok()
+    desk(*FILE, *model).ok()
     assert len(provider.requests) == before
 
 
-@pytest.mark.parametrize("moment", ["files", "before", "after"])
-def test_a_kill_of_a_batch_of_items_submits_nothing_twice(cdo: Desk, provider: Provider, moment: str) -> None:
-    desk, batches = with_responses(cdo, provider), provider.batches
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1beta/models"])
+def test_what_a_batch_of_items_did_not_come_to_goes_into_the_next_one(
+    cdo: Desk, provider: Provider, path: str
+) -> None:
+    """The first batch is cancelled after three of its eight requests; one of the three gets an error."""
+    way, model = WAYS[path]
+    desk, batches, turned_away = way(cdo, provider), provider.batches, list[str]()
+    desk.write("q.jsonl", ITEMS)
+
+    def spoil(call: str, result: dict[str, Any]) -> dict[str, Any]:
+        if turned_away:
+            return result
+        turned_away.append(call)
+        named = {key: result[key] for key in ("custom_id", "metadata") if key in result}
+        return {**named, **BUSY[path]}
+
+    batches.end, batches.answered, batches.spoil = "cancelled", 3, spoil
+    desk(*FILE, *model).failed(6)
+    desk("batch", "resume", "q").failed(6)
+    assert [len(batch.requests) for batch in batches.batches] == [8, 6]
+    faults = [record for record in item_records(desk, "exchange") if "fault" in record]
+    kinds = Counter(record["fault"]["kind"] for record in faults)
+    assert kinds == {"overloaded": 5, "rate-limited": 1} and not any("usage" in record for record in faults)
+    batches.end, batches.answered = "completed", None
+    done = desk("batch", "resume", "q", "--wait", "--json").ok().json
+    assert (done["done"], done["failed"]) == (4, 0) and not provider.calls
+    assert len(item_records(desk, "exchange")) == 16 + 6 == len(batches.asked)
+
+
+@pytest.mark.parametrize(
+    ("path", "moment"),
+    [
+        ("/v1/responses", "files"),
+        ("/v1/responses", "before"),
+        ("/v1/responses", "after"),
+        ("/v1beta/models", "before"),
+        ("/v1beta/models", "after"),
+    ],
+)
+def test_a_kill_of_a_batch_of_items_submits_nothing_twice(
+    cdo: Desk, provider: Provider, path: str, moment: str
+) -> None:
+    way, model = WAYS[path]
+    desk, batches = way(cdo, provider), provider.batches
     desk.write("q.jsonl", ITEMS)
     batches.stall, batches.going = moment, True
-    process = desk.start(*FILE, *GPT)
+    process = desk.start(*FILE, *model)
     try:
         within(lambda: batches.held)
     finally:

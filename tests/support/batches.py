@@ -129,7 +129,7 @@ class LoopbackBatches:
         one = next((batch for batch in mine if batch.id == ident), None)
         if one is None:
             return _json({"error": {"code": 404, "message": "Requested entity was not found."}}, 404)
-        return _json(gemini.described(one, whole=True))
+        return _json(gemini.described(one, whole=True, extra=self._extra()))
 
     async def _hang(self) -> None:
         self.held = True
@@ -187,7 +187,7 @@ class LoopbackBatches:
             return _json({"error": {"message": "No batch found"}}, 404)
         if parts[1:] == ["results"]:
             return Reply([self._text(one).encode()], JSON)
-        inline = {"results": one.results or None} if one.id.startswith("or_") else {}
+        inline = {"results": [*one.results, *self._extra()] or None} if one.id.startswith("or_") else {}
         return _json({**shown(one), **inline})
 
     # -- results --
@@ -216,6 +216,10 @@ class LoopbackBatches:
     def _text(self, batch: HeldBatch, results: list[dict[str, Any]] | None = None) -> str:
         lines = [json.dumps(item) for item in (batch.results if results is None else results)]
         return "".join(f"{line}\n" for line in [*lines[::-1], *self.extra])
+
+    def _extra(self) -> list[Any]:
+        """What stands among results that come in one body, which has to be JSON as a whole."""
+        return [json.loads(line) for line in self.extra]
 
     def _answer(self, ident: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
         assert not body.get("stream")

@@ -6,7 +6,7 @@ The shapes are those of the vendor's reference; tests/runs/test_batch_api.py rea
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -77,8 +77,11 @@ def left(why: str) -> dict[str, Any]:
     return {"code": 1, "message": f"The batch was {why}."}
 
 
-def described(batch: HeldBatch, *, whole: bool) -> dict[str, Any]:
-    """A batch as an operation. A list shows it without its results; one that expired has none."""
+def described(batch: HeldBatch, *, whole: bool, extra: Sequence[Any] = ()) -> dict[str, Any]:
+    """A batch as an operation. A list shows it without its results; one that expired has none.
+
+    `extra` stands among the results, which come in another order than their requests.
+    """
     failed = sum("error" in item for item in batch.results)
     stats = {
         "requestCount": len(batch.requests), "successfulRequestCount": len(batch.results) - failed,
@@ -99,7 +102,7 @@ def described(batch: HeldBatch, *, whole: bool) -> dict[str, Any]:
     if batch.status == "failed":
         operation["error"] = {"code": 5, "message": "The model cannot be batched."}
     elif whole and batch.status != "expired":
-        output = {"inlinedResponses": {"inlinedResponses": batch.results[::-1]}}
+        output = {"inlinedResponses": {"inlinedResponses": [*batch.results[::-1], *extra]}}
         told["output"] = output
         operation["response"] = {"@type": f"{_TYPE}Output", **output}
     return operation
