@@ -103,7 +103,9 @@ def _import(done: Future[Any]) -> None:
 
 
 def _send_once() -> None:
-    """Turn off retries after a broken connection or a 422, and redirects: litellm has no setting for these.
+    """Turn off retries after a broken connection or a refusal, and redirects: litellm has no setting for these.
+
+    A second request without the tools or parameters that were refused would be neither recorded nor told.
 
     A redirect would send prompt and key to another address.
     """
@@ -113,6 +115,9 @@ def _send_once() -> None:
 
     def no_fewer_parameters(error: Exception, *_: Any, **__: Any) -> Any:
         raise error
+
+    def no_second_request(*_: Any, **__: Any) -> bool:
+        return False
 
     with contextlib.suppress(ImportError):
         from litellm.llms.custom_httpx.http_handler import AsyncHTTPHandler
@@ -125,6 +130,10 @@ def _send_once() -> None:
         from litellm.llms.openai import openai
 
         openai.drop_params_from_unprocessable_entity_error = no_fewer_parameters  # type: ignore[assignment, attr-defined]
+    with contextlib.suppress(ImportError):
+        from litellm.llms.azure_ai.chat.transformation import AzureAIStudioConfig
+
+        AzureAIStudioConfig.should_retry_llm_api_inside_llm_translation_on_http_error = no_second_request  # type: ignore[method-assign]
     with contextlib.suppress(ImportError, AttributeError):
         from litellm.llms.openai.common_utils import BaseOpenAILLM
 

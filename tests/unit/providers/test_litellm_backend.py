@@ -414,6 +414,23 @@ def test_an_overflow_is_known_by_its_text_wherever_it_is_filed(p: Provider, mode
         assert failed(outcome).fault is Fault.OVERFLOW
 
 
+@pytest.mark.parametrize("status", [400, 422])
+def test_azure_s_refusal_of_tools_is_an_error_and_no_second_request(
+    p: Provider, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    """litellm would leave the tools out by itself; the runner does, and says so."""
+    monkeypatch.setenv("AZURE_AI_API_BASE", p.url)
+    monkeypatch.setenv("AZURE_AI_API_KEY", "sk-azure-test")
+    detail = [{"loc": ["body", "tools"], "msg": "Extra inputs are not permitted", "type": "extra_forbidden"}]
+    told = json.dumps({"detail": detail})
+    p.faults = [Trouble(status=status, body={"error": {"message": told, "type": "t"}})]
+    tool = {"name": "look", "description": "d", "parameters": {"type": "object", "properties": {}}}
+    found = failed(ask("azure_ai/x", Request("azure_ai/x", (Message("user", "why?"),), 99, tools=(tool,))))
+    assert found.fault is Fault.REJECTED and "Extra inputs are not permitted" in found.message
+    (seen,) = p.requests
+    assert seen.body["tools"]
+
+
 @each_client
 def test_errors_inside_a_200(p: Provider, model: str) -> None:
     kinds = {
@@ -585,6 +602,10 @@ def test_an_import_that_fails_is_a_matter_of_configuration(error: Exception, mon
         ("custom_httpx.http_handler", r"self\._?client = self\.create_client\("),
         ("openai.openai", r"= drop_params_from_unprocessable_entity_error\("),
         ("openai.openai", r"import \(?[^)]*\bdrop_params_from_unprocessable_entity_error\b"),
+        (
+            "custom_httpx.llm_http_handler",
+            r"= provider_config\.should_retry_llm_api_inside_llm_translation_on_http_error\(",
+        ),
         ("openai.openai", r"OpenAIChatCompletion\._get_async_http_client\("),
     ],
 )
