@@ -73,7 +73,7 @@ class Bd:
     @property
     def _root(self) -> str:
         """The repository: no program inside it is run. Outside of any, a file, which cannot contain programs."""
-        return str(git.root_of(self.cwd) or os.devnull)
+        return str(git.marked_root(self.cwd) or os.devnull)
 
     def _refused(self, command: str, out: str, err: str, code: int) -> BeadsError:
         why = complaint(out, err) or f"exit code {code}"

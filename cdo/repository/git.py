@@ -233,7 +233,7 @@ def find(folder: Path, until: Callable[[], float] = lambda: float("inf")) -> Rep
     """
     folder = Path(os.path.realpath(folder))  # so that `work/..` is not taken to be inside work's repository
     there = next((place for place in (folder, *folder.parents) if place.is_dir()), Path("/"))
-    root = root_of(there)
+    root = marked_root(there)
     found = program("git", str(root or there))
     if found is None:
         if root is None:
@@ -293,8 +293,8 @@ def places(root: str) -> list[str]:
     return [place for place, way in ways.items() if not any(found.startswith(f"{root}/") for found in way)]
 
 
-def root_of(folder: Path) -> Path | None:
-    """Return the nearest folder with a `.git`, from `folder` upwards; None if there is none."""
+def marked_root(folder: Path) -> Path | None:
+    """Return the nearest folder with anything called `.git`, also a broken one, from `folder` upwards; or None."""
     folder = Path(os.path.realpath(folder))
     return next((place for place in (folder, *folder.parents) if os.path.lexists(place / ".git")), None)
 

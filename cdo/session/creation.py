@@ -29,7 +29,7 @@ from cdo.files.atomic_files import (
     sync,
     write_file,
 )
-from cdo.repository.git import root_of
+from cdo.repository.git import marked_root
 
 _BIRTH = re.compile(r"\.cdo-.+\.[0-9a-f]{8}\.tmp")
 _OWN = re.compile(rf"{_BIRTH.pattern}|\.\.gitignore\.[0-9]+\.tmp")  # what a process that was killed may leave
@@ -111,7 +111,7 @@ def hide(folder: Path, out: int) -> None:
 
     A failure costs only that: sessions are then shown as untracked.
     """
-    if root_of(folder) and all(_OWN.fullmatch(name) for name in os.listdir(out)):
+    if marked_root(folder) and all(_OWN.fullmatch(name) for name in os.listdir(out)):
         with contextlib.suppress(OSError):  # another run was quicker
             write_file(out, ".gitignore", b"*\n", new=True)
 

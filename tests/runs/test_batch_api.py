@@ -430,7 +430,7 @@ def test_what_a_batch_of_items_did_not_come_to_goes_into_the_next_one(
         if turned_away:
             return result
         turned_away.append(call)
-        named = {key: result[key] for key in ("custom_id", "metadata") if key in result}
+        named: dict[str, Any] = {key: result[key] for key in ("custom_id", "metadata") if key in result}
         return {**named, **BUSY[path]}
 
     batches.end, batches.answered, batches.spoil = "cancelled", 3, spoil
