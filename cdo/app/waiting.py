@@ -41,7 +41,8 @@ class PendingInput:
 
     With `person`, it is that person's answer to a turn, whose form is `file`; the turn waits `until` then. `name`
     tells it from everything else that the session asks. `proposed` is the text of the plan before anybody changed it,
-    "" in sessions of earlier versions. `sign_off` is True for the question whether a mission is done.
+    "" in sessions of earlier versions, and `proposal` identifies it on record. A plan is `approved` if the person
+    agreed to it and no process has taken it up since. `sign_off` is True for the question whether a mission is done.
     """
 
     name: str
@@ -52,6 +53,8 @@ class PendingInput:
     person: str = ""
     until: datetime | None = None
     proposed: str = ""
+    proposal: str = ""
+    approved: bool = False
     sign_off: bool = False
 
     @property
@@ -71,12 +74,31 @@ def pending(archive: SessionReader) -> PendingInput | None:
 
     if seats := open_seats(archive):
         return seats[0]
-    shown = [record for record in archive.records() if "proposed" in record]
-    if shown and shown[-1]["kind"] == "proposed" and (plan := archive.text(file := str(shown[-1]["file"]))):
-        turn = file.partition("-")[0].removeprefix("t")
-        proposed, name = str(shown[-1].get("text") or ""), file.rpartition(".")[0]
-        return PendingInput(name, f"Hold turn {turn} as planned?", (), file, plan, proposed=proposed)
+    if (plan := plan_of(archive)) and not plan.approved:
+        return plan
     return team_question(archive) if is_mission(archive) else None
+
+
+def plan_of(archive: SessionReader) -> PendingInput | None:
+    """Return the plan that waits for the person's decision, or that they approved and no process has taken up."""
+    records = archive.records()
+    shown = [record for record in records if "proposed" in record]
+    if not shown or not (plan := archive.text(file := str(shown[-1]["file"]))):
+        return None
+    approved = shown[-1]["kind"] == "reviewed"
+    if approved and records[-1] is not shown[-1]:
+        return None
+    proposal = str(shown[-1]["proposed"])
+    first = next(record for record in shown if record["proposed"] == proposal)
+    return PendingInput(
+        file.rpartition(".")[0],
+        f"Hold turn {file.partition('-')[0].removeprefix('t')} as planned?",
+        file=file,
+        plan=plan,
+        proposed=str(first.get("text") or "") if first["kind"] == "proposed" else "",
+        proposal=proposal,
+        approved=approved,
+    )
 
 
 def team_question(archive: SessionReader) -> PendingInput | None:
@@ -197,8 +219,7 @@ def answer_plan(path: Path, decision: str, note: str = "", focus: str = "") -> P
         raise SessionError(f"{path / asked.file}: {problem}.", "Fix the file, then answer again.") from None
     plan = plan if isinstance(plan, dict) else {}
     changed = {key: value for key, value in changes.items() if value and plan.get(key) != value}
-    if changed:
-        put_plan(path, asked, strict_yaml.dump({**plan, **changed}))
+    put_plan(path, asked, strict_yaml.dump({**plan, **changed}) if changed else asked.plan)
     return asked
 
 
@@ -216,8 +237,12 @@ def plan_format(archive: SessionReader, asked: PendingInput) -> PlanFormat:
 
 
 def put_plan(path: Path, asked: PendingInput, text: str) -> None:
-    """Write the plan that waits; raise `SessionError`. At a terminal that waits with it, this is the approval."""
-    _put(path, asked.file, text, asked.plan)
+    """Write the plan that waits, with the person's approval; raise `SessionError`.
+
+    At a terminal that waits with the plan, the written file is the approval. If no process runs the session, the
+    approval goes on record, so that the next resume holds the turn and does not ask again.
+    """
+    _put(path, asked.file, text, asked.plan, approves=asked.proposal)
 
 
 def put_letter(path: Path, folder: str, text: str) -> bool:
@@ -225,8 +250,11 @@ def put_letter(path: Path, folder: str, text: str) -> bool:
     return leave(path, f"{folder}/letter-{digest(text)[:16]}.md", text, new=True)
 
 
-def _put(path: Path, file: str, text: str, stands: str | None) -> None:
-    """Write a file of a session, unless it no longer `stands` as the person has seen it; raise `SessionError`."""
+def _put(path: Path, file: str, text: str, stands: str | None, *, approves: str = "") -> None:
+    """Write a file of a session, unless it no longer `stands` as the person has seen it; raise `SessionError`.
+
+    `approves` identifies the proposed plan that the person agreed to by writing the file; "" for any other file.
+    """
     archive = SessionFolder(path)
     if locked(path):
         _require(archive, file, stands)
@@ -236,6 +264,8 @@ def _put(path: Path, file: str, text: str, stands: str | None) -> None:
     try:
         _require(archive, file, stands)
         session.put_now(file, text)
+        if approves:
+            session.note({"kind": "reviewed", "file": file, "proposed": approves, "text": text})
     finally:
         session.close()
 

@@ -178,6 +178,12 @@ class PersonSession:
         """What the session waits for, or None."""
         return waiting.question_of(self.mission) if self.mission else waiting.pending(self.archive)
 
+    @cached_property
+    def plan(self) -> PendingInput | None:
+        """The plan of a turn that waits, or that was approved and that no process has taken up; None without one."""
+        plan = None if self.frozen.plan.crew else waiting.plan_of(self.archive)
+        return None if plan and plan.approved and self.running else plan
+
     @property
     def ended(self) -> bool:
         """True if the session has its result."""

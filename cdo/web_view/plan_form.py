@@ -33,16 +33,11 @@ _CRITERIA = {
 
 
 def opened(session: PersonSession) -> Form | None:
-    """Return the form of the plan that waits, None if none does; raise `SessionError`."""
-    asked = session.asked
-    if asked is None or not asked.plan:
+    """Return the form of the plan that waits or was just approved, None without one; raise `SessionError`."""
+    asked = session.plan
+    if asked is None:
         return None
-    now = (
-        "The process that runs this session waits with this plan at its terminal. Saving the plan approves it: that "
-        "process goes on with it. If an editor is open there, the terminal decides."
-        if session.running
-        else f"No process runs this session. Save the plan, then {session.resume} goes on with it."
-    )
+    now = _now(session, asked)
     seen = digest([asked.name, asked.proposed, asked.plan])
     title, text = f"Plan of turn {asked.turn}", _text_field(asked)
     both = f"{now}\n\nChange the fields, or the text of {asked.file} at the end, but not both."
@@ -51,13 +46,13 @@ def opened(session: PersonSession) -> Form | None:
         fields = _fields(format.parse(asked.plan), format)
     except InvalidReply as invalid:
         problems = tuple(f"{asked.file} cannot be read: {problem}" for problem in invalid.problems)
-        return Form(KIND, title, now, (text,), seen, "Save this plan", problems)
+        return Form(KIND, title, now, (text, _new_roles_field()), seen, "Save this plan", problems)
     return Form(KIND, title, both, (*fields, text), seen, "Go on with this plan")
 
 
 def taken(session: PersonSession, form: Form, values: Mapping[str, str]) -> str:
     """Write the plan that was filled in; return what was done. Raises `RefusedForm` and `SessionError`."""
-    asked = session.asked
+    asked = session.plan
     assert asked
     before = {field.name: field.value for field in form.fields}
     changed = {name for name, value in values.items() if value != before[name]} - {"text", "new-roles"}
@@ -76,16 +71,28 @@ def taken(session: PersonSession, form: Form, values: Mapping[str, str]) -> str:
             text = turn_plan.dump(plan, format, render)
     except InvalidReply as invalid:
         raise RefusedForm({"text": list(invalid.problems)}) from None
-    if not rewritten and not values["new-roles"]:
+    if not values["new-roles"]:
         _require_known(values, plan, format)
     put_plan(session.path, asked, text)
     return _told(session, asked, plan, sure=not format.mistyped(plan))
 
 
+def _now(session: PersonSession, asked: PendingInput) -> str:
+    """Return what saving the plan does now."""
+    if session.running:
+        return (
+            "The process that runs this session waits with this plan at its terminal. Saving the plan approves it: "
+            "that process goes on with it. If an editor is open there, the terminal decides."
+        )
+    if asked.approved:
+        return f"You approved this plan: {session.resume} goes on with it. Until then you can still change it here."
+    return f"No process runs this session. Saving the plan approves it: then {session.resume} goes on with it."
+
+
 def _told(session: PersonSession, asked: PendingInput, plan: Proposal, *, sure: bool) -> str:
     what = "to end the run" if plan.decision == "done" else f"to hold turn {asked.turn}"
     if not session.running:
-        then = f"Now {session.resume} goes on with it; at a terminal it first shows the plan once more."
+        then = f"Now {session.resume} goes on with it."
     elif sure:
         then = "The process that waits with it goes on."
     else:
@@ -151,11 +158,10 @@ def _numbers(plan: Proposal, format: PlanFormat) -> list[FormField]:
     named = [(name, f"{name}: {' + '.join(combo.roles)}") for name, combo in format.combos.items()]
     instead = "A power combo instead of these roles"
     count = f"Empty: as many as above. A number ({low} to {high}) fills up with further roles, or cuts from the end."
-    sure = "Without it, a role that resembles a known one is not saved, since it may be mistyped."
     fields = [
         FormField("combo", instead, "choice", options=(("", "as they are above"), *named), group=_VOICES),
         FormField("width", "As many voices", "number", hint=count, span=(low, high), group=_VOICES),
-        FormField("new-roles", "New roles are meant as they are written", "checkbox", hint=sure, group=_VOICES),
+        _new_roles_field(),
     ]
     turns = (("turns-low", "Turn after which each further one must be earned"), ("turns-most", "Most turns"))
     for (name, label), number in zip(turns, plan.turns, strict=True):
@@ -165,6 +171,11 @@ def _numbers(plan: Proposal, format: PlanFormat) -> list[FormField]:
         span = (1, 10) if key == "severe" else (1, _MOST_TURNS) if isinstance(value, int) else (0, 1)
         fields.append(_limit(_criterion(key), label, value, hint, span))
     return fields
+
+
+def _new_roles_field() -> FormField:
+    sure = "Without it, a role that resembles a known one is not saved, since it may be mistyped."
+    return FormField("new-roles", "New roles are meant as they are written", "checkbox", hint=sure, group=_VOICES)
 
 
 def _criterion(key: str) -> str:
@@ -249,7 +260,7 @@ def _field_at(place: Place, seats: list[str]) -> str:
 def _require_known(values: Mapping[str, str], plan: Proposal, format: PlanFormat) -> None:
     """Raise `RefusedForm` if a role is probably mistyped."""
     if meant := format.mistyped(plan):
-        typed = {value: name for name, value in values.items() if name.endswith("-role")}
+        typed = {value: name for name, value in values.items() if name.endswith("-role")}  # else it is in the text
         told = {role: f"There is no role {role}. Did you mean {near}?" for role, near in meant.items()}
         hint = "If it is a new role, check the box that says so."
-        raise RefusedForm({typed.get(role, ""): [f"{problem} {hint}"] for role, problem in told.items()})
+        raise RefusedForm({typed.get(role, "text"): [f"{problem} {hint}"] for role, problem in told.items()})

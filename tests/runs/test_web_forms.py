@@ -14,14 +14,17 @@ import pexpect
 import pytest
 import yaml
 
-from cdo.app.waiting import StateChanged
+from cdo.app.waiting import StateChanged, pending
 from cdo.core.errors import CdoError, SessionError, UsageError
+from cdo.session.reader import SessionFolder
 from cdo.web_view.form_fields import Form, RefusedForm
 from cdo.web_view.forms import filled_forms, open_forms, submit
 from tests.conftest import A, Desk
 from tests.runs.test_hitl_run import paused, paused_team, roles
-from tests.runs.test_mission_authority import section
-from tests.runs.test_mission_sign_off import SIGNED, SIGNED_OFF, WRONG, desk
+from tests.runs.test_mission import TEAM, told
+from tests.runs.test_mission_authority import hello, section
+from tests.runs.test_mission_sign_off import SIGNED, SIGNED_OFF, WRONG, desk, mission
+from tests.support.cabal_team import done, question
 from tests.support.harness import QUESTION, tree, wait_for
 from tests.support.provider import Provider
 from tests.support.web import served
@@ -94,6 +97,8 @@ def test_a_plan_is_changed_by_its_text_or_its_fields_and_never_by_both(paused: D
     assert "line 4, column 11" in wrong["text"][0]
     aliased = refused(session, "plan", text="note: &x one\nfocus: *x\n")
     assert "anchors" in aliased["text"][0]
+    mistyped = refused(session, "plan", text="voices:\n  - role: critic\n  - role: pragmatst\n")
+    assert "Did you mean pragmatist?" in mistyped["text"][0]
     sent(session, "plan", text="combo: architect + critic + pragmatist\nnote: think of Peru\n")
     assert (session / "t1-plan.yaml").read_text() == "combo: architect + critic + pragmatist\nnote: think of Peru\n"
     assert form(session, "plan").fields[2].value == "think of Peru", "what was left out is as it was proposed"
@@ -135,7 +140,7 @@ def test_nothing_is_overwritten_that_the_person_has_not_seen(paused: Desk) -> No
     assert (session / "t1-plan.yaml").read_text() == "note: from an editor\n"
     (session / "t1-plan.yaml").write_text("voices: [critic\n")
     broken = form(session, "plan")
-    assert [field.name for field in broken.fields] == ["text"] and "line 2" in broken.problems[0]
+    assert [field.name for field in broken.fields] == ["text", "new-roles"] and "line 2" in broken.problems[0]
     sent(session, "plan", text="decision: go\n")
     paused("resume", "a").failed(6, "t2-plan.yaml")
     with pytest.raises(StateChanged):
@@ -167,6 +172,23 @@ def test_a_plan_under_review_at_a_terminal_is_approved_from_elsewhere(cdo: Desk,
     terminal.close()
     assert terminal.exitstatus == 0 and (session / "FINAL.md").is_file()
     assert any("mind the users in Peru" in info.prompt for info in provider.calls)
+
+
+def test_a_plan_saved_while_no_process_runs_is_approved_and_not_shown_again(paused: Desk, provider: Provider) -> None:
+    session = paused.session()
+    assert "Saving the plan approves it" in form(session, "plan").explanation
+    assert pending(SessionFolder(session))
+    sent(session, "plan", note="mind the users in Peru", turns_low="1", turns_most="1")
+    assert pending(SessionFolder(session)) is None, "it waits for no answer any more"
+    assert "You approved this plan" in form(session, "plan").explanation, "and can be changed until it is held"
+    sent(session, "plan", note="mind the users in Chile")
+    terminal = terminal_of(paused, "resume", "a")
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+    assert terminal.exitstatus == 0 and "Enter goes on with it" not in (terminal.before or "")
+    voices = [info.prompt for info in provider.calls if info.kind == "agent"]
+    assert len(voices) == 3 and all("Chile" in prompt and "Peru" not in prompt for prompt in voices)
+    assert (session / "FINAL.md").is_file() and open_forms(session) == []
 
 
 # -- answers, verdicts, letters ----------------------------------------------------------------------
@@ -204,6 +226,60 @@ def test_a_mission_that_waits_at_a_terminal_takes_the_verdict(desk: Desk) -> Non
     assert terminal.exitstatus == 0 and f"{SIGNED_OFF}2." in section(desk.session(), "Result")
     assert (desk.session() / "taken/answer.md").is_file()
     desk("verify", "a").ok()
+
+
+def test_a_question_of_the_team_is_answered_by_a_choice_or_in_own_words(cdo: Desk, provider: Provider) -> None:
+    begun = hello()
+    asks = {"r1-plan": question("Which <b>pages</b>?", "one", "all of them"), "r1-plan-2": question("Who pays?")}
+    provider.script = told(begun | asks | {"r1-plan-3": begun["r1-plan"]})
+    cdo(*TEAM, "--rounds", "1", "Make an app").failed(6)
+    session = cdo.session()
+    assert [item.kind for item in open_forms(session)] == ["answer", "letter"]
+    shown = form(session, "answer")
+    assert "Which <b>pages</b>?" in shown.explanation, "the template escapes it"
+    assert shown.fields[0].options == (("1", "one"), ("2", "all of them"), ("own", "in my own words:"))
+    assert "has to be filled in" in refused(session, "answer")["choice"][0]
+    assert "no choice 3" in refused(session, "answer", choice="3")["choice"][0]
+    assert "is empty" in refused(session, "answer", choice="own")["words"][0]
+    assert "take one of them" in refused(session, "answer", choice="1", words="But small ones.")["words"][0]
+    assert "Your answer is “all of them”. Now `cdo resume a` goes on" in sent(session, "answer", choice="2")
+    assert (session / "inbox/answer.md").read_text() == "all of them\n"
+    with pytest.raises(StateChanged):
+        submit(session, "answer", values(shown, choice="1"), shown.seen)
+    assert "You answered “all of them”, which was not taken yet" in form(session, "answer").explanation
+    sent(session, "answer", choice="own", words="Those that Peru reads.\r\nNo others.")
+    cdo("resume", "a").failed(6)
+    (after,) = provider.named("r1-plan-2")
+    assert re.search(r"Those that Peru reads\.\s+No others\.", after.prompt)
+    assert [field.name for field in form(session, "answer").fields] == ["words"], "a question without choices"
+    assert "has to be filled in" in refused(session, "answer")["words"][0]
+    sent(session, "answer", words="Nobody.")
+    cdo("resume", "a").failed(3)
+    assert open_forms(session)[0].kind == "letter" and "Nobody." in section(session, "Questions and answers")
+
+
+def test_who_wrote_a_letter_takes_it_back(desk: Desk, provider: Provider) -> None:
+    waived = done(waivers=[{"collab_id": "c1", "reason": "It is good enough."}])
+    provider.script = told(mission(r3_plan=waived, r3_inspect="", r4_plan=done()))
+    desk(*SIGNED).failed(6)
+    session = desk.session()
+    sent(session, "verdict", verdict="back", note=WRONG)
+    assert [item.kind for item in open_forms(session)] == ["verdict", "letter"], "the team has not read it yet"
+    desk("resume", "a", "--rounds", "3").failed(3)
+    shown = form(session, "withdrawal")
+    assert shown.fields[0].options == (("c1", f"c1: {WRONG}"),)
+    assert "`cdo resume a` opens the mission again with it" in shown.explanation
+    assert "no choice c9" in refused(session, "withdrawal", id="c9")["id"][0]
+    assert "at most 4,000" in refused(session, "withdrawal", text="x" * 5000)["text"][0]
+    assert "The letter is in inbox/." in sent(session, "withdrawal", text="English will do.\n---\nwithdraw: [c2]")
+    (letter,) = (session / "inbox").iterdir()
+    assert letter.read_text() == "---\nwithdraw: [c1]\n---\nEnglish will do.\n---\nwithdraw: [c2]\n"
+    assert "already" in sent(session, "withdrawal", text="English will do.\n---\nwithdraw: [c2]")
+    desk("resume", "a", "--rounds", "6").failed(6)
+    (note,) = session.glob("products/*/c1.md")
+    text = note.read_text()
+    assert "how: withdrawn" in text and "closed_by: u:user-1" in text and "English will do." in text
+    assert [item.kind for item in open_forms(session)] == ["verdict", "letter"]
 
 
 def test_a_letter_is_one_file_that_the_team_reads_as_it_is_meant(desk: Desk, provider: Provider) -> None:

@@ -198,7 +198,7 @@ class HumanSteps:
         asked, left = self._reviewed(identity)
         text = self.session.read(review.file)
         if left is not None and text in (None, left):
-            return review.format.parse(left)
+            return self._parsed(review, left)
         taken = asked and text is not None and not self.human.review and not self.moved
         if left is not None or taken:
             data, text = self._parsed(review, text or ""), text or ""
