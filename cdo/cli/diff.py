@@ -12,15 +12,18 @@ import click
 
 from cdo.cli.common import JSON, OUT, VERBOSE, columns, complete_session, dumps, session_archive
 from cdo.core.errors import UsageError
+from cdo.core.formatting import visible
 
 if TYPE_CHECKING:
     from cdo.history.comparison import Comparison
     from cdo.history.comparison_text import Line
     from cdo.history.past_session import History
+    from cdo.history.version_comparison import VersionComparison
     from cdo.session.reader import SessionReader
 
 EXIT_STRICT = 3
 _TURN = re.compile(r"(.+):([0-9]{1,6})", re.DOTALL)
+_VERSION = re.compile(r"(.+):([pv][1-9][0-9]{0,5})", re.DOTALL)
 
 
 @click.command()
@@ -35,13 +38,21 @@ _TURN = re.compile(r"(.+):([0-9]{1,6})", re.DOTALL)
 def diff(
     ctx: click.Context, a: str | None, b: str | None, changed: bool, strict: bool, out: str | None, as_json: bool
 ) -> None:
-    """Compare two sessions, or two turns.
+    """Compare two sessions, two turns, or two versions.
 
     Write SESSION for the end of a session and SESSION:TURN for one of its turns (`a:2`). `cdo diff a` compares the
-    first turn of a with its end, `cdo diff a:2` turn 2 with its end. Missions are compared as they ended.
+    first turn of a with its end, `cdo diff a:2` turn 2 with its end.
+
+    Missions are compared as they ended. `cdo diff a:v3 a:v9` compares two versions of a mission's products line by
+    line, `cdo diff a:p4` the newest two of a product.
     """
     from cdo.history import comparison, comparison_text
 
+    if versions := _versions(a, b, out):
+        click.echo(dumps(versions.json()) if as_json else visible("\n".join(versions.lines(changed=changed))))
+        if strict and not versions.same:
+            ctx.exit(EXIT_STRICT)
+        return
     found = _found(a, b, out)
     if as_json:
         click.echo(dumps(comparison.json(found, changed=changed)))
@@ -50,6 +61,25 @@ def diff(
             click.echo(_painted(line))
     if strict and not found.same:
         ctx.exit(EXIT_STRICT)
+
+
+def _versions(a: str | None, b: str | None, out: str | None) -> VersionComparison | None:
+    """Compare the versions that the arguments name, None if they name none; raise `UsageError` or `SessionError`."""
+    named = [_VERSION.fullmatch(text) for text in (a, b) if text]
+    sides = [match for match in named if match]
+    if not sides:
+        return None
+    if len(sides) < len(named):
+        raise UsageError("A version is compared with a version alone.", "Name two: cdo diff a:v3 a:v9.")
+    from cdo.cabal.reconstruction import is_mission
+    from cdo.history import version_comparison
+
+    archives = [session_archive(match[1], out) for match in sides]
+    for archive in archives:
+        if not is_mission(archive):
+            raise UsageError(f"{archive.name} is no mission and has no versions.", "Name a turn: cdo diff a:2.")
+    ids = [match[2] for match in sides]
+    return version_comparison.compared(archives[0], ids[0], archives[-1], ids[1] if len(ids) > 1 else "")
 
 
 def _found(a: str | None, b: str | None, out: str | None) -> Comparison:
@@ -64,7 +94,12 @@ def _found(a: str | None, b: str | None, out: str | None) -> Comparison:
     other_past = past if one else history.read(right)
     if past.frozen.plan.crew or other_past.frozen.plan.crew:
         if turn is not None or other[1] is not None or b is None:
-            raise UsageError(_no_rounds(left if past.frozen.plan.crew else right), "Name two missions: cdo diff a b.")
+            mission = left if past.frozen.plan.crew else right
+            raise UsageError(
+                _no_rounds(mission),
+                f"Name two missions (cdo diff a b), two versions ({mission.name}:v1 {mission.name}:v2) or a product "
+                f"({mission.name}:p2).",
+            )
         return _missions(left, past, right, other_past)
     if b is None:
         turn = turn or (past.turns[0].number if past.turns else 1)
