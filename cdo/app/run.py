@@ -264,7 +264,10 @@ class _SessionRun:
         sender = shell.shared.sender if shell.shared else shell.sender
         if sender is None:
             return None
-        return TraceTarget(sender, shell.within, shell.labels, shared=shell.shared is not None)
+        from cdo.app.batch.folder import trace_labels
+
+        labels = shell.labels or trace_labels(self._session.path)
+        return TraceTarget(sender, shell.within, labels, shared=shell.shared is not None)
 
 
 def limits_of(settings: Settings) -> Limits:

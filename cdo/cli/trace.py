@@ -36,8 +36,10 @@ def trace(session: str | None, otlp: Collector | None, out: str | None, content:
     Without a name, take the newest session; without --otlp and --out, print the trace as JSON. A session elsewhere
     is given by its path. The same session gives the same trace, so that it can be sent again.
     """
+    from cdo.app.batch.folder import trace_labels
     from cdo.history.trace import trace as read
     from cdo.security.secrets import redactor
+    from cdo.session.reader import SessionFolder
     from cdo.tracing.otlp import batches
 
     if otlp and out:
@@ -45,8 +47,9 @@ def trace(session: str | None, otlp: Collector | None, out: str | None, content:
     if out and Path(out).is_dir():
         raise UsageError(f"{out} is a folder.", "Give a file; a session elsewhere is given by its path.")
     archive = session_archive(session, None)
+    labels = trace_labels(archive.path) if isinstance(archive, SessionFolder) else None
     try:
-        spans = list(read(archive, lambda name: _neighbour(archive, name), content=content))
+        spans = list(read(archive, lambda name: _neighbour(archive, name), content=content, labels=labels))
     except (KeyError, TypeError, ValueError, AttributeError):
         why = f"{archive.place} holds records that this version of cdo cannot read."
         raise SessionError(why, "Update cdo.") from None

@@ -6,7 +6,7 @@ Times come from the records. The journal adds when tool uses ended and when the 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,17 +50,20 @@ class JournalTimes:
             self.error = ""
 
 
-def trace(archive: SessionReader, neighbour: Neighbour, *, content: bool = False) -> Iterator[TraceSpan]:
+def trace(
+    archive: SessionReader, neighbour: Neighbour, *, content: bool = False, labels: Mapping[str, str] | None = None
+) -> Iterator[TraceSpan]:
     """Yield the spans of a session, that of the run first; raise `SessionError` if it is damaged.
 
-    A deliberation that a mission held is a part of the mission's trace, also when it is looked at by itself.
+    `labels` are further attributes of the span of the run. A deliberation that a mission held is a part of the
+    mission's trace, also when it is looked at by itself.
     """
     frozen = _frozen(archive)
     identity = TraceIdentity.of(archive.name, frozen.created)
     if mission := _mission(frozen, neighbour):
         identity = TraceIdentity.of(mission.name, _frozen(mission).created).nested(archive.name, frozen.created)
     records = archive.records()
-    yield from _session(archive, records, SpanMaker(identity, frozen, content))
+    yield from _session(archive, records, SpanMaker(identity, frozen, content, labels or {}))
     for record in records:
         if record["kind"] == "nested" and (held := _neighbour(neighbour, str(record["result"]["session"]))):
             inner = _frozen(held)

@@ -175,6 +175,13 @@ def test_the_items_of_a_batch_are_traces_over_one_connection(cdo: Desk, provider
     assert {(root["cdo.batch"], root["cdo.preset"]) for root in roots} == {("q", "quick")}
     assert sum(span.kind == CLIENT for span in collector.spans.values()) == len(provider.calls)
     assert b"split service" not in b"".join(collector.bodies)
+    one = sorted((cdo.path / "tmp/batch-q").glob("cdo-*"))[3]
+    (kept, *_) = spans_of(cdo("trace", f"tmp/batch-q/{one.name}").ok().out)
+    (sent,) = [root for root in roots if root["cdo.session"] == one.name.removeprefix("cdo-")]
+    assert attributes(kept) == sent, "the record names the batch and the item as the run did"
+    (cdo.path / "tmp/batch-q/items.jsonl").rename(cdo.path / "items.jsonl")
+    (kept, *_) = spans_of(cdo("trace", f"tmp/batch-q/{one.name}").ok().out)
+    assert attributes(kept) == {key: text for key, text in sent.items() if key not in ("cdo.batch", "cdo.item")}
 
     plain_run = cdo(*words, "--name", "plain").ok()
     with LoopbackCollector(hang=60).running() as hanging:

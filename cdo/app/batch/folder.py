@@ -38,6 +38,7 @@ from cdo.files.atomic_files import (
 from cdo.formats import strict_yaml
 from cdo.planning.settings import Settings
 from cdo.session.creation import hide
+from cdo.session.records import PREFIX as SESSION_PREFIX
 from cdo.session.records import session_path
 
 PREFIX = "batch-"
@@ -158,6 +159,26 @@ def read_results(path: Path) -> dict[str, ItemResult]:
             ) from None
         found[result.id] = result
     return found
+
+
+def trace_labels(session: Path) -> dict[str, str]:
+    """Return what the span of a session's run says of its batch and its item; {} if it is not in a batch's folder.
+
+    The session's own records do not hold it, so a batch whose files cannot be read names nothing.
+    """
+    folder, name = session.absolute().parent, session.name.removeprefix(SESSION_PREFIX)
+    if not folder.name.startswith(PREFIX):
+        return {}
+    with contextlib.suppress(SessionError):
+        for item in read_items(folder, read_head(folder)):
+            if item.session == name:
+                return labels_of(folder, item.id)
+    return {}
+
+
+def labels_of(folder: Path, item: str) -> dict[str, str]:
+    """Return what the span of a run says of its batch and its item."""
+    return {"cdo.batch": folder.name.removeprefix(PREFIX), "cdo.item": item}
 
 
 def in_use(path: Path) -> bool:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cdo.app import run
-from cdo.app.batch.folder import FAILED, PREFIX, ItemResult
+from cdo.app.batch.folder import FAILED, ItemResult, labels_of
 from cdo.app.batch.items import BatchItem
 from cdo.app.batch.plans import files_of
 from cdo.content.library import Library
@@ -84,7 +84,7 @@ class ItemRunner:
                 self.answered()
 
         specs, index = [self.specs[name] for name in plan.named], self.index
-        labels = {"cdo.batch": self.folder.name.removeprefix(PREFIX), "cdo.item": item.id}
+        labels = labels_of(self.folder, item.id)
         ended = index.take if index else None
         hooks = run.RunHooks(specs, observe, shared=self.shared, ended=ended, labels=labels)
         result = await run.run(session, plan, self.resolved.values, self.library, hooks)
