@@ -189,12 +189,37 @@ def test_what_a_lost_worker_had_reserved_counts_as_spent_where_its_disk_is_its_o
     dead(own)
     provider.release()
     done = finish(process).ok()
-    assert re.search(r"worker tcp://\S+ \(\S+\) does not share \S*tmp/batch-q: its sessions stay there", done.err)
+    assert re.search(r"worker tcp://\S+ \(\S+\) does not share \S*tmp/batch-q: a session comes here when", done.err)
     assert "is gone: its 4 items go to another one, and are asked anew: its disk is not shared" in done.err
     assert done.json["done"] == 8
     assert len(provider.calls) > 8 * CALLS
     assert done.json["calls"] >= len(provider.calls), "every call that was paid is counted"
     assert not asked_again(provider, known)
+
+
+def test_sessions_come_home_from_a_worker_whose_disk_is_its_own(
+    cdo: Desk, provider: Provider, cluster: DaskCluster
+) -> None:
+    """One item has an unfinished session here already, which is left as it is."""
+    (cdo.path / "tmp").mkdir()
+    jsonl(cdo, asking(4))
+    explained(cdo("batch", "q.jsonl", *QUICK, "--live", "1", "--max-calls", "1"), 5, "cap of 1 calls")
+    (begun,) = sessions(cdo)
+    cluster.worker(prefix=[*needs_mounts(), 'mount -t tmpfs tmpfs "$0" && exec "$@"', str(cdo.path / "tmp")])
+    done = cdo("batch", "resume", "q", "--max-calls", "50", "--cluster", cluster.address, "--json").ok()
+    assert done.json["done"] == 4
+    assert f"the session {begun.name} stays at worker" in done.err and "There is a session" in done.err
+    home = [path for path in sessions(cdo) if path != begun]
+    assert len(home) == 3 and not (begun / "FINAL.md").exists()
+    for path in home:
+        assert f"{path.name[4:]}" in cdo("show", path.name[4:], "--out", "tmp/batch-q").ok().out
+        assert len(exchanges(path)) == CALLS and (path / "FINAL.md").read_text()
+    asked = len(provider.calls)
+    for path in home:
+        cdo("resume", path.name[4:], "--out", "tmp/batch-q").ok()
+    assert len(provider.calls) == asked
+    cdo("batch", "merge", "whole", "q").ok()
+    assert len(list((cdo.path / "tmp" / "batch-whole").glob("cdo-*/FINAL.md"))) == 3
 
 
 def test_ctrl_c_stops_workers_of_this_machine_too(cdo: Desk, provider: Provider) -> None:

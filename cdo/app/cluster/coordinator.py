@@ -29,6 +29,7 @@ from cdo.app.cluster import worker as remote
 from cdo.app.cluster.connection import ClusterLost, ClusterOrder, connected, members
 from cdo.app.cluster.leasing import LeaseDesk, LeaseHolder
 from cdo.app.cluster.line import LOST, Inbox, Message, Outbox, error_of
+from cdo.app.cluster.session_copy import unpacked
 from cdo.app.run import SharedByRuns
 from cdo.core.errors import BudgetReached, CdoError, ConfigError, SessionError
 from cdo.core.formatting import one_line, pluralise
@@ -191,8 +192,9 @@ class ClusterRun:
         self._workers[address] = worker
         if not worker.shared:
             self.say(
-                f"worker {worker.name} does not share {self.tally.folder.path}: its sessions stay there. If it is "
-                "lost, its items are asked anew, and what it had reserved counts as spent"
+                f"worker {worker.name} does not share {self.tally.folder.path}: a session comes here when its item "
+                "has an answer. If the worker is lost, its other items are asked anew, and what it had reserved "
+                "counts as spent"
             )
         feeders = [self._feed(worker) for _ in range(max(1, min(threads, CHUNKS)))]
         worker.tasks = [asyncio.create_task(work) for work in (self._talk(worker), *feeders)]
@@ -370,7 +372,8 @@ class ClusterRun:
             self.tally.capped(told if isinstance(told, BudgetReached) else BudgetReached(str(told)))
         elif what == "ended" and item:
             error = _failure(message["error"]) if message["error"] else None
-            task = asyncio.create_task(self._end(EndedItem(ItemResult(**message["result"]), error)))
+            ended = EndedItem(ItemResult(**message["result"]), error)
+            task = asyncio.create_task(self._end(worker, ended, message["session"]))
             self._ending.add(task)
         else:
             self._desk.serve(worker.holder, message)
@@ -391,14 +394,26 @@ class ClusterRun:
         self.tally.begins()
         return True
 
-    async def _end(self, ended: EndedItem) -> None:
+    async def _end(self, worker: ClusterWorker, ended: EndedItem, session: dict[str, str] | None) -> None:
         try:
+            if not worker.shared and not ended.result.failed:
+                await self._bring(worker, ended.result.session, session)
             await self.tally.ended(ended)
         except CdoError as error:
             self._fatal = error
         finally:
             self._ending.discard(asyncio.current_task())
             self._tell()
+
+    async def _bring(self, worker: ClusterWorker, name: str, session: dict[str, str] | None) -> None:
+        """Write the session that a worker has sent, or tell the person why it stays there."""
+        path, why = session_path(self.tally.folder.path, name), "it is too large to be sent, or cannot be read"
+        if session is not None:
+            try:
+                return await asyncio.to_thread(unpacked, path, session)
+            except SessionError as error:
+                why = error.message
+        return self.say(f"the session {path.name} stays at worker {worker.name}: {why}")
 
     async def _dismiss(self, worker: ClusterWorker) -> None:
         """Tell a worker to stop."""

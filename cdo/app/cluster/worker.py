@@ -24,6 +24,7 @@ from cdo.app.batch.item_runner import ItemRunner
 from cdo.app.batch.items import BatchItem
 from cdo.app.cluster.leased import ITEM, LeasedBudget, LeasedGate, LeasedPacing, LeasedRetries, LeasedSlots
 from cdo.app.cluster.line import CoordinatorLine, error_told
+from cdo.app.cluster.session_copy import packed
 from cdo.app.run import SharedByRuns, limits_of
 from cdo.content.library import Library
 from cdo.core.errors import BudgetReached, CdoError, ConfigError, Interrupted, SessionError
@@ -51,9 +52,13 @@ def content_digest(library: Library) -> str:
 
 @dataclass
 class WorkerStation:
-    """Runs items for one coordinator until the line to that is lost; `folder` holds their sessions."""
+    """Runs items for one coordinator until the line to that is lost; `folder` holds their sessions.
+
+    If the folder is not `shared` with the coordinator, each session is sent to it when its item has an answer.
+    """
 
     folder: Path
+    shared: bool
     resolved: Resolved
     library: Library
     specs: Mapping[str, ModelSpec]
@@ -130,7 +135,9 @@ class WorkerStation:
             pass  # the line is lost
         else:
             why = error_told(ended.error) if ended.error else None
-            line.tell("ended", item=item.id, result=asdict(ended.result), error=why)
+            sends = not self.shared and not ended.result.failed
+            session = await asyncio.to_thread(packed, path) if sends else None
+            line.tell("ended", item=item.id, result=asdict(ended.result), error=why, session=session)
 
 
 def _used(path: Path) -> TotalUsage:
@@ -173,7 +180,7 @@ def _prepare(told: dict[str, Any]) -> bool:
         if other.folder == folder:
             other.lose()
             del _stations[run_id]
-    station = WorkerStation(folder, resolved, library, specs)
+    station = WorkerStation(folder, shared, resolved, library, specs)
     station.start()
     _stations[told["run"]] = station
     return shared
