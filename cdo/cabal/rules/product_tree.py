@@ -1,13 +1,12 @@
 """Validates and applies the chair's operations on the product tree: composition, ownership, all or none. Pure.
 
-A Content holds nothing, a Collection only Contents, a Decision and an Orchestration anything. Every
-product that is not archived is below the root. Code makes the root; it cannot be removed, moved or retyped.
+Every product that is not archived is below the root. Code makes the root; it cannot be removed, moved or retyped.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cdo.cabal.model import references
@@ -16,7 +15,7 @@ from cdo.cabal.model.events import recorded, told
 from cdo.cabal.model.references import absent, listed, there
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.fields import CriterionItem, NewProduct, ProductChange, ProductItem, TreeOperation
-from cdo.cabal.rules import acceptance, criteria, product_paths
+from cdo.cabal.rules import acceptance, composition, criteria, product_paths
 from cdo.cabal.rules.objectives import redefined, with_objectives
 from cdo.cabal.rules.reopening import containers, reopened, taken_back
 from cdo.core.formatting import one_line
@@ -24,8 +23,6 @@ from cdo.core.mission_names import CHAIR, ROOT
 
 PRESETS = ("quick", "think", "deep", "full")  # default presets that a Decision may be decided by
 
-LEVELS = 12  # most levels of a tree; the root is level 1
-PRODUCTS = 300  # most products of a mission that are not archived
 _NAME = 120  # characters of a product's name
 _NEW = re.compile(r"(?<![\w-])new-[1-9][0-9]{0,2}(?![\w-])")
 
@@ -74,11 +71,6 @@ def settled(text: str, made: Mapping[str, str]) -> str:
     return _NEW.sub(lambda match: made.get(match[0], match[0]), text)
 
 
-def holds(parent: Kind, child: Kind) -> bool:
-    """True if a product of kind `parent` may hold a product of kind `child`."""
-    return parent is not Kind.CONTENT and (parent is not Kind.COLLECTION or child is Kind.CONTENT)
-
-
 class _Draft:
     """A tree in progress: its methods apply legal operations and record problems with the others."""
 
@@ -123,20 +115,20 @@ class _Draft:
         meta = item.owner == CHAIR
         parent = self._found(what, below)
         wrong = [
-            *self._misnamed(item.name),
-            *self._misowned(item.owner),
-            *self._undecidable(item.type, item.decide_by),
+            *composition.misnamed(item.name),
+            *composition.misowned(self.state, item.owner),
+            *composition.undecidable(item.type, item.decide_by, self.presets),
             *product_paths.misplaced(self.state, id, item.type, item.path, meta=meta),
         ]
         if meta and item.type is not Kind.CONTENT:
             wrong.append(f"the chair owns only Content, no {item.type}; leave its owner out")
         if not meta and not item.dod and item.type in (Kind.CONTENT, Kind.DECISION):
             wrong.append(f"a {item.type} needs at least one criterion in its dod")
-        if parent is not None and not holds(parent.kind, item.type):
-            wrong.append(_held_wrongly(parent, item.type))
-        wrong += self._crowded()
+        if parent is not None and not composition.holds(parent.kind, item.type):
+            wrong.append(composition.held_wrongly(parent, item.type))
+        wrong += composition.crowded(self.state)
         if parent is not None:
-            wrong += self._too_deep(parent)
+            wrong += composition.too_deep(self.state, parent)
         self.problems += (f"{what}: {problem}." for problem in wrong)
         if wrong or parent is None:
             self.doubtful.add(id)
@@ -173,7 +165,7 @@ class _Draft:
         reason = settled(item.reason, self.made)
         self.texts.append((what, reason))
         around = product.parent or ROOT
-        gone = set(self._below(product.id))
+        gone = set(composition.below(self.state, product.id))
         if held := self._disputed(gone):
             self.problems.append(f"{what}: {held}.")
             return
@@ -198,13 +190,13 @@ class _Draft:
         parent = self._found(what, item.parent_id or "")
         if parent is None:
             return
-        if parent.id in self._below(product.id):
+        if parent.id in composition.below(self.state, product.id):
             self.problems.append(
                 f"{what}: {parent.id} is {product.id} itself or lies below it; choose another parent."
             )
-        elif not holds(parent.kind, product.kind):
-            self.problems.append(f"{what}: {_held_wrongly(parent, product.kind)}.")
-        elif wrong := list(self._too_deep(parent, product)):
+        elif not composition.holds(parent.kind, product.kind):
+            self.problems.append(f"{what}: {composition.held_wrongly(parent, product.kind)}.")
+        elif wrong := list(composition.too_deep(self.state, parent, product)):
             self.problems += (f"{what}: {problem}." for problem in wrong)
         elif parent.id != product.parent:
             self._regroup(product.parent or ROOT, product, "was moved out of it")
@@ -219,13 +211,16 @@ class _Draft:
         decide_by = product.decide_by if kind is Kind.DECISION else ""
         decide_by = decide_by if change.decide_by is None else change.decide_by
         dod = product.dod
-        wrong = [*self._unowned(product, change.owner), *self._mistyped(product, kind)]
-        wrong += self._undecidable(kind, decide_by)
+        wrong = [
+            *composition.not_given(self.state, product, change.owner),
+            *composition.mistyped(self.state, product, kind, self.stuck),
+        ]
+        wrong += composition.undecidable(kind, decide_by, self.presets)
         path = product.path if change.path is None else change.path
         wrong += product_paths.misplaced(self.state, product.id, kind, path, meta=product.meta)
         wrong += product_paths.reshaped(product, path)
         if change.name is not None:
-            wrong += self._misnamed(change.name)
+            wrong += composition.misnamed(change.name)
         if change.dod is not None:
             dod = self._redefined(what, product, change.dod)
         if not dod and not product.meta and kind in (Kind.CONTENT, Kind.DECISION):
@@ -271,23 +266,6 @@ class _Draft:
 
     # -- validation ---------------------------------------------------------------------------
 
-    def _misnamed(self, name: str) -> Iterator[str]:
-        if not any(char.isalnum() for char in name) or "[[" in name:
-            yield "its name must have a letter or a digit, and no reference"
-
-    def _crowded(self) -> Iterator[str]:
-        if sum(item.status is not Status.ARCHIVED for item in self.state.products.values()) >= PRODUCTS:
-            yield f"there are {PRODUCTS} products, and no mission has more; REMOVE what is not needed"
-
-    def _too_deep(self, parent: Product, product: Product | None = None) -> Iterator[str]:
-        """Yield a problem if `product` with its subtree (None: a new one) would be too deep below `parent`."""
-        level = acceptance.depth(self.state, parent) + 1
-        if product is not None:
-            depths = [acceptance.depth(self.state, self.state.products[id]) for id in self._below(product.id)]
-            level += max(depths) - depths[0]
-        if level > LEVELS:
-            yield f"the tree would have {level} levels, and {LEVELS} is the most; put it higher up"
-
     def _disputed(self, products: Collection[str]) -> str:
         """Return the first open blocker of products to be removed, "" for none: archiving must not silence it."""
         for item in self.state.collabs.values():
@@ -298,48 +276,6 @@ class _Draft:
                     f"{item.id}, {acceptance.called(item)} on {name}, is open; {first}. Until then MOVE or rename it"
                 )
         return ""
-
-    def _misowned(self, owner: str | None) -> Iterator[str]:
-        if owner is not None and owner not in (*self.state.team, CHAIR):
-            yield f"{owner} cannot own a product; {listed(self.state.team)} can"
-
-    def _unowned(self, product: Product, owner: str | None) -> Iterator[str]:
-        """Yield why the owner cannot change.
-
-        The chair's own products need no acceptance, so no existing product may become one of them.
-        """
-        yield from self._misowned(owner)
-        if owner is None or owner == product.owner:
-            return
-        if product.meta or product.id == ROOT:
-            yield "it stays with chair-1; ADD another product for an operative"
-        elif owner == CHAIR:
-            yield "chair-1 writes only what was its own from the beginning; leave it to an operative"
-
-    def _undecidable(self, kind: Kind, preset: str) -> Iterator[str]:
-        if preset and kind is not Kind.DECISION:
-            yield f"decide_by is for a Decision only; its type is {kind}"
-        elif preset and preset not in self.presets:
-            yield f"decide_by must be one of {listed(self.presets)}"
-
-    def _mistyped(self, product: Product, kind: Kind) -> Iterator[str]:
-        """Yield why the product cannot be of that kind."""
-        if kind is product.kind:
-            return
-        if product.id == ROOT or product.meta:
-            yield f"its type stays {product.kind}"
-            return
-        above = self.state.products[product.parent or ROOT]
-        if not holds(above.kind, kind):
-            yield _held_wrongly(above, kind)
-        held = (child for child in self.state.children(product.id) if child.id not in self.stuck)
-        if bad := [child.id for child in held if not holds(kind, child.kind)]:
-            yield f"a {kind} cannot hold {listed(bad)}; move or remove them first"
-        latest = self.state.latest(product.id)
-        if latest and kind in (Kind.COLLECTION, Kind.ORCHESTRATION):
-            yield f"it has versions of its own, and no {kind} has any"
-        if latest and kind is Kind.DECISION and not latest.outcome:
-            yield "its newest version states no outcome, and a Decision has one; ADD a Decision"
 
     # -- helpers ------------------------------------------------------------------------------
 
@@ -359,17 +295,6 @@ class _Draft:
             why = absent(self.state, real)
         self.problems.append(f"{what}: {why}.")
         return None
-
-    def _below(self, id: str) -> list[str]:
-        """Return the ids of the product and of all unarchived products below it, from the top."""
-        below: dict[str, list[str]] = {}
-        for item in self.state.products.values():
-            if item.parent is not None and item.status is not Status.ARCHIVED:
-                below.setdefault(item.parent, []).append(item.id)
-        found = [id]
-        for each in found:  # grows during the iteration
-            found += below.get(each, ())
-        return found
 
     def _criteria(self, what: str, items: Sequence[CriterionItem]) -> list[CriterionItem]:
         """Return criteria with `new-N` replaced by real ids; they are checked at the end."""
@@ -397,8 +322,3 @@ class _Draft:
 
     def _reopen(self, product: str, why: str) -> None:
         self.state = reopened(self.state, product, self.step, CHAIR, why)
-
-
-def _held_wrongly(parent: Product, child: Kind) -> str:
-    held = "nothing" if parent.kind is Kind.CONTENT else "only Content"
-    return f"{parent.id} ({parent.name}) is a {parent.kind}, which holds {held}: no {child} can be below it"

@@ -17,7 +17,8 @@ from cdo.cabal.model.references import listed
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.fields import TreeOperation
 from cdo.cabal.rules.acceptance import depth, holds
-from cdo.cabal.rules.product_tree import LEVELS, PRESETS, PRODUCTS, drafted
+from cdo.cabal.rules.composition import LEVELS, PRODUCTS
+from cdo.cabal.rules.product_tree import PRESETS, drafted
 from cdo.cabal.rules.reopening import reopened
 from cdo.core.mission_names import CHAIR, ENVOY, ROOT, WATCHDOG
 from tests.support.missions import ALEX, JORDAN, todo
