@@ -16,7 +16,7 @@ from cdo.cabal.files import delivered_files, layout
 from cdo.cabal.files.certificate import NAME
 from cdo.cabal.files.certificate_proof import MAX_BYTES, CertificateClaim, Proof, proved
 from cdo.cabal.files.ending import ending, handed_over, told_of
-from cdo.cabal.files.serialization import MAX_DEPTH
+from cdo.cabal.files.page_text import MAX_DEPTH
 from cdo.cabal.reconstruction import ReconstructedMission, retrace
 from cdo.core.errors import SessionError
 from cdo.core.exchange import Fault

@@ -12,7 +12,8 @@ from typing import Any
 
 from cdo.cabal.files import delivered_files
 from cdo.cabal.files.certificate import NAME, digest, earlier_entries, is_certified, product_entry, seal, unaccepted
-from cdo.cabal.files.serialization import MAX_DEPTH, ParsedMission, read
+from cdo.cabal.files.page_text import MAX_DEPTH
+from cdo.cabal.files.serialization import ParsedMission, read
 from cdo.cabal.model.entities import (
     CommandRun,
     Criterion,

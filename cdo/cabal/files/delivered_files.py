@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from cdo.cabal.files.serialization import inert, storable
+from cdo.cabal.files.page_text import inert, storable
 from cdo.cabal.model.entities import Version
 from cdo.cabal.model.product_files import as_file, files_in
 from cdo.cabal.model.references import REFERENCE

@@ -8,7 +8,7 @@ from typing import Any
 
 from cdo.cabal.files.certificate import certificate
 from cdo.cabal.files.final_report import Delivery, final
-from cdo.cabal.files.serialization import inert
+from cdo.cabal.files.page_text import inert
 from cdo.core.demo_model import DEMO_ADVICE, DEMO_MISSION, only_demo
 from cdo.core.mission_names import MODE
 from cdo.formats import strict_yaml

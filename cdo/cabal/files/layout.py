@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from cdo.cabal.files.delivered_files import spoken
+from cdo.cabal.files.page_text import inert, page
 from cdo.cabal.files.person_files import LETTER
-from cdo.cabal.files.serialization import collab_text, inert, inspection_text, page, product_text, version_text
+from cdo.cabal.files.serialization import collab_text, inspection_text, product_text, version_text
 from cdo.cabal.model.entities import MissionEvent, Product, Status
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.rules import acceptance

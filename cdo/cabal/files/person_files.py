@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from cdo.cabal.files.serialization import storable
+from cdo.cabal.files.page_text import storable
 from cdo.cabal.replies.fields import CONTENT, CollabIds, CollabKind, Degree
 from cdo.core.formatting import one_line, visible
 from cdo.core.steps import InvalidReply

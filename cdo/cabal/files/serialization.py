@@ -10,59 +10,30 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from cdo.cabal.files.page_text import (
+    MAX_BYTES,
+    MAX_DEPTH,
+    inert,
+    noted_text,
+    opened,
+    page,
+    storable,
+    untouched,
+)
 from cdo.cabal.model.entities import Acceptance, Check, Collab, Criterion, Inspection, Kind, Product, Status, Version
 from cdo.cabal.model.state import MissionState
 from cdo.core.formatting import one_line, visible
 from cdo.formats import strict_yaml
-from cdo.formats.markdown import inert_line
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 FACT = TypeVar("FACT", Version, Collab, Inspection)
-_NOTE = (
-    "# cdo writes this file from the record [{sum}]. To change things, put a note into inbox/ or add a new version.\n"
-)
-_NOTED = re.compile("(?:---\n)?(" + re.escape(_NOTE).replace(r"\{sum\}", "([0-9a-f]{8})") + ")")
-MAX_BYTES, MAX_DEPTH = 4_000_000, 12  # limits for the YAML in one file
 PLACE = re.compile(r"(products/(p[1-9][0-9]*)-[a-z0-9-]+)/(product\.yaml|([vci])[1-9][0-9]*\.md)")
-_MARKER = re.compile(r"^([0-9]{0,9})([-+=.)])")
 _PLAIN_INTEGER = 10**18  # larger integers come back from YAML as text
 WRITTEN = 2048  # cached texts: the facts never change, and one command needs their files several times
-
-
-def inert(text: object, limit: int = 600) -> str:
-    """Return `text` as one line, cut to `limit` characters, with Markdown and HTML escaped and controls visible."""
-    return _MARKER.sub(r"\1\\\2", inert_line(text, limit))
-
-
-def storable(text: str) -> str:
-    """Return `text` with lone surrogates replaced, because UTF-8 cannot encode them."""
-    return text.encode("utf-8", "replace").decode()
-
-
-def page(head: Mapping[str, Any], body: str, *, noted: bool = False) -> str:
-    """Return a file's text: front matter (starting with cdo's note if `noted`), `body` as it is, and a line break."""
-    text = storable(f"{strict_yaml.dump(dict(head))}---\n\n{body}\n")
-    return _noted("---\n", text) if noted else f"---\n{text}"
-
-
-def _noted(above: str, text: str) -> str:
-    """Return the text of a generated file: `above`, cdo's note with a checksum of the rest, then `text`."""
-    return f"{above}{_NOTE.format(sum=_sum(above + text))}{text}"
-
-
-def _sum(text: str) -> str:
-    return sha256(text.encode()).hexdigest()[:8]
-
-
-def untouched(text: str) -> bool:
-    """True if the checksum in a generated file is right, so that the file is as cdo last wrote it."""
-    found = _NOTED.match(text)
-    return found is not None and _sum(text[: found.start(1)] + text[found.end(1) :]) == found[2]
 
 
 def written_by_cdo(name: str, text: str) -> bool:
@@ -77,17 +48,6 @@ def written_by_cdo(name: str, text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def opened(text: str) -> tuple[dict[str, Any], str]:
-    """Return the front matter and the body of a text made by `page`; raise ValueError for any other text."""
-    end = text.find("\n---\n\n", 3)
-    if not text.startswith("---\n") or end < 0 or not text.endswith("\n"):
-        raise ValueError("its front matter is not where it was written")
-    head = strict_yaml.load(text[4 : end + 1], max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
-    if not isinstance(head, dict):
-        raise ValueError("its front matter is not a mapping of keys")
-    return head, text[end + 6 : -1]
 
 
 # Keys that are left out of a file if they are empty; the parser takes a missing key as empty.
@@ -132,7 +92,7 @@ def product_text(product: Product, accepted: Acceptance | None, earlier: Accepta
         "accepted": accepted and _acceptance(accepted),
         "delivered": earlier and _acceptance(earlier),
     }
-    return _noted("", storable(strict_yaml.dump(_lean(head))))
+    return noted_text("", storable(strict_yaml.dump(_lean(head))))
 
 
 def _acceptance(item: Acceptance) -> dict[str, Any]:

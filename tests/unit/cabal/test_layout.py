@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from cdo.cabal.files import serialization
+from cdo.cabal.files import page_text, serialization
 from cdo.cabal.files.delivered_files import deliverables
 from cdo.cabal.files.layout import files, speaker
 from cdo.cabal.files.person_files import EditedVersion, Letter, LetterFormat, VersionFormat
@@ -98,11 +98,11 @@ def test_an_edit_of_a_projection_is_seen_wherever_it_is(data: st.DataObject) -> 
     projections, _ = files(todo(3), None)
     name = data.draw(st.sampled_from(sorted(projections)))
     text = projections[name]
-    assert serialization.untouched(text)
+    assert page_text.untouched(text)
     at = data.draw(st.integers(0, len(text) - 1))
-    assert not serialization.untouched(text[:at] + text[at + 1 :])
-    assert not serialization.untouched(f"{text[:at]}x{text[at:]}")
-    assert not serialization.untouched("") and not serialization.untouched("Mine\n")
+    assert not page_text.untouched(text[:at] + text[at + 1 :])
+    assert not page_text.untouched(f"{text[:at]}x{text[at:]}")
+    assert not page_text.untouched("") and not page_text.untouched("Mine\n")
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3])
