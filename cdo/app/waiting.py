@@ -59,13 +59,13 @@ class PendingInput:
 
     @property
     def turn(self) -> int:
-        """The number of the turn whose plan waits; 0 for anything else."""
-        return int(self.name.partition("-")[0].removeprefix("t")) if self.plan else 0
+        """The number of the turn whose plan or answer waits; 0 for a team's question."""
+        return int(self.name.partition("-")[0].removeprefix("t")) if self.plan or self.person else 0
 
     @property
     def first_turn(self) -> bool:
         """True for the plan of the first turn, before which there is nothing to write a result from."""
-        return self.turn == 1
+        return bool(self.plan) and self.turn == 1
 
 
 def pending(archive: SessionReader) -> PendingInput | None:
@@ -136,8 +136,8 @@ def open_seats(archive: SessionReader) -> list[PendingInput]:
             question = f"{person}, what is your answer to turn {turn.removeprefix('t')}?"
             until = datetime.fromisoformat(record["at"]) + wait
             found.append(PendingInput(stem, question, (), str(record["file"]), person=person, until=until))
-    last = max((int(item.name[1:].partition("-")[0]) for item in found), default=0)
-    return [item for item in found if item.name.startswith(f"t{last}-")]
+    last = max((item.turn for item in found), default=0)
+    return [item for item in found if item.turn == last]
 
 
 def answer_seat(path: Path, text: str, person: str = "") -> PendingInput:

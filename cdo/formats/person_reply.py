@@ -1,13 +1,15 @@
 """Reads what a person wrote in a form, and puts it into the format of a voice's reply. Pure.
 
 Plain words are enough: headings, lists and numbers are read where they are certain. What the format does not ask for
-stays as text. Only the keys of a voice are taken over, so that no text can claim another role, model or cost.
+stays as text: nothing that a person wrote is dropped. Only the keys of a voice are taken over, so that no text can
+claim another role, model or cost.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,18 +19,53 @@ from cdo.formats import strict_yaml
 from cdo.formats.fields import load, validate
 from cdo.formats.lenient.layout import ReplyLayout
 from cdo.formats.lenient.reading import read
-from cdo.formats.markdown import MAX_FRONT_MATTER, line_breaks, sections, split_front_matter
+from cdo.formats.markdown import (
+    MAX_FRONT_MATTER,
+    heading_key,
+    headings,
+    line_breaks,
+    sections,
+    split_front_matter,
+)
 from cdo.formats.voice import NUMBERED, VoiceData, head
 
 UNFINISHED = "NOT FINISHED"  # begins the line of the form that the person deletes when the answer is complete
+DELETE = "delete this line when your answer is complete"  # stands in that line
 USUAL = 5  # the severity of an objection without a number; the form says so
 LONGEST, MOST = 4000, 60  # characters of one point, and points of a list
-# The headings of the form, as `sections` names them.
-_ANSWER, _SURE, _REASONS, _OBJECTIONS, _WITHDRAWN, _CHANGE = _PARTS = (
-    "youranswer", "howsureyouare", "reasons", "objections", "objectionsthatyouwithdraw", "whatwouldchangeyourmind",
-)  # fmt: skip
-_TITLES = {_SURE: "How sure", _CHANGE: "What would change this view"}
-_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class FormPart:
+    """A part of the form: its name, its heading, and what a person is told below that."""
+
+    name: str
+    title: str
+    told: str = ""
+
+    @property
+    def key(self) -> str:
+        """The heading as `sections` names it."""
+        return heading_key(self.title)
+
+
+ANSWER = FormPart("answer", "Your answer", "In a sentence or two: what you would do.")
+SURE = FormPart("sure", "How sure you are", "From 0 to 100 %, as in 70 %.")
+REASONS = FormPart(
+    "reasons", "Reasons", "A list with one point after each -, and the number or the place that it rests on."
+)
+OBJECTIONS = FormPart(
+    "objections",
+    "Objections",
+    "A list of what speaks against the answer that most would give. Begin a point with its weight in brackets, from "
+    f"[1] for a quibble to [10] for what must not be done; without one it counts as [{USUAL}].",
+)
+WITHDRAWN = FormPart("withdrawn", "Objections that you withdraw", "By id, as in O1.")
+CHANGE = FormPart("change", "What would change your mind")
+FORM = (ANSWER, SURE, REASONS, OBJECTIONS, WITHDRAWN, CHANGE)
+_TITLES = {SURE: "How sure", CHANGE: "What would change this view"}
+_PARAGRAPH = re.compile(r"\n\s*\n|\n(?= {0,3}#{1,6} )")
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _ITEM = re.compile(r" {0,3}(?:(?:[-*+]|\d{1,3}[.)])[ \t]+|(?=\[\d+\]))(.*)")
 _WEIGHED = re.compile(r"\[\s*(\d+)\s*\]\s*(.+)", re.DOTALL)
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)?")
@@ -72,13 +109,21 @@ class LateAnswer:
 
 def unfinished(text: str) -> bool:
     """True if the line still stands that says that an answer is not finished."""
-    return any(line.strip().startswith(UNFINISHED) for line in text.splitlines())
+    return any(line.strip("\ufeff \t").startswith(UNFINISHED) for line in text.splitlines())
 
 
 def own_words(text: str) -> str:
     """Return what stands in a form, without its comments and the line that it is not finished."""
-    lines = line_breaks(_COMMENT.sub("", text)).split("\n")
-    return "\n".join(line for line in lines if not line.strip().startswith(UNFINISHED)).strip()
+    lines = line_breaks(_COMMENT.sub("", text.lstrip("\ufeff"))).split("\n")
+    return "\n".join(line for line in lines if not line.strip().startswith(UNFINISHED) and DELETE not in line).strip()
+
+
+def filled_in(said: Mapping[str, str]) -> str:
+    """Return the form with what is said in each of its parts, by their names; "" without an answer."""
+    if not said.get(ANSWER.name, "").strip():
+        return ""
+    parts = [(part.title, text) for part in FORM if (text := said.get(part.name, "").strip())]
+    return "\n\n".join(f"## {title}\n\n{text}" for title, text in parts)
 
 
 def worded(text: str) -> str | None:
@@ -92,26 +137,28 @@ def worded(text: str) -> str | None:
     if isinstance(keys, dict) and "position" in keys:
         data = validate(VoiceData, keys, "The front matter")
         return _checked(data.model_dump(mode="json", exclude_defaults=True), below)
-    found = _parts(below if block is not None else text)
-    if not any(found.values()):
+    if "<!--" in text:
+        raise InvalidReply(["“<!--” begins a comment that has no end: put --> at its end, or delete it."])
+    found, rest = _parts(below if block is not None else text)
+    if not any((*found.values(), rest)):
         return None
-    if not found[_ANSWER]:
+    if not (answer := found[ANSWER]):
         raise InvalidReply(["Nothing stands under “Your answer”: say there in a sentence what you would do."])
-    answer = found[_ANSWER]
-    position = one_line(re.split(r"\n\s*\n", answer, maxsplit=1)[0], 100_000)
-    confidence, sure = _share(found[_SURE])
-    reasons = found[_REASONS] or "\n".join(f"- {item}" for item in _items(answer, listed=True))
+    position = one_line(_PARAGRAPH.split(answer, maxsplit=1)[0], 100_000)
+    confidence, sure = _share(found[SURE])
+    reasons = found[REASONS] or "\n".join(f"- {item}" for item in _items(answer, listed=True))
     data_ = {
         "position": _ITEM.sub(r"\1", position),
         **({} if confidence is None else {"confidence": confidence}),
         "claims": [{"id": f"c{n}", "text": item} for n, item in enumerate(_points(reasons, "reasons"), 1)],
-        "objections": list(_objections(found[_OBJECTIONS])),
-        "withdraws": re.findall(r"\bO\d+\b", found[_WITHDRAWN]),
+        "objections": list(_objections(found[OBJECTIONS])),
+        "withdraws": re.findall(r"\bO\d+\b", found[WITHDRAWN]),
     }
     whole = answer if len(position) > 590 or one_line(answer, 100_000) != position else ""
     told = [
         whole,
-        *(f"## {_TITLES[key]}\n\n{text}" for key, text in ((_SURE, sure), (_CHANGE, found[_CHANGE])) if text),
+        *(f"## {_TITLES[part]}\n\n{text}" for part, text in ((SURE, sure), (CHANGE, found[CHANGE])) if text),
+        rest,
     ]
     return _checked({key: value for key, value in data_.items() if value not in ([], "")}, "\n\n".join(told))
 
@@ -123,12 +170,27 @@ def _checked(keys: dict[str, Any], body: str) -> str:
     return reply
 
 
-def _parts(text: str) -> dict[str, str]:
-    """Return the text under each heading of the form; text without any of them is the answer."""
-    found = sections(text)
-    if not any(key in found for key in _PARTS):
-        return dict.fromkeys(_PARTS, "") | {_ANSWER: text.strip()}
-    return {key: found.get(key, "").strip() for key in _PARTS}
+def _parts(text: str) -> tuple[dict[FormPart, str], str]:
+    """Return the text under each heading of the form, and the text that stands under none of them.
+
+    Text without any of them is the answer, and so is what stands above the first one if nothing stands under
+    “Your answer”. Raises `InvalidReply` for a heading that is probably a mistyped one of the form.
+    """
+    lines, known = text.split("\n"), [part.key for part in FORM]
+    marks = headings(lines)
+    under = {line for start, end, key in marks if key in known for line in range(start, end)}
+    for start, _, key in marks:
+        if start not in under and (near := difflib.get_close_matches(key, known, 1, 0.8)):
+            meant = FORM[known.index(near[0])].title
+            raise InvalidReply([f"“{one_line(lines[start], 60)}” is no heading of the form: is it “{meant}”?"])
+    if not under:
+        return dict.fromkeys(FORM, "") | {ANSWER: text.strip()}, ""
+    found = {part: sections(text).get(part.key, "").strip() for part in FORM}
+    first = marks[0][0]
+    if not found[ANSWER]:
+        found[ANSWER] = "\n".join(lines[:first]).strip()
+        under.update(range(first))
+    return found, "\n".join(line for number, line in enumerate(lines) if number not in under).strip()
 
 
 def _share(text: str) -> tuple[float | None, str]:

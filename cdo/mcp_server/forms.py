@@ -8,9 +8,11 @@ from typing import Any
 from cdo.app.waiting import PendingInput
 from cdo.core.errors import UsageError
 from cdo.core.formatting import visible
+from cdo.formats.person_reply import ANSWER, FORM, WITHDRAWN, filled_in
 
 _SHOWN = 6000  # characters of a plan in a form
 _LONGEST = 4000  # characters of an answer
+_TEXT = {"type": "string", "maxLength": _LONGEST}
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ def read(asks: PendingInput, content: Any) -> FilledForm:
     values = content if isinstance(content, dict) else {}
     texts = {key: value for key, value in values.items() if isinstance(value, str) and len(value) <= _LONGEST}
     if asks.person:
-        found = FilledForm(_answered(texts))
+        found = FilledForm(filled_in(texts))
     elif asks.file:
         found = FilledForm(texts.get("decision", ""), texts.get("note", ""), texts.get("focus", ""))
     else:
@@ -43,24 +45,6 @@ def read(asks: PendingInput, content: Any) -> FilledForm:
     if not found.text.strip():
         raise UsageError("The form has no answer.", "Fill it in, or decline.")
     return found
-
-
-# The fields of a person's answer to a turn, with the headings of the form (templates/seat-form.md).
-_SEAT = {
-    "answer": ("Your answer", "What you would do, in a sentence or two"),
-    "sure": ("How sure you are", "From 0 to 100 %, as in 70 %"),
-    "reasons": ("Reasons", "A list, one point after each -"),
-    "objections": ("Objections", "A list of what speaks against the usual answer, as in [7] there is no way back"),
-    "change": ("What would change your mind", ""),
-}
-
-
-def _answered(texts: dict[str, str]) -> str:
-    """Return the fields of a person's answer as a filled-in form; "" without an answer."""
-    if not texts.get("answer", "").strip():
-        return ""
-    parts = [(_SEAT[key][0], text) for key in _SEAT if (text := texts.get(key, "").strip())]
-    return "\n\n".join(f"## {title}\n\n{text}" for title, text in parts)
 
 
 def _message(asks: PendingInput) -> str:
@@ -73,10 +57,11 @@ def _message(asks: PendingInput) -> str:
 def _schema(asks: PendingInput) -> dict[str, Any]:
     if asks.person:
         fields: dict[str, Any] = {
-            key: {"type": "string", "title": title, "maxLength": _LONGEST, **({"description": told} if told else {})}
-            for key, (title, told) in _SEAT.items()
+            part.name: {"title": part.title, **_TEXT, **({"description": part.told} if part.told else {})}
+            for part in FORM
+            if part != WITHDRAWN or asks.turn > 1
         }
-        return {"type": "object", "properties": fields, "required": ["answer"]}
+        return {"type": "object", "properties": fields, "required": [ANSWER.name]}
     if asks.file:
         decisions = ["go"] if asks.first_turn else ["go", "done"]
         fields = {

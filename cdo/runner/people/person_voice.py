@@ -20,7 +20,7 @@ from cdo.core.formatting import one_line, period
 from cdo.core.people import ABSENT, BRIEFS, SEATS, UNCLEAR
 from cdo.core.steps import InvalidReply, Missing, Reply
 from cdo.files.file_changes import changes
-from cdo.formats.person_reply import UNFINISHED, USUAL, own_words, unfinished, worded
+from cdo.formats.person_reply import DELETE, FORM, UNFINISHED, WITHDRAWN, own_words, unfinished, worded
 from cdo.formats.voice import VoiceData
 from cdo.runner import prompts
 from cdo.runner.exchange_records import MOST, record_of
@@ -100,12 +100,15 @@ class PersonVoices:
     # -- the form -----------------------------------------------------------------------------
 
     def _blank(self, work: PendingCall, until: datetime, written: str = "", problems: tuple[str, ...] = ()) -> str:
+        standing = work.call.data["standing"]
         values = {
             "unfinished": UNFINISHED,
-            "usual": USUAL,
+            "delete": DELETE,
+            "parts": [part for part in FORM if part != WITHDRAWN or standing],
+            "withdrawn": WITHDRAWN.title,
             "person": work.person,
             "turn": _turn(work),
-            "standing": work.call.data["standing"],
+            "standing": standing,
             "brief": f"{BRIEFS}/{_name(work)}",
             "until": _clock(until),
             "problems": problems,
