@@ -44,7 +44,7 @@ from cdo.programs.deliberation.convergence import StopReason
 from cdo.programs.deliberation.turn import RunState, TurnResult
 from cdo.programs.extensions import ModeProgram
 from cdo.providers.extensions import ModelDescription, ProviderExtension
-from cdo.runner.people.human_steps import Human
+from cdo.runner.people.human_steps import Human, PendingSeat
 
 # Shown in tracebacks, `help` and the documentation by the name that programs import.
 Session.__name__ = Session.__qualname__ = "Session"
@@ -71,6 +71,7 @@ __all__ = [
     "NeedsHuman",
     "OnText",
     "Outcome",
+    "PendingSeat",
     "Plan",
     "Program",
     "ProviderExtension",

@@ -20,6 +20,9 @@ class ResumeOptions(TypedDict, total=False):
     `otlp` is the address of an OpenTelemetry collector that gets the trace of the run, without prompts and replies.
     With `batch_api=True` calls wait at the providers' batch endpoints at half the price: the run raises
     `WaitsForBatch`, and a later run of the session collects the answers.
+
+    A turn waits `seat_wait` seconds for the people who have a seat in it. With `wait=True` the run stays until they
+    have answered, and until batches have ended, in place of raising `NeedsHuman` or `WaitsForBatch`.
     """
 
     effort: Literal["low", "medium", "high", "max"]
@@ -34,6 +37,8 @@ class ResumeOptions(TypedDict, total=False):
     no_git: bool
     otlp: str
     batch_api: bool
+    seat_wait: float
+    wait: bool
     agreed: bool
     trust: bool
 
@@ -44,6 +49,7 @@ class RunOptions(ResumeOptions, total=False):
     `preset`, `mode`, `domain` and `modifiers` are the words of the command line: `cdo deep,hitl exec arch` is
     `preset="deep", modifiers=["hitl"], domain="arch"`. `models` are names as after `-m`. `context` are files and
     folders to show; with `look=False` the voices see no file of the repository. `session` is the name of the session.
+    `seats` gives people a voice in every turn, each as "human:NAME" or "human:NAME=ROLE".
     """
 
     preset: str
@@ -56,12 +62,14 @@ class RunOptions(ResumeOptions, total=False):
     width: int | tuple[int, int]
     turns: int
     review: bool
+    seats: Sequence[str]
     session: str
 
 
 # The options that are settings, by the name of the setting: what `--NAME` sets.
 _SETTINGS = (
     "width", "turns", "effort", "budget", "ask_above", "max_calls", "max_tokens", "timeout", "concurrency",
+    "seat_wait",
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack
 
 from cdo.api.options import ResumeOptions, RunOptions, settings_of
-from cdo.app import new_run, seats
+from cdo.app import new_run, seats, waiting
 from cdo.app import run as running
 from cdo.app.session_places import placed, require_trusted_session
 from cdo.content.library import Library
@@ -132,6 +132,19 @@ class SessionHandle:
         """The calls, tokens and dollars of the session so far."""
         return totals(read_session(self.path))
 
+    @property
+    def awaited(self) -> tuple[str, ...]:
+        """The people whose answers to the present turn it waits for."""
+        return tuple(item.person for item in waiting.open_seats(SessionFolder(self.path)))
+
+    def answer(self, text: str, *, person: str = "") -> None:
+        """Answer the present turn for a person who has a seat in it, also while the session is run with `wait=True`.
+
+        `text` is plain words or a filled-in form; `person` says whose answer it is where several are awaited. Raises
+        `SessionError` if nobody is asked, and `UsageError` for an answer that cannot be read.
+        """
+        waiting.answer_seat(self.path, text, person)
+
     def files(self) -> tuple[str, ...]:
         """Return the names of the session's files, with folders."""
         return SessionFolder(self.path).files()
@@ -200,7 +213,8 @@ class SessionHandle:
             specs = seats.specs(names, library, values, os.environ)
             if not self._options.get("trust"):
                 seats.require_allowed_weights(specs, str(session.path))
-            hooks = running.RunHooks(specs, lambda event: None, instead=kept.plan.instead(names))
+            stays = self._options.get("wait", False)
+            hooks = running.RunHooks(specs, lambda event: None, instead=kept.plan.instead(names), wait=stays)
             return session, kept.plan, hooks, values, library
         except BaseException:
             session.close()
@@ -247,6 +261,7 @@ def _planned(
     specs = seats.specs(mix.names, library, resolved.values, os.environ)
     sees = options.get("look", True)
     around, _ = new_run.environment(resolved, specs, library, trust_all=options.get("trust", False), look=sees)
+    around = replace(around, seats=tuple(options.get("seats", ())))
     plan = plan_builder.make(words, problem, resolved, library, mix.names, around)
     given = [os.fspath(path) for path in options.get("context", ())]
     return plan, specs, new_run.context_of(given, plan, resolved, specs, problem, look=sees)

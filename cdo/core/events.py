@@ -337,6 +337,21 @@ class NoteTold(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AnswerAwaited(NoteTold):
+    """A turn waits for the answer of a `person` who has a seat in it.
+
+    The form is the file `path`; the turn waits until the time `until`, as ISO 8601. `name` is the call.
+    """
+
+    kind = "awaited"
+
+    person: str
+    turn: int
+    path: str
+    until: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunStopped(Event):
     """The run ended without a result. `status` is the class name of the error, `why` its message."""
 

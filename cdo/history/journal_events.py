@@ -23,7 +23,7 @@ _READ: Mapping[str, type[Event]] = {
         events.ExchangeRecorded, events.RetryPlanned, events.ReplyRefused, events.ReplyAccepted, events.ReplyMissing,
         events.ReplyCorrected, events.MessageTold,
         events.QuestionAsked, events.ReviewBegan, events.RoundEnded, events.FilesStale, events.NoteTold,
-        events.RunStopped, events.RunEnded,
+        events.AnswerAwaited, events.RunStopped, events.RunEnded,
     )
 }  # fmt: skip
 

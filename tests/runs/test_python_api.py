@@ -339,3 +339,50 @@ def test_other_packages_add_providers_and_programs(tmp_path: Path, library: Path
     place.cdo("quick", "-m", "openai/x", "Q?").failed(6, "price of openai/x is not known")  # cdo's own stays
     without = Place(place.path)
     without.cdo("resume", "a").failed(4, "echo")
+
+
+def test_a_program_hands_in_what_a_person_says(desk: Desktop, provider: Provider) -> None:
+    done = desk.python(f"""
+        from pathlib import Path
+        from cdo.api import CdoError, Human, events
+        seated = dict(seats=["human:anna", "human:bert=operator"], turns=2)
+        async def follow():
+            session, seen = Session.begin({OPTIONS}, session="a", wait=True, width=2, **seated), []
+            async for event in session.events():
+                if isinstance(event, events.AnswerAwaited):
+                    seen.append([event.person, event.turn, Path(event.path).is_file(), event.until[:4].isdigit()])
+                    brief = session.read(f"seats/briefs/t{{event.turn}}-{{event.person}}")
+                    assert "You cannot see the other voices" in brief and "as seen by" not in brief
+                    if set(session.awaited) == {{"anna", "bert"}}:
+                        for person in session.awaited:
+                            session.answer(f"Keep it whole, says {{person}} in turn {{event.turn}}.", person=person)
+            return seen, session.awaited
+        seen, awaited = asyncio.run(follow())
+
+        later = Session.begin({OPTIONS}, session="b", seats=["human:anna"], turns=1)
+        said = []
+        for text in ("", "How sure? 60", "## Your answer\\nIt.\\n## How sure you are\\n60 or 70"):
+            try:
+                later.answer(text) if later.awaited else later.run()
+            except CdoError as error:
+                said.append(type(error).__name__)
+        later.answer("Stage it, said anna.")
+        result = later.run()
+
+        async def speak(form):
+            form.write(f"As asked in {{form.path.name}}.")
+        asked = Session.begin({OPTIONS}, session="c", seats=["human:anna"], turns=1).run(human=Human(speak=speak))
+        lone = Session.begin({OPTIONS}, session="d", seats=["human:anna"], turns=1, seat_wait=0.001)
+        absent = lone.run().json()["missing_voices"]
+        print(json.dumps([seen, awaited, said, [later.read("t1-practitioner"), asked.status], absent]))
+    """)
+    seen, awaited, said, (practitioner, status), absent = done.json
+    assert not done.err and seen == [[who, turn, True, True] for turn in (1, 2) for who in ("anna", "bert")]
+    assert not awaited and status
+    assert said == ["NeedsHuman", "UsageError"]
+    for name, text in (("t2-operator", "says bert in turn 2"), ("t1-practitioner", "says anna in turn 1")):
+        assert text in (desk.place.session() / f"{name}.md").read_text()
+    assert "Stage it, said anna." in practitioner
+    assert "As asked in t1-anna.md." in (desk.place.session("c") / "t1-practitioner.md").read_text()
+    assert absent == ["t1-practitioner: absent: anna did not answer turn 1 within 0.001 s"]
+    assert "says anna in turn 1" in next(call for call in provider.calls if call.call == "t1-synthesis").prompt

@@ -14,7 +14,7 @@ from typing import Any
 
 from cdo.content.library import Library
 from cdo.core.errors import NeedsHuman
-from cdo.core.events import CallSent, ExchangeRecorded, NoteTold, Observe
+from cdo.core.events import AnswerAwaited, CallSent, ExchangeRecorded, NoteTold, Observe
 from cdo.core.exchange import BackendError, Fault, Message, Request, Response
 from cdo.core.formatting import one_line, period
 from cdo.core.people import ABSENT, BRIEFS, SEATS, UNCLEAR
@@ -62,7 +62,13 @@ class PersonVoices:
         if record is None:
             seated = {"kind": "seated", "call": work.call.name, "inputs": work.key, "file": file}
             await self.session.commit(seated | {"at": at.isoformat(timespec="milliseconds")})
-        self.observe(NoteTold(name=work.call.name, text=f"{self._awaited(work)}: {self.session.path / file}"))
+        place, until = str(self.session.path / file), self._until(work).isoformat(timespec="seconds")
+        told = f"{self._awaited(work)}: {place}"
+        self.observe(
+            AnswerAwaited(
+                name=work.call.name, text=told, person=work.person, turn=_turn(work), path=place, until=until
+            )
+        )
 
     async def ask(self, work: PendingCall) -> Reply:
         """Return the answer of a call's person once it is there; a missing reply says that it did not come in time.
