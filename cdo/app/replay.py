@@ -194,7 +194,8 @@ class _RecordOfThen(Substitutes):
         return self.ran(name)
 
     def _adopt(self, work: PendingCall) -> None:
-        known = [record for record in self.session.records if record.get("call") == work.call.name]
+        of_call = (record for record in self.session.records if record.get("call") == work.call.name)
+        known = [record for record in of_call if record["kind"] != "seated"]  # a form alone is no reply
         for record in known:
             if record.get("inputs") == known[-1]["inputs"]:
                 work.take(record)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cdo.core.errors import SessionError, UsageError
-from cdo.formats.person_reply import own_words
-from cdo.runner.people.human_steps import INBOX, LETTER, chosen
+from cdo.formats.person_reply import complete, own_words
+from cdo.runner.people.human_steps import INBOX, LETTER, chosen, minute
 from cdo.security import secrets
 from cdo.session.artifact import digest
 from cdo.session.left_files import leave
@@ -128,9 +128,10 @@ def open_seats(archive: SessionReader) -> list[PendingInput]:
         for record in records
         if record["kind"] == "missing" or (record["kind"] == "exchange" and "response" in record)
     }
+    forms = {str(record["call"]): record for record in records if record["kind"] == "seated"}  # the last of each call
     found = []
-    for record in records:
-        if record["kind"] == "seated" and (record["call"], record["inputs"]) not in settled:
+    for record in forms.values():
+        if (record["call"], record["inputs"]) not in settled:
             stem = str(record["file"]).rpartition("/")[2].removesuffix(".md")
             turn, _, person = stem.partition("-")
             question = f"{person}, what is your answer to turn {turn.removeprefix('t')}?"
@@ -138,6 +139,15 @@ def open_seats(archive: SessionReader) -> list[PendingInput]:
             found.append(PendingInput(stem, question, (), str(record["file"]), person=person, until=until))
     last = max((item.turn for item in found), default=0)
     return [item for item in found if item.turn == last]
+
+
+def seat_standing(archive: SessionReader, asked: PendingInput) -> str:
+    """Return how the answer of a person to a turn stands, for people."""
+    place = f"{archive.place}/{asked.file}"
+    if complete(archive.text(asked.file) or ""):
+        return f"the answer of {asked.person} to turn {asked.turn} is in {place}, and was not taken yet"
+    until = f" until {minute(asked.until)}" if asked.until else ""
+    return f"the answer of {asked.person} to turn {asked.turn} is awaited{until}: {place}"
 
 
 def answer_seat(path: Path, text: str, person: str = "") -> PendingInput:

@@ -161,6 +161,17 @@ def run(args: Sequence[str] | None = None) -> NoReturn:
     exit_now(code)
 
 
+_SEATING = 'cdo think --seat human:NAME "…"'
+# Why a command has no --seat, and what to do.
+_SEATED = {
+    "batch": f"No person can answer every turn of every row: ask one question by itself, {_SEATING}",
+    "serve": "A chat client gets no form to fill in. `cdo mcp` shows one, where a client asks for a `seat`.",
+    "mcp": "Each run names its own people: a client gives your name as `seat` to the tool `deliberate`.",
+    "resume": f"Who sits is part of the plan, which a resume keeps: begin another run, {_SEATING}",
+    "fork": f"Who sits is part of the plan, which a fork keeps; --without leaves somebody out. Or begin: {_SEATING}",
+}
+
+
 def _misused(error: click.ClickException, words: Sequence[str]) -> UsageError:
     """Convert click's error about the arguments into a `UsageError` with a hint."""
     context = error.ctx if isinstance(error, click.UsageError) else None
@@ -168,7 +179,9 @@ def _misused(error: click.ClickException, words: Sequence[str]) -> UsageError:
     hint = f"`{path} --help` shows how it is called."
     if isinstance(error, click.NoSuchOption) and error.possibilities:
         hint = f"Did you mean {' or '.join(error.possibilities)}? {hint}"
-    if isinstance(error, click.NoSuchOption) and path == "cdo run":
+    if isinstance(error, click.NoSuchOption) and error.option_name == "--seat":
+        hint = _SEATED.get(path.split()[1], f"A person gets a seat where a run begins: {_SEATING}")
+    elif isinstance(error, click.NoSuchOption) and path == "cdo run":
         hint = f"{hint} If it belongs to the problem, put `--` before the problem."
     elif path == f"cdo {words[0] if words else ''}" and len(words) > 2 and words[1][:1] != "-":
         hint = f"{hint} To deliberate a problem that begins with this word, quote the problem."

@@ -250,6 +250,7 @@ def answer(session: str, words: tuple[str, ...], seat: str | None, out: str | No
     Then run `cdo resume SESSION`.
     """
     from cdo.app.waiting import answer_question, answer_seat, open_seats
+    from cdo.cabal.reconstruction import is_mission
     from cdo.session.reader import SessionFolder
     from cdo.session.records import PREFIX
 
@@ -257,7 +258,7 @@ def answer(session: str, words: tuple[str, ...], seat: str | None, out: str | No
     if not text:
         raise UsageError("The answer is empty.", f'Say something: cdo answer {session} "…"')
     path = session_folder(session, out)
-    if seat is not None or open_seats(SessionFolder(path)):
+    if seat is not None or open_seats(archive := SessionFolder(path)) or not is_mission(archive):
         question, taken = answer_seat(path, text, seat or "").question, one_line(text, 200)
     else:
         question, taken = answer_question(path, text)

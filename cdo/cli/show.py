@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 OVERVIEW = (
     "session", "path", "created", "forked", "preset", "mode", "modifiers", "domain", "models", "rounds", "calls",
-    "tokens", "cost", "deliberations", "status", "waits", "question", "confidence", "problem",
+    "tokens", "cost", "deliberations", "status", "waits", "awaits", "question", "confidence", "problem",
 )  # fmt: skip
 
 
@@ -55,6 +55,8 @@ def show(session: str | None, name: str | None, out: str | None, as_json: bool) 
     calls = _calls(archive.records())
     if row["mode"] == MODE:
         row |= _stands(archive, row)
+    elif row["status"] in ("paused", "unfinished", "waiting"):
+        row |= _awaits(archive)
     if as_json:
         click.echo(dumps({**row, "ledger": calls}))
         return None
@@ -106,6 +108,16 @@ def _stands(archive: SessionReader, row: dict[str, Any]) -> dict[str, Any]:
             if question := retrace(archive).question:
                 found["question"] = asking(QuestionAsked(question=question.question, options=question.options))
     return found
+
+
+def _awaits(archive: SessionReader) -> dict[str, Any]:
+    """Return what people have to do before a deliberation goes on; {} if it waits for nobody."""
+    from cdo.app.waiting import open_seats, pending, seat_standing
+
+    found = [seat_standing(archive, item) for item in open_seats(archive)]
+    if not found and (asked := pending(archive)):
+        found = [f"your decision on {archive.place}/{asked.file}"]
+    return {"awaits": found} if found else {}
 
 
 def _product_row(item: ProductData) -> list[str]:

@@ -112,6 +112,14 @@ def unfinished(text: str) -> bool:
     return any(line.strip("\ufeff \t").startswith(UNFINISHED) for line in text.splitlines())
 
 
+def complete(text: str) -> bool:
+    """True if a form holds an answer that is finished and can be read."""
+    try:
+        return not unfinished(text) and worded(text) is not None
+    except InvalidReply:
+        return False
+
+
 def own_words(text: str) -> str:
     """Return what stands in a form, without its comments and the line that it is not finished."""
     lines = line_breaks(_COMMENT.sub("", text.lstrip("\ufeff"))).split("\n")

@@ -116,17 +116,17 @@ def make(
         today=around.today,
         check=around.check,
     )
-    made = _with_people(made, around.seats)
+    made = _with_people(made, around.seats, library)
     remarks = (*around.remarks, *team.remarks, *_remarks(made, references(problem), settings), *_idle(made))
     return made.model_copy(update={"remarks": remarks})
 
 
-def _with_people(made: Plan, texts: Sequence[str]) -> Plan:
+def _with_people(made: Plan, texts: Sequence[str], library: Library) -> Plan:
     """Return the plan with the seats of people, whose roles no model gets; raise `UsageError`."""
-    if texts and made.mode:
+    if texts and made.mode and library.load(f"modes/{made.mode}").meta.get("people") is not True:
         raise UsageError(
-            f"A person has no seat in `{made.mode}`: its voices answer in forms that only code and models fill in.",
-            "Leave --seat out; `hitl` lets you change the plan of each turn.",
+            f"A person has no seat in `{made.mode}`: code counts what its voices reply, in keys that models fill in.",
+            f"Add `hitl` in place of --seat, which shows you the plan of each turn, or leave `{made.mode}` out.",
         )
     found = people.people(texts, made.width[0])
     taken = {seat.role for seat in found}

@@ -15,6 +15,7 @@ from typing import Any
 from cdo.core.exchange import Fault
 from cdo.core.formatting import one_line
 from cdo.core.mission_names import MODE
+from cdo.core.people import person_of
 from cdo.session.session_file import Frozen
 from cdo.tracing import conventions
 from cdo.tracing.identity import TraceIdentity
@@ -197,16 +198,23 @@ class SpanMaker:
         parent: str,
         texts: Mapping[str, str],
     ) -> TraceSpan:
-        """Return the span of one exchange with a model."""
-        provider, model = conventions.provider_and_model(str(exchange["model"]), self.frozen.plan.vendors)
+        """Return the span of one exchange with a model, or of the answer of a person, which is no chat."""
+        identity = self.identity.span_id("attempt", invocation.call, invocation.inputs, str(number))
         request, fault = exchange["request"], exchange.get("fault") or {}
+        failed = (str(fault.get("kind", "")), str(fault.get("message", "")))
+        attributes: dict[str, Any] = {"cdo.call": one_line(invocation.call, _NAME), "cdo.attempt": number}
+        if self.with_content:
+            attributes |= conventions.content(exchange, texts)
+        if person := person_of(str(exchange["model"])):
+            attributes["cdo.person"] = one_line(person, _NAME)
+            title = f"answer {attributes['cdo.person']}"
+            return self._span(identity, parent, title, SpanKind.INTERNAL, times, attributes, *failed)
+        provider, model = conventions.provider_and_model(str(exchange["model"]), self.frozen.plan.vendors)
         most, thread = request.get("max_tokens"), (exchange.get("response") or {}).get("thread") or {}
-        attributes: dict[str, Any] = {
+        attributes |= {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": one_line(provider, _NAME),
             "gen_ai.request.model": one_line(model, _NAME),
-            "cdo.call": one_line(invocation.call, _NAME),
-            "cdo.attempt": number,
         }
         if isinstance(most, int) and 0 < most < _INT32:
             attributes["gen_ai.request.max_tokens"] = most
@@ -217,13 +225,8 @@ class SpanMaker:
         if reasons := conventions.finish_reasons(exchange):
             attributes["gen_ai.response.finish_reasons"] = list(reasons)
         attributes |= _usage(exchange)
-        if self.with_content:
-            attributes |= conventions.content(exchange, texts)
-        return self._span(
-            self.identity.span_id("attempt", invocation.call, invocation.inputs, str(number)),
-            parent, f"chat {attributes['gen_ai.request.model']}", SpanKind.CLIENT, times, attributes,
-            str(fault.get("kind", "")), str(fault.get("message", "")),
-        )  # fmt: skip
+        title = f"chat {attributes['gen_ai.request.model']}"
+        return self._span(identity, parent, title, SpanKind.CLIENT, times, attributes, *failed)
 
     def _tool_uses(
         self,

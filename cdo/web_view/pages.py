@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from cdo import __version__
+from cdo.app.waiting import open_seats
 from cdo.content.library import Library
 from cdo.core.errors import SessionError
 from cdo.core.events import RunEnded, RunStopped
@@ -257,7 +258,8 @@ class WebPages:
         """Return the report of a session as it is now; raise `CdoError`."""
         name = session_name(folder)
         served = self._served((name, self.place(name)), ("Report", ""), script=False)
-        return session_page.page(SessionFolder(folder), self._library, f"{self.place(name)}/file", served)
+        _require_heard(archive := SessionFolder(folder))
+        return session_page.page(archive, self._library, f"{self.place(name)}/file", served)
 
     def files(self, folder: Path) -> str:
         """Return the list of a session's files; raise `SessionError`."""
@@ -270,6 +272,7 @@ class WebPages:
         archive = SessionFolder(folder)
         if file not in archive.files():
             raise SessionError(f"The session has no file {one_line(file, 120)}.", "Its list of files shows them.")
+        _require_heard(archive, file)
         data = archive.data(file) or b""
         text = archive.text(file) or "" if _is_text(data) else f"{len(data):,} bytes that are not text."
         if file.endswith(".md"):
@@ -284,6 +287,19 @@ class WebPages:
         trail = [(name, self.place(name)), *([("Files", f"{self.place(name)}/files")] if title != "Files" else [])]
         known = {**words(Papers({}, (), base)), "title": title, "session": name, "version": __version__, **values}
         return self._templates.page(FILE, known, self._served(*trail, (title, ""), script=False))
+
+
+def _require_heard(archive: SessionFolder, file: str = "") -> None:
+    """Raise `SessionError` for what the voices of a turn say, while a person who sits in it has not answered."""
+    if not (seats := open_seats(archive)):
+        return
+    turn = seats[0].turn
+    if not file or file.startswith("calls/") or (file.startswith(f"t{turn}-") and file.endswith(".md")):
+        who = " and ".join(item.person for item in seats)
+        raise SessionError(
+            f"{file or 'The report'} shows what others say in turn {turn}, in which {who} answers without seeing it.",
+            "It is shown after the answer.",
+        )
 
 
 def session_page_of(name: str) -> str:

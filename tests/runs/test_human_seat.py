@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +194,71 @@ def test_a_process_that_stays_takes_the_file_when_it_is_saved_and_survives_a_kil
     assert "Stage it: the reversible half now, as seen by critic" in err
 
 
+def test_an_answer_that_is_given_after_a_kill_counts_and_nothing_is_asked_again(
+    cdo: Desk, provider: Provider
+) -> None:
+    process = cdo.start("think", *SEAT, "--turns", "1", "--wait", *A, QUESTION)
+    try:
+        wait_for(lambda: cdo.session().exists() and len(answered(cdo.session())) == 3)
+    finally:
+        kill_group(process.pid)
+        process.communicate()
+    before, form = calls(provider), (cdo.session() / FORM.format(1)).read_text()
+    assert len(before) == 3 and "as seen by" not in form
+    cdo("answer", "a", ANSWER).ok()
+    done = cdo("resume", "a", "--json").ok()
+    assert "is awaited" not in done.err, "it is answered"
+    assert calls(provider)[:3] == before and len(set(calls(provider))) == done.json["calls"] == len(calls(provider))
+    assert own(cdo, "t1-practitioner")["position"] == THOUGHT
+    assert [record["kind"] for record in read_session(cdo.session())].count("seated") == 1
+
+
+def test_a_seat_beside_a_batch(cdo: Desk, provider: Provider) -> None:
+    provider.batches.going = True
+    cdo("think", *SEAT, "--turns", "1", "--batch-api", *A, QUESTION).failed(6, "3 calls wait", "seats/t1-anna.md")
+    assert "is awaited" in cdo("show", "a").ok().out
+    cdo("answer", "a", ANSWER).ok()
+    cdo("resume", "a").failed(6, "3 calls wait")
+    assert not (cdo.session() / "t1-synthesis.md").exists()
+    provider.batches.going = False
+    done = cdo("resume", "a", "--wait", "--json").ok().json
+    asked = Counter(provider.batches.asked)
+    assert set(asked.values()) == {1} and sum(asked.values()) == done["calls"] and done["missing_voices"] == []
+    assert own(cdo, "t1-practitioner")["position"] == THOUGHT
+
+
+def test_whoever_looks_back_is_told_how_a_seat_stands(waiting: Desk) -> None:
+    assert "awaits:     the answer of anna to turn 1 is awaited until" in waiting("show", "a").ok().out
+    replayed = waiting("replay", "a").ok().out
+    assert "Unfinished: it would go on with t1-practitioner" in replayed and "other inputs" not in replayed
+    waiting("answer", "a", ANSWER).ok()
+    assert "is in tmp/cdo-a/seats/t1-anna.md, and was not taken yet" in waiting("show", "a").ok().out
+    waiting("resume", "a").failed(6, "seats/t2-anna.md")
+    edited = waiting.session() / "t1-practitioner.md"
+    edited.write_text(edited.read_text().replace("Keep it whole", "Split it"))
+    waiting("resume", "a").failed(6, "t1-synthesis.md", "--yes")
+    waiting("resume", "a", "--yes").failed(6, "seats/t2-anna.md")
+    (item,) = waiting("show", "a", "--json").ok().json["awaits"]
+    assert "turn 2 is awaited" in item, "one form, though its inputs have changed"
+    waiting("resume", "a", "--seat-wait", PAST).ok()
+
+    assert "awaits" not in waiting("show", "a", "--json").ok().json
+    explained(waiting("answer", "a", "Too late."), 8, "waits for no answer", "cdo show")
+    replayed = waiting("replay", "a").ok().out
+    assert "Taken as you edited them: t1-practitioner.md" in replayed and "other inputs" not in replayed
+    explained(waiting("verify", "a"), 8, "no CERTIFICATE.yaml", "cdo replay")
+    waiting("trace", "a", "--out", "t.json").ok()
+    spans = [
+        span["name"]
+        for resource in json.loads((waiting.path / "t.json").read_text())["resourceSpans"]
+        for scope in resource["scopeSpans"]
+        for span in scope["spans"]
+    ]
+    assert spans.count("answer anna") == 1 and "chat anna" not in spans
+    edited.write_text(edited.read_text().replace("position:", "postion:"))
+    explained(waiting("resume", "a"), 8, "t1-practitioner.md", "position")
+
+
 def test_what_others_say_is_not_shown_before_the_person_has_answered(waiting: Desk) -> None:
     done = waiting("resume", "a").failed(6)
     assert "Stage it" not in done.err + done.out
@@ -310,11 +377,16 @@ def test_a_session_without_people_has_nothing_of_them(cdo: Desk) -> None:
         (("think", "--seat", "human:anna=synthesis"), 2, "reserved"),
         (("think", "--seat", "human:anna", "--seat", "human:Anna"), 2, "two seats"),
         (("quick", "--seat", "human:a", "--seat", "human:b"), 2, "outnumber"),
-        (("debug", "--seat", "human:anna"), 2, "debug"),
+        (("debug", "--seat", "human:anna", "--seat", "human:bert"), 2, "outnumber"),
         (("full,parliament", "--seat", "human:anna"), 2, "parliament"),
         (("think", "--seat", "human:anna", "--seat-wait", "soon"), 2, "90s, 30m, 2h"),
         (("think", "-m", "human:anna"), 4, "--seat human:NAME"),
         (("cabal", "--seat", "human:anna"), 2, "mission"),
+        (("batch", "rows.csv", "--seat", "human:anna"), 2, "one question by itself"),
+        (("serve", "--seat", "human:anna"), 2, "cdo mcp"),
+        (("mcp", "--seat", "anna"), 2, "`seat` to the tool"),
+        (("resume", "a", "--seat", "human:anna"), 2, "a resume keeps"),
+        (("fork", "a", "--seat", "human:anna"), 2, "--without"),
     ],
 )
 def test_a_seat_that_makes_no_sense_is_refused(

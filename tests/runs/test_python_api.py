@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.runs.test_modes_run import GATEWAY, case
 from tests.support.harness import Done, Place, finish, kill_group, spawned, wait_for
 from tests.support.provider import Provider
 from tests.support.traces import LoopbackCollector, attributes, whole
@@ -386,3 +387,30 @@ def test_a_program_hands_in_what_a_person_says(desk: Desktop, provider: Provider
     assert "As asked in t1-anna.md." in (desk.place.session("c") / "t1-practitioner.md").read_text()
     assert absent == ["t1-practitioner: absent: anna did not answer turn 1 within 0.001 s"]
     assert "says anna in turn 1" in next(call for call in provider.calls if call.call == "t1-synthesis").prompt
+
+
+def test_an_engineer_who_was_there_sits_in_a_root_cause_analysis(desk: Desktop, provider: Provider) -> None:
+    provider.script = case
+    done = desk.python(f"""
+        from cdo.api import Human
+        async def speak(form):
+            form.write(f"## Your answer\\nThe pool is full in turn {{form.turn}}.\\n## Reasons\\n- dmesg said so")
+        session = Session.begin(
+            {json.dumps(GATEWAY)}, preset="debug", models=["openai/bench"], look=False, session="a",
+            seats=["human:anna=maintainer"],
+        )
+        result = session.run(human=Human(speak=speak))
+        briefs = [session.read(f"seats/briefs/t{{turn}}-anna") for turn in range(1, 8)]
+        print(json.dumps([result.status, result.turns, briefs]))
+    """)
+    status, turns, briefs = done.json
+    assert (status, turns) == ("converged", 7)
+    assert "Phase 1 of 7: reproduce" in briefs[0] and "Hypotheses on record" not in briefs[0]
+    assert "H1 [open, since turn 3]: The pool starves." in briefs[3]
+    assert not any("The key `hypotheses`" in brief or "```diff" in brief for brief in briefs), "rules for models"
+    prompts = {info.call: info.prompt for info in provider.calls}
+    assert all(f"The pool is full in turn {turn}." in prompts[f"t{turn}-synthesis"] for turn in range(1, 8))
+    assert not [call for call in prompts if call.endswith("-maintainer")], "the role is taken"
+    assert "t7-historian" in prompts, "the only model of its phase sits in another role then"
+    assert "The pool is full" not in prompts["t2-tester" if "t2-tester" in prompts else "t1-tester"]
+    assert "same" in desk.place.cdo("replay", "a").ok().out.lower()

@@ -323,12 +323,24 @@ def test_a_person_with_a_seat_answers_in_the_browser(cdo: Desk, provider: Provid
     cdo("quick", "--seat", "human:anna", *A, QUESTION).failed(6)
     shown = form(cdo.session(), "seat")
     assert "anna, what is your answer to turn 1?" in shown.explanation
+    pages = ("/file/t1-critic.md", "/report", "/file/calls/0001.jsonl", "/file/seats/briefs/t1-anna.md")
+
+    def read() -> list[str]:
+        with served(cdo, "a") as client:
+            assert client.begin().status == 200
+            return [client.session("a", page).text for page in pages]
+
+    *blind, brief = read()
+    assert all("in which anna answers without seeing it" in text and "een from critic" not in text for text in blind)
+    assert QUESTION in brief and "as seen by" not in brief
     assert "no choice bob" in refused(cdo.session(), "seat", person="bob", text="Keep it.")["person"][0]
     told = sent(cdo.session(), "seat", text="Keep it whole: four people cannot run six services.")
     assert "seats/t1-anna.md" in told and "`cdo resume a` goes on" in told
     with pytest.raises(StateChanged):
         submit(cdo.session(), "seat", values(shown, text="Split it."), shown.seen)
     cdo("resume", "a").ok()
+    file, report, *_ = read()
+    assert "Seen from critic, the question turns on" in file and "Keep it whole" in report
     heard = next(info.prompt for info in provider.calls if info.call == "t1-synthesis")
     assert "four people cannot run six services" in heard and "Split it." not in heard
 

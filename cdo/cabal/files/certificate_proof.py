@@ -74,7 +74,8 @@ def proved(archive: SessionReader) -> Proof:
     if data is None:
         raise SessionError(
             f"{archive.place} has no {NAME}.",
-            "A cabal's mission has one when it has ended; a deliberation has none.",
+            "A cabal's mission has one when it has ended; a deliberation has none: `cdo replay` compares its files "
+            "with its record.",
         )
     problems: dict[str, str] = {}
     texts = {}

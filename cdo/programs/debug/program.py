@@ -18,7 +18,7 @@ from cdo.content.schemas import Count
 from cdo.core.schema import Schema
 from cdo.core.steps import Batch, Program, Reply, RunCheck
 from cdo.formats.fields import Line, RoleName
-from cdo.formats.voice import SynthesisFormat
+from cdo.formats.voice import SynthesisFormat, VoiceData
 from cdo.planning.plan import Plan
 from cdo.programs.debug.check_runs import CheckRuns
 from cdo.programs.debug.evidence import Checks
@@ -57,13 +57,18 @@ def _all_in_order(phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
 
 
 class DebugMode(Schema):
-    """`modes/debug.md`: the seven phases, and what `ends` them; the body explains them to the models."""
+    """`modes/debug.md`: the seven phases, and what `ends` them; the body explains them to the models.
+
+    `people` says whether people may have a seat. They put no hypotheses on the ledger: the synthesis takes up what
+    they say.
+    """
 
     purpose: str
     load_when: str
     about: str
     program: Literal["phases"]
     ends: Line
+    people: bool = False
     phases: Annotated[tuple[Phase, ...], AfterValidator(_all_in_order)]
 
 
@@ -158,10 +163,11 @@ def compose(course: RunState, phase: Phase, alarms: Alarms, team: Sequence[str] 
     charges = {**plan.charges, **{name: wish.charge for name, wish in wishes.items() if wish.charge}}
     charged = [name for name, wish in wishes.items() if wish.charge and name != phase.roles[0]]
     left = max(0, width - len(extra))
-    own = [role for role in (phase.roles[0], *charged) if role not in extra]
+    apart = {*extra, *(seat.role for seat in plan.people)}  # seated otherwise
+    own = [role for role in (phase.roles[0], *charged) if role not in apart]
     mates = [role for role in rotated(team, PHASES.index(phase.name)) if role not in own and role not in extra]
     kept = max(1, left - len(own))
-    wanted = [*mates[:kept], *own, *mates[kept:], *(role for role in phase.roles if role not in extra)]
+    wanted = [*mates[:kept], *own, *mates[kept:], *(role for role in phase.roles if role not in apart)]
     voices = seated(wanted, [*plan.roles, *plan.known_roles], left, charges)
     voices += [Voice(role, role, 1, charges.get(role, "")) for role in extra[:width]]
     return [replace(voice, wishes=wishes[voice.role].skills) if voice.role in wishes else voice for voice in voices]
@@ -239,14 +245,15 @@ def _shape(course: RunState, phase: Phase, case: _CaseState, voices: Sequence[Vo
 def _learn(course: RunState, case: _CaseState, phase: Phase, heard: TurnResult) -> None:
     """Add a turn to the ledger, and keep its fixes and positions for the report."""
     turn, before = len(course.record.turns), case.ledger
-    said = [(voice, reply.call, cast(CaseData, reply.data)) for voice, reply in heard.present]
-    proposed = [(voice.name, wish) for voice, _, data in said for wish in data.hypotheses]
+    said = [(voice, reply.call, cast(VoiceData, reply.data)) for voice, reply in heard.present]
+    cases = [(voice.name, call, data) for voice, call, data in said if isinstance(data, CaseData)]
+    proposed = [(name, wish) for name, _, data in cases for wish in data.hypotheses]
     wishes = cast(CaseDirective, heard.directive).hypotheses
     checks = _checks(course, case)
     case.ledger = before.after(turn, wishes, proposed, checks)
     course.flags += [f"turn {turn}: {flag}" for flag in _doubts(before, case.ledger, wishes, proposed, checks)]
     fixes = {
-        diff: artifact for artifact, diff in reversed([*case.fixes, *((name, data.fix) for _, name, data in said)])
+        diff: artifact for artifact, diff in reversed([*case.fixes, *((call, data.fix) for _, call, data in cases)])
     }
     case.fixes = [(artifact, diff) for diff, artifact in reversed(fixes.items()) if diff]
     case.timeline.append(

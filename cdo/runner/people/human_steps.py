@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -424,3 +425,8 @@ def chosen(answer: str, options: Sequence[str]) -> str:
     if answer in options:
         return answer
     return options[int(answer) - 1] if answer.isdecimal() and 1 <= int(answer) <= len(options) else answer
+
+
+def minute(at: datetime) -> str:
+    """Return a time in UTC, to the minute."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

@@ -20,11 +20,11 @@ from cdo.core.formatting import one_line, period
 from cdo.core.people import ABSENT, BRIEFS, SEATS, UNCLEAR
 from cdo.core.steps import InvalidReply, Missing, Reply
 from cdo.files.file_changes import changes
-from cdo.formats.person_reply import DELETE, FORM, UNFINISHED, WITHDRAWN, own_words, unfinished, worded
+from cdo.formats.person_reply import DELETE, FORM, UNFINISHED, WITHDRAWN, complete, own_words, unfinished, worded
 from cdo.formats.voice import VoiceData
 from cdo.runner import prompts
 from cdo.runner.exchange_records import MOST, record_of
-from cdo.runner.people.human_steps import QUARANTINE, TAKEN, Human, PendingSeat
+from cdo.runner.people.human_steps import QUARANTINE, TAKEN, Human, PendingSeat, minute
 from cdo.runner.requests import PendingCall
 from cdo.session.store import Session
 
@@ -62,6 +62,8 @@ class PersonVoices:
         if record is None:
             seated = {"kind": "seated", "call": work.call.name, "inputs": work.key, "file": file}
             await self.session.commit(seated | {"at": at.isoformat(timespec="milliseconds")})
+        if complete(self._saved(work)[0]):
+            return  # it was answered since
         place, until = str(self.session.path / file), self._until(work).isoformat(timespec="seconds")
         told = f"{self._awaited(work)}: {place}"
         self.observe(
@@ -116,7 +118,7 @@ class PersonVoices:
             "turn": _turn(work),
             "standing": standing,
             "brief": f"{BRIEFS}/{_name(work)}",
-            "until": _clock(until),
+            "until": minute(until),
             "problems": problems,
             "written": written,
         }
@@ -156,9 +158,9 @@ class PersonVoices:
                         self.session.path / BRIEFS / _name(work),
                         work.person,
                         _turn(work),
-                        _clock(until),
+                        minute(until),
                         self._saved(work)[0],
-                        _complete,
+                        _checked,
                         lambda text: self.session.put_now(_form(work), text),
                     )
                     await self.human.speak(form)
@@ -171,7 +173,7 @@ class PersonVoices:
                 raise self._needed(work) from None
 
     def _awaited(self, work: PendingCall) -> str:
-        return f"the answer of {work.person} to turn {_turn(work)} is awaited until {_clock(self._until(work))}"
+        return f"the answer of {work.person} to turn {_turn(work)} is awaited until {minute(self._until(work))}"
 
     def _needed(self, work: PendingCall) -> NeedsHuman:
         name, said = self.session.name, self._awaited(work)
@@ -222,7 +224,7 @@ class PersonVoices:
         return record
 
 
-def _complete(text: str) -> VoiceData:
+def _checked(text: str) -> VoiceData:
     """Return the data of a form; raise `InvalidReply` while it is not complete."""
     if unfinished(text):
         raise InvalidReply([f"The line “{UNFINISHED}” still stands: delete it when your answer is complete."])
@@ -248,7 +250,3 @@ def _turn(work: PendingCall) -> int:
 def _is_seat_of(record: dict[str, Any], work: PendingCall, key: str = "") -> bool:
     """True for the record of the form of a call, with the inputs `key` if it is given."""
     return record["kind"] == "seated" and record["call"] == work.call.name and key in ("", record["inputs"])
-
-
-def _clock(at: datetime) -> str:
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
