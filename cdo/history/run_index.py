@@ -91,6 +91,12 @@ def rows(out: Path) -> list[dict[str, Any]]:
     return indexed(out, lambda db: [row for row, _ in refreshed(db, out).values()])
 
 
+def newest(out: Path, most: int) -> tuple[list[dict[str, Any]], int]:
+    """Return the rows of the newest sessions in a folder, read from their files, and how many sessions it has."""
+    found = _signed(out) if out.is_dir() else []
+    return [entry(out / folder).row for folder, _ in found[:most]], len(found)
+
+
 def entries(out: Path) -> list[IndexEntry]:
     """Return the entries of all sessions in a folder: their rows with their recorded exchanges."""
 

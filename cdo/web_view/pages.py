@@ -6,7 +6,6 @@ Texts of models, people and files enter a page as in `cdo.report.page`: escaped,
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from cdo.session.reader import SessionFolder
 from cdo.session.records import session_path
 from cdo.terminal.run_state import CallProgress, CallState
 from cdo.web_view.form_fields import Form
+from cdo.web_view.session_list import SessionList
 from cdo.web_view.stream import LiveSession
 
 FORMS = "templates/web-forms"
@@ -43,7 +43,6 @@ PARTS = ("said", "status", "waits", "answer", "calls", "products", "tensions", "
 ROWS = 50  # sessions on a page of the list
 CALLS = 60  # calls of a turn that are listed, the active ones first
 REFRESH = 5  # seconds after which a browser without scripts loads a page again that may change
-_LISTED = 1.0  # seconds that a list of sessions is shown for, at least, before it is read again
 _CHIPS = {
     CallState.DONE: "good", CallState.RECORDED: "good", CallState.EDITED: "warn", CallState.MISSING: "bad",
     CallState.RETRYING: "warn",
@@ -78,8 +77,7 @@ class WebPages:
     def __init__(self, library: Library, home: str, places: Sequence[Path], named: Mapping[str, Path]) -> None:
         self._library, self._templates = library, PageTemplates(library)
         self._home, self._places, self._named = home, tuple(places), dict(named)
-        self._rows: tuple[float, list[dict[str, Any]]] = (0.0, [])  # until when they are good
-        self._reading = threading.Lock()  # requests are served in threads
+        self._list = SessionList(places)
 
     # -- which session -----------------------------------------------------------------------------
 
@@ -122,7 +120,8 @@ class WebPages:
     def sessions(self, query: str, number: int) -> str:
         """Return page `number` (from 1) of the sessions, newest first, that have the words of `query`."""
         words = query.casefold().split()
-        rows = [row for row in self._known() if all(word in _searched(row) for word in words)]
+        known = self._list.listed()
+        rows = [row for row in known.rows if all(word in _searched(row) for word in words)]
         pages = max(1, -(-len(rows) // ROWS))
         number = min(max(1, number), pages)
         first = (number - 1) * ROWS
@@ -142,21 +141,12 @@ class WebPages:
             "first": first + 1,
             "last": first + len(shown),
             "total": len(rows),
+            "unread": known.unread,
+            "seen": len(known.rows),
             "folders": [str(place) for place in self._places],
             "version": __version__,
         }
         return self._templates.page(LIST, values, self._served(refresh=2 * REFRESH))
-
-    def _known(self) -> list[dict[str, Any]]:
-        with self._reading:
-            began = time.monotonic()
-            if began >= self._rows[0]:
-                rows = [row for place in self._places for row in run_index.rows(place)]
-                if len(self._places) > 1:
-                    rows.sort(key=lambda row: str(row.get("created", "")), reverse=True)
-                now = time.monotonic()
-                self._rows = now + max(_LISTED, 10 * (now - began)), rows
-            return self._rows[1]
 
     def _row(self, row: Mapping[str, Any]) -> dict[str, Any]:
         state, name = str(row["status"]), str(row["session"])

@@ -346,6 +346,7 @@ def test_many_sessions_stay_usable(bare: Desk) -> None:
         )
     with served(bare) as client:
         client.begin()
+        wait_for(lambda: "still being read" not in client.ask("/").text)
         first, last = client.ask("/"), client.ask("/?page=99")
         assert first.text.count("<tr>") == 51 and "1–50 of 121" in first.text and last.text.count("<tr>") == 22
         found = client.ask("/?q=N119+kafka")
