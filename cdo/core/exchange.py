@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias
 
 OnText: TypeAlias = Callable[[str], None]
 
@@ -194,28 +194,16 @@ class BackendError(Exception):
         self.text = text
 
 
-@runtime_checkable
-class AdaptiveBackend(Protocol):
-    """A backend that leaves out optional parameters of a request once a model has refused them by name."""
-
-    def left_out(self, model: str) -> tuple[str, ...]:
-        """Return the names of the parameters that are not sent to `model` any more."""
-        ...
-
-
-@runtime_checkable
-class ProgressingBackend(Protocol):
-    """A backend that shows all the time that its model is at work, from the prompt's first token on."""
-
-    tells_progress: bool
-
-
 class Backend(Protocol):
     """Turns one request into one response. Holds no policy: no retry, no budget, no parsing of replies.
 
     `on_text` is called with each piece of the reply as it arrives (with "" for other signs of life), so
     that the runner can show progress and watch its deadlines. `streams` is false if the answer comes in
     one piece, so that only the total deadline applies. Raises `BackendError`.
+
+    A backend that leaves out parameters once a model has refused them by name has a method `left_out(model)` too,
+    which returns their names. One that shows all the time that its model is at work, from the prompt's first token
+    on, has an attribute `tells_progress`.
     """
 
     streams: bool

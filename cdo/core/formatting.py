@@ -40,12 +40,17 @@ def without_controls(text: str) -> str:
     return _CONTROL.sub(_mark, text)
 
 
+_on_one_line = json.JSONEncoder(ensure_ascii=False, default=str).encode
+
+
 def json_line(value: object) -> str:
     """Return `value` as JSON on one line, with escapes for control characters and changes of direction.
 
     Records and the journal are written with it: a reader gets each text as it was, and `cat` of the file is safe.
     """
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    text = _on_one_line(value)
+    if text.isascii() and "\x7f" not in text:  # JSON has escapes for all others
+        return text
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 

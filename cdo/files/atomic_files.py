@@ -262,6 +262,8 @@ def signature(status: os.stat_result) -> tuple[int, ...]:
 
 def encodable(text: str) -> str:
     """`text` with what UTF-8 cannot hold (lone surrogates) replaced, so that memory and disk agree."""
+    if text.isascii():  # which is known of a text without reading it
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:

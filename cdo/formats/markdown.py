@@ -88,6 +88,8 @@ def fences(lines: Sequence[str]) -> list[Fence]:
     found: list[Fence] = []
     start, opened = 0, None
     for number, line in enumerate(lines):
+        if "```" not in line and "~~~" not in line:
+            continue
         if opened is None:
             start, opened = number, _FENCE.match(line)
         elif _closes(line, opened[1]):
@@ -132,7 +134,7 @@ def headings(lines: Sequence[str]) -> list[tuple[int, int, str]]:
     marks = [
         (number, len(match[1]), heading_key(match[2]))
         for number, line in enumerate(lines)
-        if number not in code and (match := _HEADING.match(line))
+        if "#" in line and number not in code and (match := _HEADING.match(line))
     ]
     later = range(len(marks))
     return [
@@ -146,7 +148,7 @@ def sections(text: str) -> dict[str, str]:
     return dict(_sections(text))
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=32)
 def _sections(text: str) -> Mapping[str, str]:
     lines = text.split("\n")
     found: dict[str, list[str]] = {}

@@ -1,9 +1,9 @@
-"""Loads and writes a strict subset of YAML, for blocks that models and people write.
+"""Loads a strict subset of YAML, for blocks that models and people write.
 
 No aliases, anchors, tags, directives, duplicate or complex keys; bounded size and depth. Plain scalars are null,
 true and false, decimal integers, and decimals with a point; all else is text, so that `no`, `12:30` and the
 commit `12e4` stay as written. Everything outside the subset is an error with its line and column. Values are
-built from the parser's events, so that no hostile document is ever constructed in memory first.
+built from the parser's events, so that no hostile document is ever constructed in memory first. `dump` writes it.
 """
 
 from __future__ import annotations
@@ -17,18 +17,12 @@ from typing import Any
 import yaml
 
 from cdo.core.steps import Json
+from cdo.formats.yaml_dump import dump as dump
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _REMEMBERED = 16_384  # characters; a longer text is read anew each time
-_LAYOUT: dict[str, Any] = {"allow_unicode": True, "width": 100}
-_TAG = "tag:yaml.org,2002:"
-_OTHERS = yaml.representer.SafeRepresenter()  # for numbers, booleans and null
 _INT = re.compile(r"[-+]?[0-9]{1,18}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]{1,3})?")
-# Text that a reader of YAML may take for a number: it is quoted when written.
-_LIKE_A_NUMBER = re.compile(r"[-+]?(0[ox][0-9a-fA-F]+|\.?[0-9][0-9_.]*([eE][-+]?[0-9]+)?)")
-_ODD_BREAK = re.compile("[\r\x85\u2028\u2029]")  # line breaks that only quoted text distinguishes from \n
 _NOT_TEXT = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -42,7 +36,8 @@ class YamlProblem(ValueError):
 
 def shown(text: str) -> str:
     """Return a text for an error message: shortened, with characters replaced that cannot be printed."""
-    return "".join(char if char.isprintable() else "\ufffd" for char in text[:40])
+    start = text[:40]
+    return start if start.isprintable() else "".join(char if char.isprintable() else "\ufffd" for char in start)
 
 
 def load(text: str, *, max_bytes: int = 8192, max_depth: int = 6) -> Json:
@@ -158,52 +153,3 @@ def _scalar(event: yaml.ScalarEvent) -> Json:
     if _FLOAT.fullmatch(text) and math.isfinite(number := float(text)):
         return number
     return str(text)
-
-
-def dump(data: Any) -> str:
-    """Write `data` as YAML the way cdo's files show it: keys in order, text unescaped, 100 columns."""
-    node = _mapping(data, top=True) if isinstance(data, dict) else _node(data)
-    text = str(yaml.serialize(node, Dumper=_Dumper, **_LAYOUT))
-    # libyaml escapes characters beyond U+FFFF, such as emoji; the slower dumper writes them.
-    return str(yaml.serialize(node, Dumper=yaml.SafeDumper, **_LAYOUT)) if "\\U000" in text else text
-
-
-def _node(value: Any) -> yaml.Node:
-    """Return the node of a value; raise `yaml.representer.RepresenterError` for one that is not JSON data."""
-    if isinstance(value, str):
-        return _text(value)
-    if isinstance(value, dict):
-        return _mapping(value)
-    if isinstance(value, (list, tuple)):
-        return yaml.SequenceNode(f"{_TAG}seq", [_node(item) for item in value], flow_style=_short(value))
-    return _OTHERS.represent_data(value)
-
-
-def _mapping(value: dict[str, Any], *, top: bool = False) -> yaml.Node:
-    """Return the node of a mapping; that at the top of a file always has one key per line."""
-    inline = not top and len(value) <= 4 and _short(value.values())
-    return yaml.MappingNode(
-        f"{_TAG}map", [(_node(key), _node(item)) for key, item in value.items()], flow_style=inline
-    )
-
-
-def _short(values: Any) -> bool:
-    """True if a list or mapping of these values reads better on one line."""
-    room = 72
-    for value in values:
-        if value is not None and not isinstance(value, (str, int, float, bool)):
-            return False
-        text = str(value)
-        room -= len(text) + 4
-        if room < 0 or "\n" in text:
-            return False
-    return True
-
-
-def _text(value: str) -> yaml.Node:
-    value = value.encode("utf-8", "replace").decode()  # a lone surrogate cannot be written
-    # Text that this or another reader (YAML 1.1) could take for a number, bool or null is quoted.
-    style = "|" if "\n" in value.strip() and not value.startswith((" ", "\n")) else None
-    if _ODD_BREAK.search(value) or (style is None and _LIKE_A_NUMBER.fullmatch(value)):
-        style = '"'
-    return yaml.ScalarNode(f"{_TAG}str", value, style=style)

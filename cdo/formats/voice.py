@@ -212,6 +212,8 @@ _PLACEHOLDER = re.compile(r"<[a-z][^<>]{3,200}>")
 
 def placeholders(data: Block) -> list[str]:
     """Return a sentence for each value that is a placeholder of the prompt, as in `<your answer, one line>`."""
+    if "<" not in data.model_dump_json():
+        return []
     found = dict.fromkeys(text for _, text in texts(data.model_dump()) if _PLACEHOLDER.fullmatch(text.strip()))
     return [f"`{text[:80]}` is a placeholder of the format: put your own value there." for text in found]
 

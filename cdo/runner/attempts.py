@@ -26,11 +26,9 @@ from cdo.core.events import (
 )
 from cdo.core.exchange import (
     LOST,
-    AdaptiveBackend,
     BackendError,
     Effort,
     Fault,
-    ProgressingBackend,
     Request,
     Response,
     Thread,
@@ -367,7 +365,7 @@ class Attempts:
             begun()
             if seat.backend.streams and (begins or now >= next_moved):
                 # A model may think for long before its first word.
-                live = received or isinstance(seat.backend, ProgressingBackend)
+                live = received or hasattr(seat.backend, "tells_progress")
                 pause = self.deadlines.idle if live else max(self.deadlines.first_byte, self.deadlines.idle)
                 next_moved = now + pause / MOVED
                 deadline.reschedule(min(end, now + pause))
@@ -409,7 +407,8 @@ class Attempts:
 
 def _left_out(seat: ModelSeat, model: str) -> tuple[str, ...]:
     """Return the parameters that the seat's backend leaves out, since the model has refused them."""
-    return seat.backend.left_out(model) if isinstance(seat.backend, AdaptiveBackend) else ()
+    names: Callable[[str], tuple[str, ...]] | None = getattr(seat.backend, "left_out", None)
+    return names(model) if names else ()
 
 
 def _cut(work: PendingCall, record: Mapping[str, Any]) -> Reply | None:

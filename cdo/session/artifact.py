@@ -134,10 +134,12 @@ def parse(stem: str, read: Callable[[str], str | None], place: str = "") -> Arti
     return _owned(keys, restore(found.body)) if "sha256" in found.own and found.edited else found
 
 
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=str).encode
+
+
 def digest(value: Any) -> str:
     """Return the SHA-256 (hex) of a JSON value in canonical form."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(_canonical(value).encode()).hexdigest()
 
 
 def from_reply(text: str, own: Mapping[str, Any]) -> Artifact:

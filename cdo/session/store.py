@@ -366,14 +366,22 @@ class Session:
 
     def _clean(self, value: Any, change: Callable[[str], str] | None = None) -> Any:
         """Return the same JSON with every text changed by `change`: without secrets, unless another is given."""
-        change = change or self._redact
-        if isinstance(value, str):
-            return change(value)
-        if isinstance(value, dict):
-            return {self._clean(key, change): self._clean(item, change) for key, item in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [self._clean(item, change) for item in value]
-        return value
+        return _changed(value, change or self._redact)
+
+
+def _changed(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {
+            change(key) if type(key) is str else _changed(key, change): change(item)
+            if type(item) is str
+            else _changed(item, change)
+            for key, item in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [_changed(item, change) for item in value]
+    return value
 
 
 def _turn_order(name: str) -> tuple[int, bool, str]:

@@ -27,6 +27,8 @@ _END_OF_THOUGHT = re.compile(r"</think(?:ing)?>[ \t]*\n", re.IGNORECASE)
 # Texts that the examples of prompts hold in place of an answer.
 _ANGLES = re.compile(r"<[a-z][^<>]{3,200}>")
 _ELLIPSIS = re.compile(r"<[a-z][^<>]{3,200}>|[#\s]*(?:[\w-]+:? ){0,2}(?:\.{3}|…)[#\s.…]*")
+# What a reply holds that has such a text, as it is or escaped.
+_PERHAPS_AN_EXAMPLE = re.compile(r"[<…\\]|\.\.\.")
 _LEFT_OUT = "left out the model's thoughts before its reply"
 
 
@@ -42,6 +44,8 @@ class ReadReply:
 def read(form: ReplyFormat, text: str) -> ReadReply:
     """Return a model's reply; raise `InvalidReply` with what is wrong with it, as far as it could be read."""
     found = _read(form, text)
+    if not _PERHAPS_AN_EXAMPLE.search(found.text):
+        return found
     if isinstance(form, LenientFormat) and isinstance(found.data, BaseModel):
         example = _ELLIPSIS if form.layout.place == "json" else _ANGLES
         for path, said in texts(found.data.model_dump(mode="json", warnings=False)):

@@ -175,16 +175,19 @@ async def _stream(http: aiohttp.ClientResponse, reply: IncomingReply, on_text: O
     clock = asyncio.get_running_loop().time
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(None) as rest:
-            async for event in _events(http.content):
+            async for events in _events(http.content):
                 if reply.done:
                     continue
-                try:
-                    text = reply.take(event) if event else ""
-                    if reply.begun or not event:
-                        on_text(text)
-                except BackendError:
-                    if not reply.settled:  # else the answer is complete: ignore the error
-                        raise
+                for event in events:
+                    try:
+                        text = reply.take(event) if event else ""
+                        if reply.begun or not event:
+                            on_text(text)
+                    except BackendError:
+                        if not reply.settled:  # else the answer is complete: ignore the error
+                            raise
+                    if reply.done:
+                        break
                 if reply.over:
                     rest.reschedule(clock() + (DRAIN if reply.done else LINGER))
 
@@ -218,8 +221,8 @@ async def _refused(http: aiohttp.ClientResponse) -> BackendError:
     return BackendError(classify(http.status, text), f"HTTP {http.status}: {shown}", retry_after=wait)
 
 
-async def _events(content: aiohttp.StreamReader) -> AsyncIterator[str]:
-    """Yield the data of each server-sent event (its lines joined), and "" for each comment.
+async def _events(content: aiohttp.StreamReader) -> AsyncIterator[list[str]]:
+    """Yield the data of each server-sent event (its lines joined), and "" for each comment, as many as came at once.
 
     The last event may lack its blank line. If it is incomplete (neither JSON nor the end mark), it is dropped, as in
     the HTML standard.
@@ -236,18 +239,21 @@ async def _events(content: aiohttp.StreamReader) -> AsyncIterator[str]:
             rest.append(chunk)
         if size > MAX_STREAM or waiting > MAX_BODY:
             raise BackendError(Fault.MALFORMED, f"the answer is larger than {min(size, MAX_STREAM)} bytes")
+        found = list[str]()
         for raw in lines:
             line = raw.rstrip(b"\r").decode("utf-8", "replace")
             if line.startswith("data:"):
                 data.append(line[5:].removeprefix(" "))
             elif line.startswith(":"):
-                yield ""
+                found.append("")
             elif not line and data:
-                yield "\n".join(data)
+                found.append("\n".join(data))
                 data = []
+        if found:
+            yield found
     if (tail := b"".join(rest)).startswith(b"data:"):
         data.append(tail[5:].decode("utf-8", "replace").strip())
     last_event = "\n".join(data).strip()
     with contextlib.suppress(ValueError, RecursionError):
         if last_event and (last_event == END or json.loads(last_event)):
-            yield last_event
+            yield [last_event]
