@@ -60,7 +60,7 @@ def test_a_mission_in_a_checkout_is_shown_what_its_request_is_about(checkout: De
     assert "Would send 3 files" in shown and "agents may read further files of the repository" in shown
     assert "--no-context sends none" in shown and not provider.calls
     done = checkout(*TEAM, QUEUE).ok()
-    assert "Sending 3 files" in done.err
+    assert "Sending 3 files" in done.err and "Warning" not in done.err
     seen = {step(info): LINE in info.prompt for info in provider.calls}
     assert seen == {name: name not in ("reflect", "present") for name in {*LOOKERS, "present"}}
     assert {step(info) for info in provider.calls if info.body.get("tools")} == LOOKERS

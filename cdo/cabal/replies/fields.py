@@ -17,6 +17,7 @@ from pydantic import (
     Field,
     StringConstraints,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
     field_validator,
     model_validator,
 )
@@ -263,10 +264,15 @@ class TreeOperation(Tolerant):
     product: ProductItem | ProductChange | None = None
     reason: Maybe = ""
 
-    @field_validator("product", mode="plain", json_schema_input_type=ProductChange | None)
+    @field_validator("product", mode="wrap", json_schema_input_type=ProductChange | None)
     @classmethod
-    def _by_action(cls, value: Any, info: ValidationInfo) -> ProductItem | ProductChange | None:
-        """Parse a whole product for an ADD, and changed fields for an UPDATE; ignore it for other actions."""
+    def _by_action(
+        cls, value: Any, _handler: ValidatorFunctionWrapHandler, info: ValidationInfo
+    ) -> ProductItem | ProductChange | None:
+        """Parse a whole product for an ADD, and changed fields for an UPDATE; ignore it for other actions.
+
+        It wraps the usual parser, which it does not use: pydantic dumps the field of a "plain" one with a warning.
+        """
         kinds: dict[Any, type[ProductItem | ProductChange]] = {"ADD": ProductItem, "UPDATE": ProductChange}
         kind = kinds.get(info.data.get("action"))
         return kind.model_validate(value) if kind and value else None
