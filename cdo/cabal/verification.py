@@ -26,6 +26,7 @@ from cdo.core.usage import totals
 from cdo.files.atomic_files import encodable
 from cdo.formats import strict_yaml
 from cdo.formats.lenient.reading import read
+from cdo.planning.mission_crew import RULES
 from cdo.session import artifact as artifacts
 from cdo.session.artifact import Artifact
 from cdo.session.given_files import recorded_files
@@ -58,11 +59,11 @@ _OTHER_RULES = "whether the record leads to this end: another version of cdo, wh
 
 def verified(archive: SessionReader) -> Proof:
     """Prove the certificate of a session, and compare its files with its record; raise `SessionError` without one."""
-    proof = proved(archive)
     found = {file for file in archive.files() if file.startswith("calls/") or _CALL.fullmatch(file)}
+    crew = read_frozen(archive.text("session.yaml"), Path(archive.place)).plan.crew if found else None
+    proof = proved(archive, crew.rules if crew else RULES)
     if not found:
         return replace(proof, uncovered=_WITHOUT_RECORD)
-    crew = read_frozen(archive.text("session.yaml"), Path(archive.place)).plan.crew
     if crew and not crew.known_rules:
         return replace(proof, uncovered=(_OTHER_RULES, *_WITHOUT_RECORD[1:]))
     told = {claim.about for claim in proof.claims if not claim.holds}

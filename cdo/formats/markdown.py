@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -194,12 +194,24 @@ def neutralise(text: str) -> str:
     backslash is put behind the text of a link. Code stays as it is, so that a viewer shows what was written. A plain
     address stays one: it hides nothing.
     """
-    return _changed(text, lambda prose: _LINK.sub(r"]\1\\", _TAG.sub(_referred, prose)))
+    return _changed(text, lambda prose: _LINK.sub(r"]\1\\", _TAG.sub(_referred, prose)), _code(text))
 
 
 def restore(text: str) -> str:
     """Return the Markdown from which `neutralise` made `text`."""
-    return _changed(text, lambda prose: _LINK.sub(_fewer, _REFERENCE.sub(_named, prose)))
+    return _changed(text, lambda prose: _LINK.sub(_fewer, _REFERENCE.sub(_named, prose)), _code(text))
+
+
+def change_prose(text: str, change: Callable[[str], str]) -> str:
+    """Apply `change` to all of a Markdown text but its code: fences, indented code and code spans."""
+    lines = [0, *(match.end() for match in re.finditer("\n", text)), len(text)]
+    code: list[tuple[int, int]] = []
+    for token in _blocks().parse(text):
+        if token.map and token.type in ("fence", "code_block", "inline"):
+            start, stop = (lines[min(line, len(lines) - 1)] for line in token.map)
+            spans = _spans(text[start:stop], wary=False) if token.type == "inline" else [(0, stop - start)]
+            code += ((start + left, start + right) for left, right in spans)
+    return _changed(text, change, code)
 
 
 def inert_line(text: object, limit: int = 600) -> str:
@@ -232,10 +244,10 @@ def _fewer(match: re.Match[str]) -> str:
     return f"]{match[1][1:]}"
 
 
-def _changed(text: str, change: Callable[[str], str]) -> str:
-    """Apply `change` to the prose of `text`, not to its code. The code is in the same places before and after."""
+def _changed(text: str, change: Callable[[str], str], code: Iterable[tuple[int, int]]) -> str:
+    """Apply `change` to `text` outside of these (start, end) of code, which are in order."""
     parts, end = [], 0
-    for start, stop in _code(text):
+    for start, stop in code:
         parts += [change(text[end:start]), text[start:stop]]
         end = stop
     return "".join([*parts, change(text[end:])])
@@ -246,7 +258,8 @@ def _code(text: str) -> Iterator[tuple[int, int]]:
 
     A span over several lines does not count: HTML at the start of a line would end it. Nor does a fence that is never
     closed, or closed by a longer mark: Python-Markdown knows neither. It knows no fence inside a list or a quotation
-    either; such a fence does count, so that code in lists stays legible.
+    either; such a fence does count, so that code in lists stays legible. `neutralise` leaves all of it in its
+    places, so that `restore` finds it.
     """
     if "`" not in text and "~~~" not in text:
         return
@@ -284,12 +297,12 @@ def _closed_fences(lines: Sequence[str]) -> dict[int, int]:
     return found
 
 
-def _spans(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the one-line code spans of a paragraph: from a run of backticks to the next one of equal length.
+def _spans(text: str, *, wary: bool = True) -> Iterator[tuple[int, int]]:
+    """Yield the code spans of a paragraph: from a run of backticks to the next one of equal length.
 
-    None is yielded from a backtick on that follows what may be an address: many viewers make one link of both, and no
-    code begins there. Nor is one after two or more backticks without a partner: Python-Markdown begins a span with
-    some of them.
+    If `wary`, only those on one line that every reader of Markdown knows: none is yielded from a backtick on that
+    follows what may be an address, since many viewers make one link of both, and no code begins there. Nor is one
+    after two or more backticks without a partner: Python-Markdown begins a span with some of them.
     """
     runs: dict[int, list[int]] = {}
     for match in re.finditer("`+", text):
@@ -302,13 +315,13 @@ def _spans(text: str) -> Iterator[tuple[int, int]]:
         same = runs.get(len(match[0]), [])
         at = bisect_right(same, match.start())
         if at == len(same):
-            if len(match[0]) > 1:
+            if wary and len(match[0]) > 1:
                 return
             continue
-        if re.search("[:@.]", re.split("[ \\t\\n\\r\\f\\v]", text[end : match.start()])[-1]):
+        if wary and re.search("[:@.]", re.split("[ \\t\\n\\r\\f\\v]", text[end : match.start()])[-1]):
             return
         end = same[at] + len(match[0])
-        if "\n" not in text[match.start() : end]:
+        if not wary or "\n" not in text[match.start() : end]:
             yield match.start(), end
 
 

@@ -15,7 +15,9 @@ from cdo.core.schema import Schema
 # - a persona that begins with the name ("Richard, Full-Stack Developer") gives that name;
 # - what the watchdog says twice in the same words, as a finding and as a collab, is one flag;
 # - the chair plans once it has asked as often as it may in a step;
-# - a check that asks for a reference to a product without versions is refused.
+# - a check that asks for a reference to a product without versions is refused;
+# - a message of the envoy that calls something approved cites that, and nothing is online;
+# - references in code spans and indented code of a document are delivered as they were accepted.
 RULES = 4
 KNOWN_RULES = (3, RULES)
 Round = Annotated[int, Field(ge=1, le=100)]

@@ -9,6 +9,7 @@ import pytest
 
 from tests.conftest import Desk
 from tests.runs.test_mission import TEAM, Said, tells, told
+from tests.support.answers import RequestInfo
 from tests.support.cabal_team import (
     ALEX,
     JORDAN,
@@ -18,6 +19,7 @@ from tests.support.cabal_team import (
     inspect,
     inspection,
     plan,
+    present,
     product,
     review,
     said,
@@ -160,9 +162,30 @@ def test_a_blocking_note_by_the_user_is_closed_by_the_user_alone(desk: Desk, pro
 BOAST = "Everything is finished, accepted and shipped to production."
 
 
-def test_a_presentation_that_contradicts_the_facts_is_refused(desk: Desk, provider: Provider) -> None:
-    provider.script = told(hello(r1_present=tells(("chair-1", BOAST))))
+@pytest.mark.parametrize(
+    ("said_", "why"),
+    [
+        (BOAST, "the team ships, deploys or releases nothing"),
+        ("The page is now online.", "the team ships, deploys or releases nothing"),
+        ("Hello is approved by Marco.", "cites no verdict of that kind"),
+    ],
+)
+def test_a_presentation_that_contradicts_the_facts_is_refused(
+    said_: str, why: str, desk: Desk, provider: Provider
+) -> None:
+    failed = inspect(inspection("p2", "v1", {"d1": ""}))
+    provider.script = told(hello(r1_inspect=failed, r1_present=tells(("chair-1", said_))))
     desk(*TEAM, "-q", "--rounds", "1", "Make an app").failed(3)
     sent = [info.prompt for info in provider.calls if info.call == "r1-present"]
-    assert len(sent) == 3 and "the team ships, deploys or releases nothing" in sent[1]
-    assert BOAST not in (desk.session() / "CHAT.md").read_text()
+    assert len(sent) == 3 and why in sent[1]
+    assert said_ not in (desk.session() / "CHAT.md").read_text()
+
+
+def test_an_approval_that_is_cited_is_told(desk: Desk, provider: Provider) -> None:
+    def tells_it(info: RequestInfo) -> str:
+        (event,) = re.findall(r"(?m)^- (e\d+): Hello: approved$", info.prompt)
+        return present(("chair-1", "Hello is approved by Marco."), events=[event])
+
+    provider.script = told(hello(r1_present=tells_it))
+    desk(*TEAM, "-q", "--rounds", "1", "Make an app").failed(3)
+    assert "Hello is approved by Marco." in (desk.session() / "CHAT.md").read_text()

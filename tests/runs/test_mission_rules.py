@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import Desk
 from tests.runs.test_mission import Said, names, told
-from tests.runs.test_mission_authority import hello
+from tests.runs.test_mission_authority import HELLO, hello
 from tests.support.answers import RequestInfo
 from tests.support.cabal_team import (
     ALEX,
@@ -22,6 +22,8 @@ from tests.support.cabal_team import (
     plan,
     product,
     question,
+    version,
+    write,
 )
 from tests.support.faults import Fault
 from tests.support.provider import Provider
@@ -55,10 +57,13 @@ def after(first: str, then: str) -> tuple[list[str], Said]:
     return prompts, say
 
 
+CODE = "Use `greet [[p:p2]]` there.\n\n    greet [[p:p2]]\n"  # references in code that no fence holds
+
+
 @pytest.mark.parametrize("rules", [4, 3])
-def test_a_persona_may_begin_with_its_name(rules: int, cdo: Desk, provider: Provider) -> None:
+def test_a_persona_may_begin_with_its_name_and_code_is_left_alone(rules: int, cdo: Desk, provider: Provider) -> None:
     """A mission that was begun before that goes on with ids, and its files are still those of its record."""
-    provider.script = told(page())
+    provider.script = told(page(**{f"r1_write_{ALEX}": write(version("p2", "Hello", f"{HELLO}\n\n{CODE}"))}))
     provider.faults = [Fault(status=401, call="r1-plan")]
     cdo(*ROUND).failed(4)
     head = cdo.session() / "session.yaml"
@@ -71,6 +76,8 @@ def test_a_persona_may_begin_with_its_name(rules: int, cdo: Desk, provider: Prov
     assert ("**Richard (chair-1):** The page greets." in (session / "CHAT.md").read_text()) is (rules == 4)
     assert f"owner {writer}, version 1" in (session / "TREE.md").read_text()
     pages = "".join((session / name).read_text() for name in ("CHAT.md", "TREE.md", "FINAL.md"))
+    text = (session / "deliverables/hello.md").read_text()
+    assert text.endswith(CODE if rules == 4 else CODE.replace("[[p:p2]]", "Hello"))
     assert "The Backend (" not in pages and "Meticulous" not in pages
     cdo("verify", "a").ok()
     cdo("replay", "a", "--strict").ok()

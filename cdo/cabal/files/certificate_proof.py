@@ -28,6 +28,7 @@ from cdo.core.errors import SessionError
 from cdo.core.formatting import one_line, pluralise
 from cdo.core.mission_names import USER
 from cdo.formats import strict_yaml
+from cdo.planning.mission_crew import RULES
 from cdo.session import artifact
 from cdo.session.reader import SessionReader
 
@@ -68,8 +69,11 @@ class Proof:
         return all(claim.holds for claim in self.claims)
 
 
-def proved(archive: SessionReader) -> Proof:
-    """Check the certificate of a session against its files; raise `SessionError` if there is no certificate."""
+def proved(archive: SessionReader, rules: int = RULES) -> Proof:
+    """Check the certificate of a session against its files; raise `SessionError` if there is no certificate.
+
+    `rules` is the version of the rules that the mission was begun under.
+    """
     data = archive.data(NAME)
     if data is None:
         raise SessionError(
@@ -86,7 +90,7 @@ def proved(archive: SessionReader) -> Proof:
     claims = [seal]
     if certified is not None:
         filed = read(texts)
-        filed = replace(filed, state=_with_runs(filed.state, certified))
+        filed = replace(filed, state=replace(_with_runs(filed.state, certified), rules=rules))
         claims += _files(certified["files"], texts, {**filed.problems, **problems})
         claims += _status(certified, filed, texts)
         claims += _products(certified, filed, texts)

@@ -15,7 +15,7 @@ from cdo.core import file_paths
 from cdo.core.file_paths import DELIVERED
 from cdo.core.formatting import one_line
 from cdo.core.mission_names import ROOT
-from cdo.formats.markdown import fences
+from cdo.formats.markdown import change_prose, fences
 
 FOLDERS = 1  # levels below deliverables/ for documents without a path; deeper ones get longer names
 _PLAIN = re.compile(r"[A-Za-z0-9/._-]+")  # a path that needs no marks in a link
@@ -48,7 +48,7 @@ def delivered(state: MissionState, version: Version, places: Mapping[str, str]) 
 def _read_by_people(state: MissionState, text: str, file: str, places: Mapping[str, str]) -> str:
     """Return Markdown with ids in words: a product's reference becomes its name, linked to its place as from `file`.
 
-    Fenced code stays as it was accepted.
+    Code stays as it was accepted; by rules before 4, only code between fences does.
     """
     up = "../" * (file.count("/") - 1)
 
@@ -58,6 +58,10 @@ def _read_by_people(state: MissionState, text: str, file: str, places: Mapping[s
         target = f"{up}{there.removeprefix(DELIVERED)}"
         return f"[{name}]({_target(target)})" if there and there != file else name or match[0]
 
+    if not REFERENCE.search(text):
+        return text
+    if state.rules >= 4:
+        return change_prose(text, lambda prose: REFERENCE.sub(word, prose))
     lines = text.split("\n")
     code = {number for fence in fences(lines) for number in range(fence.start, fence.end)}
     return "\n".join(line if number in code else REFERENCE.sub(word, line) for number, line in enumerate(lines))

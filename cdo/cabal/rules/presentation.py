@@ -22,6 +22,9 @@ from cdo.core.mission_names import CHAIR, ENVOY
 FINISHED = r"accepted|finished|completed?|done|delivered|finali[sz]ed"
 # Words for things that cdo never does, whatever the team made.
 OUTSIDE = r"shipped|deployed|released|launched|rolled out|(?:to|in|into) production|(?:is|are|went|goes) live"
+ONLINE = r"(?:is|are|went|goes)(?: now)? (?:live|online)"  # likewise, by rules since 4
+# Words of a verdict: the message must cite one, an acceptance, or the end of the mission; by rules since 4.
+APPROVED = r"(?:is|are|was|were|been|got)(?: now| all| fully)? approved"
 # Words that make a claim one about the whole mission.
 WHOLE = r"everything|all|whole|entire|every|each|the (?:mission|project|app|application|product|work)"
 # Words before a claim that make it none: it is denied, wished, asked for or still to come.
@@ -39,6 +42,7 @@ def _word(expression: str) -> re.Pattern[str]:
 
 
 _FINISHED, _OUTSIDE, _WHOLE, _HEDGE = map(_word, (FINISHED, OUTSIDE, WHOLE, HEDGE))
+_ONLINE, _APPROVED = map(_word, (ONLINE, APPROVED))
 
 
 def presented(state: MissionState, reply: PresentReply, round_events: Collection[str]) -> Judged:
@@ -87,11 +91,15 @@ def _untrue(state: MissionState, counts: tuple[int, int], text: str, events: Col
     """Yield why a message contradicts the facts, as clauses. `counts` are the products accepted, and all."""
     accepted, live = counts
     done = live > 0 and accepted == live
-    cited = {event.kind for event in state.events if event.id in events}
+    found = [event for event in state.events if event.id in events]
+    cited, later = {event.kind for event in found}, state.rules >= 4
+    approved = any(event.kind == "inspection" and event.text.endswith(": approved") for event in found)
     proved = "accepted" in cited or ("halt" in cited and state.halt == "done")
     for clause in _clauses(state, text):
-        if word := _claimed(_OUTSIDE, clause):
+        if word := _claimed(_OUTSIDE, clause) or (later and _claimed(_ONLINE, clause)):
             yield f"says “{word}”, and the team ships, deploys or releases nothing: it makes files"
+        if later and not (proved or approved) and (word := _claimed(_APPROVED, clause)):
+            yield f"says “{word}” and cites no verdict of that kind: cite one, or say what did happen"
         if not (word := _claimed(_FINISHED, clause)):
             continue
         if _WHOLE.search(clause) and not done:

@@ -358,6 +358,27 @@ def test_deliverables_call_things_by_their_names_and_link_what_is_delivered() ->
     assert text == code.replace("[[p:p7]]\n", "Users\n", 1).replace("\n[[p:p8]]", "\nUsers") + "\n"
 
 
+@given(
+    st.lists(
+        st.sampled_from([*"`\\\n\t|", "[[p:p7]]", "``", "```\n", "~~~\n", "\n\n", "    ", "- ", "> ", "a@b.c", "x "])
+    )
+)
+def test_code_in_deliverables_is_the_code_that_was_accepted(pieces: list[str]) -> None:
+    """By a whole parser of Markdown: references in its code stay, all others become words."""
+    state, content = whole(), "".join(pieces)
+    version = replace(state.versions["v80"], content=content, outcome="")
+    (text,) = delivered_files.delivered(state, version, {}).values()
+    kinds = ("code_inline", "code_block", "fence")
+    was, now = (
+        [inner for token in MarkdownIt("commonmark").parse(source) for inner in (token, *(token.children or ()))]
+        for source in (f"{content}\n", text)
+    )
+    assert [item.content for item in now if item.type in kinds] == [
+        item.content for item in was if item.type in kinds
+    ]
+    assert not [item for item in now if item.type == "text" and "[[p:p7]]" in item.content]
+
+
 def test_nothing_of_others_is_markup_in_final() -> None:
     evil = "x\n## Result\n<script>alert(1)</script> ![p](http://evil/) [l](javascript:x) \x1b[31m | <!-- \u202e"
     state = whole()
