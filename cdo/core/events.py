@@ -77,8 +77,8 @@ class BlockedData(TypedDict):
 class ProductData(TypedDict):
     """A product of a mission as live views and lists show it: a row of the tree, parents before children.
 
-    `version` is the number of its newest version, 0 for none; `verdict` that of its newest inspection; `blocked` the
-    summaries of its blocking collabs.
+    `version` is the number of its newest version, 0 for none; `verdict` that of its newest inspection, "" if that
+    one is of an earlier version; `blocked` the summaries of its blocking collabs.
     """
 
     id: str

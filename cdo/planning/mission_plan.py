@@ -8,6 +8,7 @@ from cdo.content.library import Library
 from cdo.content.schemas import Convergence, Preset
 from cdo.core.errors import UsageError
 from cdo.core.exchange import Usage
+from cdo.core.formatting import pluralise
 from cdo.core.mission_names import CHAIR, ENVOY, MODE, WATCHDOG, operatives
 from cdo.core.people import HUMAN
 from cdo.planning.estimate import LOCAL_PACE, PACE, Range
@@ -111,7 +112,7 @@ def plan(
     convergence = library.read("engine/convergence", Convergence)[0]
     return Plan(
         preset=MODE,
-        why=f"a team of {crew.operatives}, at most {crew.rounds} rounds",
+        why=f"a team of {crew.operatives}, at most {pluralise(crew.rounds, 'round')}",
         mode=MODE,
         width=(1, crew.operatives),
         start=crew.operatives,

@@ -182,7 +182,7 @@ def _table(voices: Sequence[CallProgress], now: float, width: int, heads: Sequen
     """
     from rich.text import Text
 
-    gap, cap = 2 if width >= 70 else 1, min(24, max(10, width // 6 + 3))
+    gap, cap = 2 if width >= 70 else 1, min(24, max(10, width // 6 + (3 if all(heads) else 8)))
     if width < _ROOMY or len({voice.model for voice in voices if voice.model}) < 2:
         heads = ["" if head == "model" else head for head in heads]
     cells = [

@@ -369,7 +369,7 @@ class LiveRun:
             f"{rounded(self.spent.tokens)} tok" if self.spent.tokens else "",
             self.spent.price,
             f"confidence {' → '.join(steps)}" if steps else "",
-            "{} of {} accepted".format(*self.accepted) if self.accepted[1] else "",
+            "{} of {} accepted".format(*self.accepted) if self.accepted[1] and not self.products else "",
         )
         return [part for part in parts if part]
 

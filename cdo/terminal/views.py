@@ -49,13 +49,16 @@ if TYPE_CHECKING:
 
 Clock: TypeAlias = Callable[[], float]
 
+_MISSION_CALL = len("r1-reflect-operative-1")  # most calls of a mission fit, so that its columns stay
+
 # -- words ----------------------------------------------------------------------------------------
 
 
 def line(event: Event, board: LiveRun) -> str:
     """Return one event as one line; `board` is the `LiveRun` after it."""
     voice = board.voices.get(event.name)
-    head = f"  {one_line(event.name):<{max((len(name) for name in board.voices), default=0)}}"
+    widest = max([_MISSION_CALL if board.mission else 0, *map(len, board.voices)])
+    head = f"  {one_line(event.name):<{widest}}"
     match event:
         case RunBegan():
             what = f"{'resumed ' if board.resumed else ''}session {event.name}: {event.preset}"

@@ -110,6 +110,7 @@ def test_the_todo_list_is_blocked_then_approved_then_done(todo: Desk, provider: 
     assert re.search(r"^round 1 ends: .*1 of 3 accepted, 1 blocker", ended.err, re.MULTILINE)
     assert re.search(r"^round 2 ends: .*4 of 4 accepted$", ended.err, re.MULTILINE)
     assert re.search(r"^round 3 ends: .*4 of 4 accepted; done: ", ended.err, re.MULTILINE)
+    assert len({row.index(" tok") for row in ended.err.splitlines() if row.startswith("  r")}) == 1, "one column"
     steps = [name for name in names(provider) if name.startswith("r1-")]
     assert [name.removeprefix("r1-").partition("-")[0] for name in steps] == [
         "plan", "write", "write", "review", "review", "inspect", "inspect", "present",

@@ -70,8 +70,9 @@ def proved_again(desk: Desk, provider: Provider) -> None:
 
 def test_one_round_delivers_what_passes_its_inspection(cdo: Desk, provider: Provider) -> None:
     provider.script = told(script())
-    result = cdo(*ONE_ROUND, "--json").ok().json
-    assert result["status"] == "done" and len(result["deliverables"]) == 3
+    ended = cdo(*ONE_ROUND, "--json").ok()
+    assert ended.json["status"] == "done" and len(ended.json["deliverables"]) == 3
+    assert "at most 1 round)" in ended.err
     assert "**Done**: all of 4 products accepted after 1 round." in section(cdo.session(), "Result")
     proved_again(cdo, provider)
 

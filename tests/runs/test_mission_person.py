@@ -10,7 +10,7 @@ import pexpect
 
 from tests.conftest import Desk
 from tests.runs.test_mission import TEAM, todo, told
-from tests.support.cabal_team import JORDAN, REQUEST, todo_script
+from tests.support.cabal_team import ALEX, JORDAN, REQUEST, todo_script
 from tests.support.faults import Fault
 from tests.support.harness import finish, kill_group, wait_for
 from tests.support.provider import Provider
@@ -54,6 +54,13 @@ def test_the_tree_moves_within_a_round(todo: Desk, provider: Provider) -> None:
     terminal.expect(pexpect.EOF)
     terminal.close()
     assert terminal.exitstatus == 0
+
+
+def test_a_verdict_stands_only_beside_the_version_that_it_is_of(todo: Desk, provider: Provider) -> None:
+    provider.faults = [Fault(status=401, call="r2-inspect-*")]
+    todo(*TEAM, "-q", REQUEST)
+    shown = todo("show", "a").ok().out
+    assert re.search(rf"(?m)^ *Technical Architecture +in progress +2 \(v5\) +{ALEX}$", shown)
 
 
 # -- the folders of a session --------------------------------------------------------------------------

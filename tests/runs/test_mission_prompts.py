@@ -50,6 +50,14 @@ def test_the_envoy_is_told_one_thing_about_ids(todo: Desk, provider: Provider) -
         assert ("never ids or [[...]]" in info.prompt) is info.call.endswith("-present"), info.call
 
 
+def test_the_envoy_hears_of_an_order_only_where_nothing_came_of_it(todo: Desk, provider: Provider) -> None:
+    provider.script = told({f"r1-write-{JORDAN}": "I would rather not."})
+    todo(*TEAM, "-q", "--rounds", "1", REQUEST).failed(3)
+    (asked,) = (info.prompt for info in provider.calls if info.call == "r1-present")
+    assert "MVP Features Selection was assigned to operative 2" in asked
+    assert "Technical Architecture got its version 1" in asked and "Architecture was assigned" not in asked
+
+
 def test_an_empty_repository_is_no_place_to_look(todo: Desk, provider: Provider) -> None:
     git(todo.path, "init", "-q")
     todo(*TEAM, "-q", "--rounds", "1", REQUEST).failed(3)

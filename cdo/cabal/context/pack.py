@@ -201,11 +201,16 @@ class _PackBuilder:
         return [{"agent": id, "persona": one_line(personas.get(id, ""), 160)} for id in (CHAIR, *self.state.team)]
 
     def _events(self) -> list[Item]:
-        """Return the events of this round, with their ids for citation."""
+        """Return the events of this round, with their ids for citation; no order that led to a version."""
+        written = {
+            item.product for item in self.state.events if item.round == self.state.round and item.kind == "version"
+        }
         return [
             {"id": item.id, "number": item.number, "weight": _GRAVE.get(item.kind, 0), "text": item.text}
             for item in self.state.events
-            if item.round == self.state.round and item.kind != "message"
+            if item.round == self.state.round
+            and item.kind != "message"
+            and not (item.kind == "assigned" and item.product in written)
         ]
 
     # -- shown to one agent -------------------------------------------------------------------

@@ -51,7 +51,12 @@ def tree(state: MissionState) -> tuple[ProductData, ...]:
 
 
 def row(product: Product, depth: int, inspection: Inspection | None, collabs: Iterable[Collab]) -> ProductData:
-    """Return a product as live views and lists show it, with its newest inspection and its blocking collabs."""
+    """Return a product as live views and lists show it, with its blocking collabs.
+
+    `inspection` is its newest one, whose verdict is left out once there is a newer version.
+    """
+    newest = product.versions[-1] if product.versions else ""
+    verdict = inspection.verdict if inspection and inspection.version in ("", newest) else None
     return {
         "id": product.id,
         "name": product.name,
@@ -60,7 +65,7 @@ def row(product: Product, depth: int, inspection: Inspection | None, collabs: It
         "status": OWN if product.meta else product.status.value.replace("_", " "),
         "owner": product.owner or "",
         "version": len(product.versions),
-        "version_id": product.versions[-1] if product.versions else "",
-        "verdict": inspection.verdict.value.replace("_", " ") if inspection else "",
+        "version_id": newest,
+        "verdict": verdict.value.replace("_", " ") if verdict else "",
         "blocked": [collab.summary for collab in collabs if collab.blocking],
     }
