@@ -93,8 +93,14 @@ def rows(out: Path) -> list[dict[str, Any]]:
 
 def newest(out: Path, most: int) -> tuple[list[dict[str, Any]], int]:
     """Return the rows of the newest sessions in a folder, read from their files, and how many sessions it has."""
-    found = _signed(out) if out.is_dir() else []
-    return [entry(out / folder).row for folder, _ in found[:most]], len(found)
+    found: list[tuple[int, str]] = []
+    if folders := session_folders(out):
+        with released(os.open(out, os.O_RDONLY | os.O_DIRECTORY)) as fd:
+            for folder in folders:
+                with contextlib.suppress(OSError):
+                    status = os.stat(f"{folder}{_PLAN}", dir_fd=fd, follow_symlinks=False)
+                    found.append((status.st_mtime_ns, folder))
+    return [entry(out / folder).row for _, folder in sorted(found, reverse=True)[:most]], len(found)
 
 
 def entries(out: Path) -> list[IndexEntry]:

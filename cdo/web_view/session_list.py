@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from cdo.history import run_index
+from cdo.session.records import session_folders
 
 NEWEST = 50  # sessions that are shown while the others are read for the first time
+MANY = 500  # sessions from which on the newest are read first
 WAIT = 1.0  # seconds that a page waits for a reading, before it shows what is known
 LISTED = 1.0  # seconds that rows are shown for, at least, before they are read again
 
@@ -44,10 +46,12 @@ class SessionList:
         """
         wait = 0.0  # for a reading that others have waited for in vain
         with self._lock:
+            if self._known is None and sum(len(session_folders(place)) for place in self._places) >= MANY:
+                self._known = self._newest()  # before the reading, which would slow this down
             if self._reading is None and time.monotonic() >= self._until:
                 self._reading = threading.Thread(target=self._read, name="list-sessions", daemon=True)
                 self._reading.start()
-                wait = WAIT
+                wait = 0.0 if self._known and self._known.unread else WAIT
             reading = self._reading
             wait = WAIT if self._known is None else wait
         if reading:

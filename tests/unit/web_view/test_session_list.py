@@ -55,7 +55,13 @@ def settled(listed: SessionList, reading: threading.Event) -> list[str]:
     return [row["session"] for row in listed._known.rows]
 
 
-def test_the_newest_are_shown_until_all_are_read(place: Path, reading: threading.Event) -> None:
+@pytest.mark.parametrize(("many", "wait"), [(1000, 0.05), (10, 600.0)])
+def test_the_newest_are_shown_until_all_are_read(
+    many: int, wait: float, place: Path, reading: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of few sessions when the reading takes long, of many at once."""
+    monkeypatch.setattr(session_list, "MANY", many)
+    monkeypatch.setattr(session_list, "WAIT", wait)
     listed = SessionList([place])
     for _ in range(2):
         found = listed.listed()
