@@ -17,7 +17,7 @@ from cdo.formats.lenient.layout import AS_JSON, BODY, SECTIONS, TITLE, Notes, Re
 from cdo.formats.lenient.values import normalised
 from cdo.formats.markdown import Fence, fences, heading_key, headings
 
-_RULE = re.compile(r"[ \t]*(?:-{3,}|\.{3}|[—–]{1,3})[ \t]*")
+_RULE = re.compile(r"[ \t]*(?:-{3,}|\*{3,}|_{3,}|\.{3}|[—–]{1,3})[ \t]*")
 _MARK = re.compile(r"[ \t]{0,3}(?:`{3,}|~{3,})[ \t]*")
 _OPENED = re.compile(r"[ \t]{0,3}(?:`{3,}|~{3,})[ \t]*(?:yaml|yml|json|markdown|md|text|txt|directive)?[ \t]*", re.I)
 _WRAPPED = re.compile(r"[ \t]{0,3}(?:`{3,}|~{3,})[ \t]*(?:markdown|md)?[ \t]*", re.IGNORECASE)
@@ -131,7 +131,7 @@ def _start(lines: Sequence[str], at: int, layout: ReplyLayout) -> tuple[int, boo
         first += 1
     if first >= len(lines) or not lines[at].strip():
         return None
-    begins = at == 0 or ruled or wrapped
+    begins = at == 0 or ruled or wrapped or (lines[at].startswith("{") and not lines[at - 1].strip())
     if not begins:
         titled = next((line for line in reversed(lines[:at]) if line.strip()), "")
         begins = bool(layout.titles) and _HEADING.match(titled) is not None

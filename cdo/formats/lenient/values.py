@@ -21,6 +21,8 @@ _PERCENT = re.compile(rf"({_NUMBER})\s?(?:%|percent|per cent)", re.IGNORECASE)
 _OF = re.compile(rf"({_NUMBER})\s?(?:/|of|out of)\s?(\d{{1,4}})", re.IGNORECASE)
 _ASIDE = re.compile(r"\s*\([^()]*\)$")  # a remark behind a number
 _ABOUT = re.compile(r"^(?:[~≈]|about|approx\.?|approximately|around|roughly)\s*", re.IGNORECASE)
+_NONE = ("none", "n/a", "nothing")  # what stands for an empty list
+_NUMBERED = re.compile(r"(?:^|\s)(\d{1,2})[.)]\s+")
 _NAMED = re.compile(r"\[?([A-Za-z]{1,3}[-.]?\d{1,3})\]?\s*(?:[:.)]|\s[-–—])\s+(\S.*)", re.DOTALL)
 _SEVERITY = re.compile(r"\s*[(\[,;–—-]\s*(?:severity:?\s*)?(\d{1,2})\s*(?:/\s?10)?\s*[)\]]?\.?$", re.IGNORECASE)
 _LAST_WORDS = re.compile(r"\s*[(\[]([\w -]{2,20})[)\]]\.?$")
@@ -126,8 +128,8 @@ def _scaled(value: Any, kind: type, metadata: list[Any], name: str, notes: Notes
     low, high = (next((getattr(item, key) for item in metadata if hasattr(item, key)), None) for key in ("ge", "le"))
     if (kind, low, high) == (float, 0, 1):
         number = _share(value)
-    elif kind is int and high == 10 and isinstance(value, str) and (match := _OF.fullmatch(_bare(value))):
-        number = int(match[1]) if match[2] == "10" and match[1].isdecimal() else None
+    elif kind is int and high == 10 and isinstance(value, str):
+        number = _grade(_bare(value))
     else:
         return value
     if number is None or (high is not None and number > high):
@@ -138,6 +140,13 @@ def _scaled(value: Any, kind: type, metadata: list[Any], name: str, notes: Notes
 
 def _bare(text: str) -> str:
     return _ABOUT.sub("", _ASIDE.sub("", text.strip())).strip()
+
+
+def _grade(text: str) -> int | None:
+    """Return the grade of ten that `text` states as a whole number, alone or of ten; None if it states none."""
+    match = _OF.fullmatch(text)
+    number, of = (match[1], match[2]) if match else (text, "10")
+    return int(number) if of == "10" and re.fullmatch(r"\d{1,2}", number, re.ASCII) else None
 
 
 def _share(value: Any) -> float | None:
@@ -178,9 +187,12 @@ def _items(value: Any, kind: Any, name: str, notes: Notes) -> Any:
         if isinstance(value, dict):
             value = _by_id(value, model, name, notes)
         if isinstance(value, str) and not text_taken:
-            value = [value]
+            value = _enumerated(value)
         if not isinstance(value, list):
             return value
+        if len(value) == 1 and isinstance(value[0], str) and value[0].strip(" .").lower() in _NONE:
+            notes.add(f"read {value[0]} as no `{name}`")
+            return []
         items = [_item(item, model, name, notes, text_taken=text_taken) for item in value]
         return _once(items, name, notes) if "id" in model.model_fields or "name" in model.model_fields else items
     if not isinstance(value, list):
@@ -188,6 +200,14 @@ def _items(value: Any, kind: Any, name: str, notes: Notes) -> Any:
     if _words(model):
         return [_typed(item, kind, (), name, notes) for item in value]
     return [_line(item, name, notes) for item in value] if model is str else value
+
+
+def _enumerated(text: str) -> list[str]:
+    """Return the items of `1. one 2. two`, which YAML takes for one text; or the text alone."""
+    before, *parts = _NUMBERED.split(text.strip())
+    numbers, said = parts[::2], parts[1::2]
+    counted = len(said) > 1 and not before and numbers == [str(n + 1) for n in range(len(numbers))]
+    return said if counted and all(said) else [text]
 
 
 def _line(item: Any, name: str, notes: Notes) -> Any:

@@ -86,6 +86,8 @@ AROUND: dict[str, tuple[str, tuple[str, ...], str]] = {
     "code in a fence": (f"Sure:\n\n```markdown\n{voice(body=INNER)}```", (FENCE, SENTENCE), INNER),
     "dots at the end": (f"---\n{KEYS}\n...\n\n{BODY}", ("took `...` for `---`",), BODY),
     "long rules": (f"-----\n{KEYS}\n-----\n\n{BODY}", ("took `-----` for `---`",), BODY),
+    "stars for rules": (f"***\n{KEYS}\n***\n\n{BODY}", ("took `***` for `---`",), BODY),
+    "a sentence, then JSON": (f"Here it is:\n\n{JSON}\n\n{BODY}", ("read the data as JSON", SENTENCE), BODY),
     "think": (f"<think>No:\n{voice('position: no')}</think>\n{voice()}", (THOUGHTS,), BODY),
     "thinking": (f"<thinking>\nHm.\n</thinking>\n\n{voice()}", (THOUGHTS,), BODY),
     "thoughts twice": (f"<think>a</think><think>b</think>{voice()}", (THOUGHTS,), BODY),
@@ -236,6 +238,26 @@ OBJECTIONS = "objections"
             ("read severity 7/10 as 7",),
         ),
         (
+            only(objections="\n  - {id: o1, text: no, severity: 6 (major)}"),
+            {OBJECTIONS: [{"id": "o1", "text": "no", "severity": 6}]},
+            ("read severity 6 (major) as 6",),
+        ),
+        (
+            only(claims="\n  1. it is late\n  2) it is cold,\n     I think"),
+            {"claims": [{"id": "c1", "text": "it is late"}, {"id": "c2", "text": "it is cold, I think"}]},
+            ("took an item of `claims` from a plain string", "numbered `claims`"),
+        ),
+        (
+            only(claims=" [late]", objections=" None."),
+            {"claims": [{"id": "c1", "text": "late"}]},
+            (
+                "took an item of `claims` from a plain string",
+                "read None. as no `objections`",
+                "numbered `claims`",
+            ),
+        ),
+        (only(objections="\n  - n/a"), {}, ("read n/a as no `objections`",)),
+        (
             only(claims=" [{id: c1, text: a}, {id: c1, text: b}, {id: c2, text: d}]"),
             {"claims": [{"id": "c1", "text": "a"}, {"id": "c3", "text": "b"}, {"id": "c2", "text": "d"}]},
             ("gave a second c1 of `claims` the id c3",),
@@ -289,6 +311,8 @@ def test_the_data_of_a_voice_is_read_where_it_is_certain(
         (f"Well:\n{voice()}\n\n{voice(keys(position='wait'))}", "two answers that differ"),
         (voice(only(objections="\n  - it breaks")), "`objections.0.severity` is missing"),
         (voice(only(objections=" [{id: o1, text: no, severity: high}]")), "`objections.0.severity`"),
+        (voice(only(objections=" [{id: o1, text: no, severity: 60 (major)}]")), "`objections.0.severity`"),
+        (voice(only(objections="\n  1. it breaks\n  3. it is slow")), "`objections.0.severity` is missing"),
         (
             voice(
                 only(
