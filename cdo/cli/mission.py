@@ -252,7 +252,7 @@ def answer(session: str, words: tuple[str, ...], seat: str | None, out: str | No
     from cdo.app.waiting import answer_question, answer_seat, open_seats
     from cdo.cabal.reconstruction import is_mission
     from cdo.session.reader import SessionFolder
-    from cdo.session.records import PREFIX
+    from cdo.session.records import PREFIX, locked
 
     text = " ".join(words).strip()
     if not text:
@@ -263,7 +263,10 @@ def answer(session: str, words: tuple[str, ...], seat: str | None, out: str | No
     else:
         question, taken = answer_question(path, text)
     print_text(f"{question}\n→ {taken}")
-    print_text(f"`cdo resume {path.resolve().name.removeprefix(PREFIX)}` goes on.")
+    if locked(path):
+        print_text("The process that runs it takes it.")
+    else:
+        print_text(f"`cdo resume {path.resolve().name.removeprefix(PREFIX)}` goes on.")
 
 
 @click.command()

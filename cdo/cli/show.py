@@ -55,7 +55,7 @@ def show(session: str | None, name: str | None, out: str | None, as_json: bool) 
     calls = _calls(archive.records())
     if row["mode"] == MODE:
         row |= _stands(archive, row)
-    elif row["status"] in ("paused", "unfinished", "waiting"):
+    elif row["status"] in ("paused", "unfinished", "waiting", "running"):
         row |= _awaits(archive)
     if as_json:
         click.echo(dumps({**row, "ledger": calls}))

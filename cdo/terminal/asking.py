@@ -14,7 +14,8 @@ import click
 from cdo.core.errors import NeedsHuman
 from cdo.core.events import BatchBegan, Event, ReplyAccepted
 from cdo.core.formatting import one_line, pluralise, shorten_middle, visible
-from cdo.core.steps import Ask, Pause
+from cdo.core.steps import Ask, InvalidReply, Pause
+from cdo.formats.person_reply import own_words
 from cdo.formats.voice import VoiceData
 from cdo.planning import turn_plan, turn_plan_commands
 from cdo.runner.people.human_steps import Human, PendingReview, PendingSeat, chosen
@@ -132,11 +133,26 @@ async def _spoken(view: RunView, form: PendingSeat) -> None:
         counts = f"{pluralise(len(data.claims), 'reason')}, {pluralise(len(data.objections), 'objection')}"
         return [shorten_middle(one_line(f"Your answer: {data.position}{sure}", 2000), columns), counts]
 
+    typed = [own_words(form.text)]  # what `say` may replace
+
+    def say(line: str, text: str) -> str:
+        words = line.partition(" ")[2].strip()
+        if not words:
+            raise InvalidReply(["Type your answer behind `say`: say Keep it whole."])
+        if own_words(text) not in typed:
+            raise InvalidReply([f"{form.path.name} has words of yours: change them there, with `edit`."])
+        typed.append(words)
+        return words
+
     about = [
         f"{form.person}, turn {form.turn} waits for your answer until {form.until}. The models are asked meanwhile.",
         f"What they are told is in {form.brief}",
+        "To answer in a line, type `say` and the answer: say Keep it whole.",
     ]
-    await plan_editor.review(view, form.path, form.text, form.parse, show, write=form.write, noun="form", above=about)
+    await plan_editor.review(
+        view, form.path, form.text, form.parse, show,
+        write=form.write, change=say, commands=[("say ANSWER", "make this your answer")], noun="form", above=about,
+    )  # fmt: skip
 
 
 def _picked(typed: str, choices: Sequence[str]) -> str:

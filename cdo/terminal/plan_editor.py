@@ -167,7 +167,12 @@ class _Dialogue:
             return
         before = self._read()
         after = self.change(line, before)
-        if self.parse(after) != self.parse(before):
+        made = self.parse(after)
+        try:
+            same = made == self.parse(before)
+        except InvalidReply:  # it was not complete
+            same = False
+        if not same:
             self.write(after)
             self.mark = _mark(self.path)
 

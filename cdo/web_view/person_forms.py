@@ -15,6 +15,8 @@ from cdo.core.formatting import one_line, visible
 from cdo.core.mission_names import USER
 from cdo.core.steps import Document, InvalidReply
 from cdo.formats import strict_yaml
+from cdo.formats.person_reply import ANSWER as POSITION
+from cdo.formats.person_reply import FORM, WITHDRAWN, filled_in
 from cdo.planning.turn_plan import ALL
 from cdo.programs.deliberation import team
 from cdo.runner.people.human_steps import INBOX, chosen
@@ -24,7 +26,7 @@ from cdo.web_view.form_fields import Form, FormField, PersonSession, RefusedForm
 ANSWER_KIND, VERDICT_KIND, SEAT_KIND = "answer", "verdict", "seat"
 LETTER_KIND, WITHDRAWAL_KIND = "letter", "withdrawal"
 _LONGEST = 4000  # characters of an answer
-_SEAT = 15_000  # characters of an answer to a turn
+_SEAT = 10_000  # characters of a part of an answer to a turn
 _NOTE = 2000  # characters of a letter to a voice
 _OWN = "own"  # the choice of an answer in the person's own words
 _TYPES = get_args(get_args(CollabKind)[0])
@@ -126,19 +128,26 @@ def seat_opened(session: PersonSession) -> Form | None:
     if not seats:
         return None
     people = tuple((item.person, item.person) for item in seats)
+    later = any(item.turn > 1 for item in seats)
     fields = (
         FormField("person", "Who answers", "choice", people[0][0], options=people, required=True),
-        FormField("text", "Your answer", "long", most=_SEAT, required=True, rows=10),
+        *(
+            FormField(part.name, part.title, "long", hint=part.told, most=_SEAT, required=part == POSITION, rows=4)
+            for part in FORM
+            if part != WITHDRAWN or later
+        ),
     )
     asked = "\n".join(visible(item.question) for item in seats)
-    told = f"{asked}\n\nWhat the voices are told is in seats/briefs/, and the headings of the form are in seats/."
+    told = (
+        f"{asked}\n\nWhat the voices are told is in seats/briefs/. Plain words are enough; leave out what you like."
+    )
     seen = digest([[item.name, session.archive.text(item.file)] for item in seats])
     return Form(SEAT_KIND, "Your seat in this turn", told, fields, seen, "Send the answer")
 
 
 def seat_taken(session: PersonSession, form: Form, values: Mapping[str, str]) -> str:
     """Write the answer to a turn; return what was done. Raises `CdoError`."""
-    asked = answer_seat(session.path, values["text"], values["person"])
+    asked = answer_seat(session.path, filled_in(values), values["person"])
     then = "The process that runs this session takes it." if session.running else f"Now {session.resume} goes on."
     return f"The answer of {asked.person} is in {asked.file}. {then}"
 

@@ -416,8 +416,17 @@ def test_at_a_terminal_the_form_waits_beside_the_models_and_enter_goes_on(tmp_pa
             child.sendline("")
             child.expect("NOT FINISHED")
             child.expect("form> ")
+            child.sendline("kep it")
+            child.expect("There is no command `kep`")
+            child.sendline("say Split it.")
+            child.expect("Your answer: Split it")
+            (where.session() / FORM.format(1)).write_text("NOT FINISHED: half a thought\nKeep")
+            child.expect("t1-anna.md was saved")
+            child.sendline("say Split it.")
+            child.expect("has words of yours")
             wait_for(lambda: len(answered(where.session())) == 3)
-            (where.session() / FORM.format(1)).write_text(ANSWER)
+            said = where.cdo("answer", "a", ANSWER).ok().out
+            assert "The process that runs it takes it." in said
             child.expect("t1-anna.md was saved")
             shown = str(child.before)
             child.expect("Your answer: Keep it whole")

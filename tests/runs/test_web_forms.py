@@ -333,11 +333,14 @@ def test_a_person_with_a_seat_answers_in_the_browser(cdo: Desk, provider: Provid
     *blind, brief = read()
     assert all("in which anna answers without seeing it" in text and "een from critic" not in text for text in blind)
     assert QUESTION in brief and "as seen by" not in brief
-    assert "no choice bob" in refused(cdo.session(), "seat", person="bob", text="Keep it.")["person"][0]
-    told = sent(cdo.session(), "seat", text="Keep it whole: four people cannot run six services.")
+    assert "no choice bob" in refused(cdo.session(), "seat", person="bob", answer="Keep it.")["person"][0]
+    with pytest.raises(UsageError, match="60 or 70"):
+        sent(cdo.session(), "seat", answer="Keep it.", sure="60 or 70")
+    assert "has to be filled in" in refused(cdo.session(), "seat", reasons="- four people")["answer"][0]
+    told = sent(cdo.session(), "seat", answer="Keep it whole.", reasons="- four people cannot run six services")
     assert "seats/t1-anna.md" in told and "`cdo resume a` goes on" in told
     with pytest.raises(StateChanged):
-        submit(cdo.session(), "seat", values(shown, text="Split it."), shown.seen)
+        submit(cdo.session(), "seat", values(shown, answer="Split it."), shown.seen)
     cdo("resume", "a").ok()
     file, report, *_ = read()
     assert "Seen from critic, the question turns on" in file and "Keep it whole" in report
