@@ -247,7 +247,7 @@ def answer(session: str, words: tuple[str, ...], seat: str | None, out: str | No
     """Answer a team's question, or a turn that you sit in.
 
     To a team give one of the options, its number, or any other text; to a turn what you would do, in plain words.
-    Then run `cdo resume SESSION`.
+    A run that waits for it takes it up; after that run has ended, `cdo resume SESSION` does.
     """
     from cdo.app.waiting import answer_question, answer_seat, open_seats
     from cdo.cabal.reconstruction import is_mission

@@ -670,22 +670,25 @@ def test_a_projects_agent_sits_in_the_team_only_with_trust(todo: Desk) -> None:
     assert desk(*words, "--trust", "--json").ok().json["seats"]["operative-1"] == "mine"
 
 
-@pytest.mark.parametrize("asked", [True, False])
-def test_at_a_terminal_the_person_is_asked_unless_there_is_no_input(
-    asked: bool, todo: Desk, provider: Provider
-) -> None:
+@pytest.mark.parametrize("how", ["typed", "elsewhere", ""])
+def test_at_a_terminal_the_person_is_asked_unless_there_is_no_input(how: str, todo: Desk, provider: Provider) -> None:
+    """The answer is typed there, or given by `cdo answer`, which says that the run is on."""
     provider.script = told({"r1-plan": question("Cookies?", "yes", "no"), "r1-plan-2": todo_script_of("r1-plan")})
-    words = [sys.executable, "-m", "cdo", *TEAM, *([] if asked else ["--no-input"]), REQUEST]
+    words = [sys.executable, "-m", "cdo", *TEAM, *([] if how else ["--no-input"]), REQUEST]
     terminal = pexpect.spawn(
         words[0], words[1:], cwd=str(todo.path), env=dict(todo.environment()), encoding="utf-8", timeout=60
     )
-    if asked:
+    if how:
         terminal.expect("Your answer")
+    if how == "typed":
         terminal.sendline("1")
+    elif how:
+        told_ = todo("answer", "a", "yes").ok().out
+        assert "The process that runs it takes it." in told_ and "cdo resume" not in told_
     terminal.expect(pexpect.EOF)
     terminal.close()
-    assert terminal.exitstatus == (0 if asked else 6)
-    assert any("Answer: yes" in info.prompt for info in provider.calls) is asked
+    assert terminal.exitstatus == (0 if how else 6)
+    assert any("Answer: yes" in info.prompt for info in provider.calls) is bool(how)
 
 
 @pytest.mark.slow
