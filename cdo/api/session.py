@@ -25,13 +25,12 @@ from cdo.core.result import Result
 from cdo.core.signals import left_to_caller
 from cdo.core.usage import TotalUsage, estimate_tokens, totals
 from cdo.history.run_index import look
-from cdo.planning import plan_builder, settings, spending
+from cdo.planning import settings, spending
 from cdo.planning.arguments import Invocation
 from cdo.planning.estimate import Range, estimate
 from cdo.planning.plan import Plan
 from cdo.planning.settings import Resolved
 from cdo.providers.model_names import meant
-from cdo.providers.models import ModelSpec
 from cdo.runner.people.human_steps import Human
 from cdo.security.secrets import redactor
 from cdo.session import session_file
@@ -83,13 +82,13 @@ class SessionHandle:
             raise UsageError("There is no question to deliberate.", "Give one.")
         _collector(options)
         library, resolved = _surroundings(options)
-        plan, specs, context = _planned(problem, options, library, resolved.sure(library))
-        span = estimate(plan, specs, estimate_tokens(problem + context))
-        doubt = None if options.get("agreed") else spending.doubt(specs, span, resolved.values, resolved.sources)
+        new = _planned(problem, options, library, resolved.sure(library))
+        span = estimate(new.plan, new.specs, estimate_tokens(problem + new.context))
+        doubt = None if options.get("agreed") else spending.doubt(new.specs, span, resolved.values, resolved.sources)
         if doubt:
             raise NeedsHuman(f"{doubt.reason}. Nothing was sent.", AGREE)
-        seats.allow_weights(specs)
-        made = session_file.create(plan, problem, context, resolved, options.get("session"))
+        seats.allow_weights(new.specs)
+        made = session_file.create(new.plan, problem, new.context, resolved, options.get("session"))
         made.close()
         return cls(made.path.absolute(), options, span)
 
@@ -247,21 +246,17 @@ def _collector(options: ResumeOptions) -> Collector | None:
     return Collector.at(address, os.environ)
 
 
-def _planned(
-    problem: str, options: RunOptions, library: Library, resolved: Resolved
-) -> tuple[Plan, Sequence[ModelSpec], str]:
-    """Return the plan of a new run, its models, and the text of its context."""
+def _planned(problem: str, options: RunOptions, library: Library, resolved: Resolved) -> new_run.NewRun:
+    """Return the plan of a new run with what belongs to it."""
     modifiers = tuple(options.get("modifiers", ()))
     words = Invocation(options.get("preset"), modifiers, options.get("mode"), options.get("domain"), problem)
     for kind, name in (("presets", words.preset), ("modes", words.mode)):
         if name is not None and not library.has(f"{kind}/{name}"):
             raise UsageError(f"`{name}` is not one of the {kind}.", f"There are {', '.join(library.names(kind))}.")
-    mixed = plan_builder.preset_of(words, problem, library)[2].mixed
-    mix = new_run.models_of(resolved, library, every="lev-exec" in modifiers, mixed=mixed)
-    specs = seats.specs(mix.names, library, resolved.values, os.environ)
-    sees = options.get("look", True)
-    around, _ = new_run.environment(resolved, specs, library, trust_all=options.get("trust", False), look=sees)
-    around = replace(around, seats=tuple(options.get("seats", ())))
-    plan = plan_builder.make(words, problem, resolved, library, mix.names, around)
-    given = [os.fspath(path) for path in options.get("context", ())]
-    return plan, specs, new_run.context_of(given, plan, resolved, specs, problem, look=sees)
+    wishes = new_run.Wishes(
+        context=[os.fspath(path) for path in options.get("context", ())],
+        look=options.get("look", True),
+        trust=options.get("trust", False),
+        seats=tuple(options.get("seats", ())),
+    )
+    return new_run.planned(words, problem, resolved, library, wishes)

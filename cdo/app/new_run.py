@@ -1,4 +1,4 @@
-"""What a new run is made of before its plan: its models, what is around it, and its context.
+"""Plans a new run: its models, what is around it, its plan, and its context.
 
 The command line and whoever else starts a run use these. Nothing here is paid for.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,9 @@ from cdo.core.formatting import one_line
 
 if TYPE_CHECKING:
     from cdo.content.library import Library
+    from cdo.planning.arguments import Invocation
     from cdo.planning.mixed_models import Mix
-    from cdo.planning.plan import Plan
+    from cdo.planning.plan import CheckCommand, Plan
     from cdo.planning.plan_builder import PlanEnvironment
     from cdo.planning.settings import Resolved
     from cdo.providers.models import ModelSpec
@@ -26,6 +28,53 @@ if TYPE_CHECKING:
 # Of past runs that --recall puts into the context: how many at most, and their estimated tokens in all.
 RECALLED, RECALL_TOKENS = 3, 2000
 GIVEN_TOKENS = 24_000  # most estimated tokens of the files given with -c, unless `context_tokens` is set
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a new run is asked for beside its words and settings.
+
+    `context` are files to show, `look` whether the voices may see the repository, `trust` whether this project's
+    skills are trusted from now on. `check` is the person's command, `seats` are those of people as they were given,
+    `remarks` what a person should read before the run. With `recall`, decisions of similar past runs are shown.
+    """
+
+    context: Sequence[str] = ()
+    look: bool = True
+    trust: bool = False
+    recall: bool = False
+    check: CheckCommand | None = None
+    seats: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class NewRun:
+    """A run that has not begun: its plan, its models, the text of its context, and notes for the person."""
+
+    plan: Plan
+    specs: Sequence[ModelSpec]
+    context: str
+    notes: tuple[str, ...]
+
+
+def planned(words: Invocation, problem: str, resolved: Resolved, library: Library, wishes: Wishes) -> NewRun:
+    """Plan a new run. Raises `UsageError`, `ConfigError` or `ContentError`."""
+    from cdo.app import seats
+    from cdo.planning import plan_builder
+
+    mixed = plan_builder.preset_of(words, problem, library)[2].mixed
+    mix = models_of(resolved, library, every="lev-exec" in words.modifiers, mixed=mixed)
+    specs = seats.specs(mix.names, library, resolved.values, os.environ)
+    around, notes = environment(resolved, specs, library, trust_all=wishes.trust, look=wishes.look)
+    remarks = (*mix.notes(), *wishes.remarks)
+    around = replace(around, mixed=mix.several, remarks=remarks, check=wishes.check, seats=wishes.seats)
+    plan = plan_builder.make(words, problem, resolved, library, mix.names, around)
+    context = context_of(wishes.context, plan, resolved, specs, problem, look=wishes.look)
+    if wishes.recall:
+        context, note = with_recall(resolved, library, problem, context)
+        notes = (*notes, note)
+    return NewRun(plan, specs, context, notes)
 
 
 def models_of(resolved: Resolved, library: Library, *, every: bool, mixed: bool) -> Mix:

@@ -106,54 +106,37 @@ MAX_PROBLEM = 2**20  # bytes
 @click.pass_context
 def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> None:
     """Deliberate a problem (the default command)."""
-    from cdo.planning import arguments as grammar
-
     library = library_here(trust_now=options["trust"])
-    vocabulary = grammar.vocabulary(library.names("presets"), library.names("modes"))
-    after = ctx.meta.get("cdo.after")
-    _not_waiting(words, vocabulary.words(), library)
-    require_question(words, after, vocabulary, options["out"])
-    try:
-        invocation = grammar.parse(words, vocabulary, after_dashes=after)
-    except grammar.NoProblem:
-        if sys.stdin.isatty():
-            raise
-        invocation = grammar.parse([*words, "-"], vocabulary)
+    invocation = _asked(ctx, words, options, library)
     from cdo.app import new_run, seats
     from cdo.core.formatting import visible
-    from cdo.planning import plan_builder
+    from cdo.planning.arguments import problem_source
     from cdo.security import secrets
     from cdo.session import records, session_file
 
     # Redact first: a part of a secret would no longer be recognised later.
-    problem = secrets.redactor(os.environ)(_problem(*grammar.problem_source(invocation.problem)))
+    problem = secrets.redactor(os.environ)(_problem(*problem_source(invocation.problem)))
 
     if options["session"] is not None:
         records.session_path(Path(), options["session"])
     resolved = resolve(options, library).sure(library)
-    mixed = plan_builder.preset_of(invocation, problem, library)[2].mixed
-    mix = new_run.models_of(resolved, library, every="lev-exec" in invocation.modifiers, mixed=mixed)
-    specs = seats.specs(mix.names, library, resolved.values, os.environ)
-    look = not options["no_context"]
-    around, notes = new_run.environment(resolved, specs, library, trust_all=options["trust"], look=look)
     check = _check(options["check"])
-    around = replace(
-        around,
-        mixed=mix.several,
-        remarks=(*mix.notes(), *_unasked(invocation, options)),
+    wishes = new_run.Wishes(
+        context=options["context"],
+        look=not options["no_context"],
+        trust=options["trust"],
+        recall=options["recall"],
         check=check and from_session(check, Path(resolved.values.out)),
         seats=options["seat"],
+        remarks=_unasked(invocation, options),
     )
-    plan_ = plan_builder.make(invocation, problem, resolved, library, mix.names, around)
-    context = new_run.context_of(options["context"], plan_, resolved, specs, problem, look=look)
-    if options["recall"]:
-        context, note = new_run.with_recall(resolved, library, problem, context)
-        notes = (*notes, note)
-        if options["dry_run"]:
-            click.echo(visible(note), err=True)
-    shown = preview(plan_, specs, problem, context, library, options["session"] or "", whole=options["verbose"])
+    made = new_run.planned(invocation, problem, resolved, library, wishes)
+    name, whole = options["session"] or "", options["verbose"]
+    shown = preview(made.plan, made.specs, problem, made.context, library, name, whole=whole)
     shown = replace(shown, needless=_needless(invocation, shown))
     if options["dry_run"]:
+        if options["recall"]:
+            click.echo(visible(made.notes[-1]), err=True)
         if check:
             _announce(check, resolved.values.check_timeout)
         return _dry_run(shown, options["as_json"])
@@ -166,11 +149,27 @@ def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -
     seen = agree(shown, resolved.values, resolved.sources, options, option="--no-context")
     if check:
         _allow(check)
-    seats.allow_weights(specs)
-    require_demo_model(specs, quiet=options["quiet"])
-    session = session_file.create(plan_, problem, context, resolved, options["session"])
-    told = (*notes, *plan_.remarks)
+    seats.allow_weights(made.specs)
+    require_demo_model(made.specs, quiet=options["quiet"])
+    plan_, told = made.plan, (*made.notes, *made.plan.remarks)
+    session = session_file.create(plan_, problem, made.context, resolved, options["session"])
     return run_and_report(session, plan_, shown, resolved.values, options, resumed=False, notes=told, plan_shown=seen)
+
+
+def _asked(ctx: click.Context, words: tuple[str, ...], options: Mapping[str, Any], library: Library) -> Invocation:
+    """Read `[ARGS] PROBLEM`; a problem that is not there comes from a pipe. Raises `UsageError`."""
+    from cdo.planning import arguments as grammar
+
+    vocabulary = grammar.vocabulary(library.names("presets"), library.names("modes"))
+    after = ctx.meta.get("cdo.after")
+    _not_waiting(words, vocabulary.words(), library)
+    require_question(words, after, vocabulary, options["out"])
+    try:
+        return grammar.parse(words, vocabulary, after_dashes=after)
+    except grammar.NoProblem:
+        if sys.stdin.isatty():
+            raise
+        return grammar.parse([*words, "-"], vocabulary)
 
 
 @click.command("resume")
