@@ -170,10 +170,12 @@ def print_table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Non
 
     shown = [[visible(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    lines = list[str]()
     for row in shown:
         cells = zip(row, widths, strict=True)
         columns = (text.rjust(width) if at in right else text.ljust(width) for at, (text, width) in enumerate(cells))
-        click.echo("  ".join(columns).rstrip())
+        lines.append(f"{'  '.join(columns).rstrip()}\n")
+    click.echo("".join(lines), nl=False)
 
 
 def dumps(value: Any) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from cdo.core.errors import CdoError, ConfigError
 from cdo.core.mission_names import MODE
 from cdo.files.atomic_files import encodable
-from cdo.history.run_index import IndexEntry, attempt, indexed, refreshed, save, writing
+from cdo.history.run_index import FoundSession, IndexEntry, attempt, indexed, refreshed, save, writing
 from cdo.history.search_query import quoted
 from cdo.repository.citation_marks import SUMMARY
 from cdo.session.reader import SessionReader
@@ -60,7 +60,7 @@ def search(out: Path, match: str, most: int | None = None) -> list[Hit]:
         there = _searchable(db, out)
         values = [*MARKS * len(COLUMNS), match]
         best = _ranked(db, match, there)[:most]
-        return [_hit(there[key], db.execute(passages, [*values, key]).fetchone()) for key in best]
+        return [_hit(there[key].row, db.execute(passages, [*values, key]).fetchone()) for key in best]
 
     return indexed(out, find)
 
@@ -102,17 +102,17 @@ def related(out: Path, words: Sequence[str], common: int) -> list[dict[str, Any]
         for word in words:
             seen.update(key for (key,) in db.execute(_MATCHING, [f"{inside} {quoted(word)}"]))
         best = _ranked(db, f"{inside} ({' OR '.join(map(quoted, words))})", there)
-        return [there[key] for key in best if seen[key] >= common]
+        return [there[key].row for key in best if seen[key] >= common]
 
     return indexed(out, find)
 
 
-def _searchable(db: sqlite3.Connection, out: Path) -> dict[int, dict[str, Any]]:
-    """Index the texts that are missing; return the readable rows by their keys in `texts`, newest first.
+def _searchable(db: sqlite3.Connection, out: Path) -> dict[int, FoundSession]:
+    """Index the texts that are missing; return the readable sessions by their keys in `texts`, newest first.
 
     Raises `sqlite3.Error` if the index cannot be written, and `ConfigError` if SQLite has no full-text search.
     """
-    found = {key: row for key, (row, _) in refreshed(db, out, save=True).items()}
+    found = refreshed(db, out, save=True)
     try:
         db.execute(_TEXTS)
     except sqlite3.OperationalError as error:
@@ -123,9 +123,9 @@ def _searchable(db: sqlite3.Connection, out: Path) -> dict[int, dict[str, Any]]:
             ) from None
         raise
     known = {name: rest for name, *rest in db.execute("SELECT name, id, signature, searchable FROM sessions")}
-    there = {known[name][0]: row for name, row in found.items() if name in known and row["status"] != "damaged"}
-    new = [known[name] for name, row in found.items() if name in known and not known[name][2]]
-    texts = [(key, *_texts(there[key])) for key, *_ in new if key in there]
+    there = {known[name][0]: item for name, item in found.items() if name in known and not item.damaged}
+    new = [known[name] for name in found if name in known and not known[name][2]]
+    texts = [(key, *_texts(there[key].row)) for key, *_ in new if key in there]
     if texts:
         with writing(db):
             _insert(db, texts, [(key, sign) for key, sign, _ in new if key in there])
