@@ -17,7 +17,8 @@ from cdo.core.schema import Schema
 # - the chair plans once it has asked as often as it may in a step;
 # - a check that asks for a reference to a product without versions is refused;
 # - a message of the envoy that calls something approved cites that, and nothing is online;
-# - references in code spans and indented code of a document are delivered as they were accepted.
+# - references in code spans and indented code of a document are delivered as they were accepted;
+# - what a product had to meet that is archived is told as a concern.
 RULES = 4
 KNOWN_RULES = (3, RULES)
 Round = Annotated[int, Field(ge=1, le=100)]

@@ -131,6 +131,37 @@ def test_what_the_team_no_longer_asks_of_itself_is_told_everywhere(desk: Desk, p
     assert section(session, "Objectives").count("**") == 2
 
 
+def test_a_definition_of_done_does_not_vanish_with_its_product(desk: Desk, provider: Provider) -> None:
+    """A product that is archived for another one with less to meet ends as a concern, and so does one inside it."""
+    group = product("Group", "Collection", new_id="new-1")
+    begun = bootstrap(
+        objectives=["A page that greets"],
+        initial_products=[product("Hello", "Content", "Greets the visitor"), group, product(
+            "Inner", "Content", {"text": "Is long", "check": {"kind": "min_words", "value": 900}}, parent_id="new-1"
+        )],
+    )  # fmt: skip
+    swapped = [
+        {"action": "REMOVE", "product_id": "p2", "reason": "replaced"},
+        {"action": "REMOVE", "product_id": "p3", "reason": "replaced"},
+        {"action": "ADD", "new_id": "new-1", "parent_id": "p1", "product": product("Page", "Content", "Says hello")},
+    ]
+    provider.script = told(hello(
+        r0_bootstrap=begun,
+        r2_plan=plan(assignment("new-1", ALEX, JORDAN), tree_operations=swapped),
+        **{f"r2_write_{ALEX}": write(version("p5", "Page", HELLO)), f"r2_review_{JORDAN}": review()},
+        r2_inspect=inspect(
+            inspection("p5", "v2", {"d1": "hello, world"}), inspection("p1", "", {"d1": "greets its visitor"})
+        ),
+        r2_present=tells(("chair-1", "One page took the place of the others.")),
+    ))  # fmt: skip
+    desk(*TEAM, "--rounds", "2", "Make an app").ok()
+    concerns = section(desk.session(), "Concerns on record")
+    assert "Round 2: Hello was archived, and nothing has to meet “Greets the visitor” for it." in concerns
+    assert "Round 2: Inner was archived, and nothing has to meet “Is long” (min words: 900) for it." in concerns
+    assert concerns.count("was archived") == 3 and "Hello was archived" in (desk.session() / "CHAT.md").read_text()
+    desk("verify", "a").ok()
+
+
 # -- the user's own notes --------------------------------------------------------------------------------
 
 

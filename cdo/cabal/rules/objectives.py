@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from cdo.cabal.model.entities import Check, Criterion, MissionStep, Product
+from cdo.cabal.model.entities import Check, Criterion, MissionStep, Product, Status
 from cdo.cabal.model.events import recorded, told
 from cdo.cabal.model.references import listed
 from cdo.cabal.model.state import MissionState
@@ -57,12 +57,19 @@ def _item(text: str, check: Check) -> CriterionItem:
 
 
 def redefined(state: MissionState, step: MissionStep, actor: str, before: Product) -> MissionState:
-    """Record what the definition of done of a product no longer asks for, compared with `before`, and what is new."""
+    """Record what the definition of done of a product no longer asks for, compared with `before`, and what is new.
+
+    That of an archived product asks for nothing.
+    """
     now = state.products[before.id]
-    kept, known = {item.id for item in now.dod}, {item.id for item in before.dod}
+    gone = now.status is Status.ARCHIVED
+    kept, known = {item.id for item in now.dod if not gone}, {item.id for item in before.dod}
     dropped = [_said(state, item) for item in before.dod if item.id not in kept]
     if not dropped:
         return state
+    if gone:
+        text = f"{now.name} was archived, and nothing has to meet {listed(dropped)} for it"
+        return recorded(state, step, "redefined", actor, text, before.id)
     added = [_said(state, item) for item in now.dod if item.id not in known]
     text = f"{now.name} no longer has to meet {listed(dropped)}"
     text += f"; new instead: {listed(added)}" if added else "; nothing stands in its place"

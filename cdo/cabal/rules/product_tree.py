@@ -181,6 +181,9 @@ class _Draft:
         self._tell("archived", f"{product.name} was archived: {told(self.state, reason)}", product.id)
         for id in sorted(gone - {product.id}, key=lambda id: int(id[1:])):
             self._tell("archived", f"{products[id].name} was archived with {product.name}", id)
+        for old in (other for id, other in self.state.products.items() if id in gone and not other.meta):
+            if self.state.rules >= 4:
+                self.state = redefined(self.state, self.step, CHAIR, old)
         self._regroup(around, product, "was archived")
 
     def _move(self, what: str, product: Product, item: TreeOperation) -> None:
