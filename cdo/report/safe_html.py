@@ -6,6 +6,7 @@ input, so that a browser has nothing to follow, fetch or run.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
@@ -20,6 +21,9 @@ MAX_CHARS = 200_000  # longer text is shown as written
 MAX_DEPTH = 18  # nested blocks or emphasis; below the parser's own limit, which would lose text
 MAX_TOKENS = 50_000
 MAX_LINE = 20_000  # most characters of a paragraph: parsing emphasis takes more than linear time
+# A blank line, or one before an item of a list, which ends a paragraph wherever it stands. An item with a number, or
+# with more than three blanks before it, does not always.
+_PARAGRAPH_END = re.compile(r"\n\n|\n(?= {0,3}[-*+] +\S)")
 _FORBIDDEN = ("html_block", "html_inline", "link", "image", "autolink", "reference")
 # The tags of the output. `pre`, `code`, `br` and `hr` are written below; headings have their own branch.
 _TAGS = frozenset(("p", "ul", "ol", "li", "blockquote", "em", "strong", "s", "thead", "tbody", "tr", "th", "td"))
@@ -54,7 +58,7 @@ def escape(text: str) -> str:
 def _hard(text: str) -> bool:
     """True if text would take the parser too long: long paragraphs, much emphasis, wide tables, deep quotes."""
     return any(
-        len(part) > MAX_LINE or sum(map(part.count, "*_~`")) > MAX_LINE // 10 for part in text.split("\n\n")
+        len(part) > MAX_LINE or sum(map(part.count, "*_~`")) > MAX_LINE // 10 for part in _PARAGRAPH_END.split(text)
     ) or any(line.count("|") > 200 or line[:400].count(">") > MAX_DEPTH * 4 for line in text.split("\n"))
 
 

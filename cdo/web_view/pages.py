@@ -18,9 +18,8 @@ from cdo import __version__
 from cdo.app.waiting import open_seats
 from cdo.content.library import Library
 from cdo.core.errors import SessionError
-from cdo.core.events import RunEnded, RunStopped
-from cdo.core.formatting import one_line, pluralise, rounded_money
-from cdo.formats.final_opening import status_in_words
+from cdo.core.events import RunEnded
+from cdo.core.formatting import one_line, rounded_money
 from cdo.formats.markdown import split_front_matter
 from cdo.history import run_index
 from cdo.history.journal_follower import SessionPhase
@@ -33,6 +32,7 @@ from cdo.session.records import session_path
 from cdo.terminal.run_state import CallProgress, CallState
 from cdo.web_view.form_fields import Form
 from cdo.web_view.session_list import SessionList
+from cdo.web_view.session_words import approved_plan, sentence_of, word_of
 from cdo.web_view.stream import LiveSession
 
 FORMS = "templates/web-forms"
@@ -175,6 +175,8 @@ class WebPages:
         calls = sorted(board.voices.values(), key=lambda call: list(CallState).index(call.state))
         listed = {call.name for call in calls[:CALLS]}
         final = "" if state.running else _final(state.folder)
+        approved = approved_plan(state)
+        word = word_of(state, final, approved)
         now = time.time() if state.running else state.heard
         result = state.last.result if isinstance(state.last, RunEnded) else None
         values = {
@@ -184,11 +186,11 @@ class WebPages:
             "title": one_line(board.question, 140) or name,
             "here": self.place(name),
             "version": __version__,
-            "word": _word(state, final),
-            "sentence": _sentence(state, final),
+            "word": word,
+            "sentence": sentence_of(state, word),
             "confidences": list(board.confidences.values()),
             "asks": board.asks if state.running else "",
-            "standing": "" if final else state.standing,
+            "standing": approved or ("" if final else state.standing),
             "problem": state.problem,
             "final": final,
             "decided": run_index.decided(final) or final,
@@ -317,42 +319,6 @@ def _final(folder: Path) -> str:
         return split_front_matter(SessionFolder(folder).text("FINAL.md") or "")[1].strip()
     except SessionError:
         return ""
-
-
-def _word(state: LiveSession, final: str) -> str:
-    """Return the state of a session in a word or two."""
-    if state.running:
-        return "waits for you" if state.board.asks or state.board.status == "waits for an answer" else "running"
-    if state.phase is SessionPhase.GONE:
-        return "gone"
-    if isinstance(state.last, RunStopped) and state.phase is SessionPhase.STOPPED:
-        return "waits for you" if state.last.status == "NeedsHuman" else "stopped"
-    if state.phase is SessionPhase.DONE:
-        return state.board.status.replace("_", " ") or "done"
-    return "done" if final else "not running"
-
-
-def _sentence(state: LiveSession, final: str) -> str:
-    """Return the state of a session in a sentence, which a screen reader speaks whenever it changes."""
-    board, word = state.board, _word(state, final)
-    if isinstance(state.last, RunEnded) and state.phase is SessionPhase.DONE:
-        result = state.last.result
-        return _capital(status_in_words(result.status, result.why, result.turns, result.unit))
-    if not state.running:
-        return _capital(word)
-    if word == "waits for you":
-        return f"Waits for you: {board.asks}" if board.asks else "A plan waits for you."
-    calls = board.voices.values()
-    answered = sum(call.ended is not None for call in calls)
-    if not calls:
-        return "Running."
-    return f"Running, {board.title}: {answered} of {pluralise(len(calls), 'call')} answered."
-
-
-def _capital(text: str) -> str:
-    """Return a text as a sentence."""
-    text = one_line(text)
-    return f"{text[:1].upper()}{text[1:]}" + ("" if text.endswith((".", "?", "!", "…")) else ".")
 
 
 def _call(call: CallProgress, now: float, folder: Path) -> CallRow:

@@ -78,19 +78,21 @@ class WebServer:
         """Refuse whoever the guard does not know; make pages of errors."""
         if self._turnstile:
             self._turnstile.passed(request)
+        to_list = ("The list of sessions", f"{self._guard.place}/")
         try:
             response = self._refused(request) or await handler(request)
         except web.HTTPException as error:
-            response = self._told(error.status, "This cannot be shown", f"{error.reason}.")
+            response = self._told(error.status, "This cannot be shown", f"{error.reason}.", to=to_list)
         except NoWindow as error:
-            response = self._told(503, "Too many windows", error.message, error.hint)
+            response = self._told(503, "Too many windows", error.message, error.hint, to_list)
         except (SessionError, UsageError) as error:
-            response = self._told(404, "This cannot be shown", error.message, error.hint)
+            response = self._told(404, "This cannot be shown", error.message, error.hint, to_list)
         except CdoError as error:
-            response = self._told(500, "This cannot be shown", error.message, error.hint)
+            response = self._told(500, "This cannot be shown", error.message, error.hint, to_list)
         except Exception as error:
             sys.stderr.write(f"cdo: a page failed: {type(error).__name__}: {one_line(error, 300)}\n")
-            response = self._told(500, "This cannot be shown", "Making the page failed; the terminal says why.")
+            why = "Making the page failed; the terminal says why."
+            response = self._told(500, "This cannot be shown", why, to=to_list)
         if not response.prepared:
             response.headers.update(HEADERS)
         return response
@@ -114,8 +116,10 @@ class WebServer:
             return self._told(403, "This browser was not let in", "Each browser needs an address of its own.", AGAIN)
         return None
 
-    def _told(self, status: int, title: str, text: str, hint: str = "") -> web.Response:
-        return _html(self._pages.message(title, text, hint), status)
+    def _told(
+        self, status: int, title: str, text: str, hint: str = "", to: tuple[str, str] | None = None
+    ) -> web.Response:
+        return _html(self._pages.message(title, text, hint, to), status)
 
     async def _begin(self, request: web.Request) -> web.Response:
         """Let a browser in that comes with a good token; a used one does no harm to a browser that was let in."""
@@ -182,10 +186,11 @@ class WebServer:
     async def _submit(self, request: web.Request) -> web.Response:
         """Write what was filled into a form and lead to the session's page, else show what is wrong with it."""
         folder, kind, csrf = self._folder(request), request.match_info["kind"], request[BROWSER].csrf
+        back = ("The session", self._pages.place(request.match_info["name"]))
         sent = await request.post()
         values = {name: value for name, value in sent.items() if isinstance(value, str)}
         if len(values) != len(sent) or not same(csrf, values.pop("csrf", "")):
-            return self._told(403, "Nothing was saved", "This form is not from a page of this server.")
+            return self._told(403, "Nothing was saved", "This form is not from a page of this server.", to=back)
         seen = values.pop("seen", "")
         async with self._room:
             try:
@@ -194,11 +199,12 @@ class WebServer:
                 shown = await asyncio.to_thread(forms.filled_forms, folder, kind, values, error)
                 status = 409 if isinstance(error, StateChanged) else 422 if isinstance(error, UsageError) else 500
                 if not any(form.kind == kind for form in shown):
-                    return self._told(status, "Nothing was saved", error.message, error.hint)
+                    return self._told(status, "Nothing was saved", error.message, error.hint, back)
                 return _html(await asyncio.to_thread(self._pages.forms, folder, shown, csrf), status)
         self._done[request[BROWSER].cookie, request.match_info["name"]] = done
         while len(self._done) > MOST_BROWSERS:
             del self._done[next(iter(self._done))]
+        self._feeds.changed(folder)
         return web.Response(status=303, headers={"Location": self._pages.place(request.match_info["name"])})
 
     async def _report(self, request: web.Request) -> web.Response:

@@ -386,10 +386,12 @@ def test_the_server_takes_forms_of_its_own_pages_alone(paused: Desk) -> None:
         assert again.status == 422 and "&lt;b&gt;Peru&lt;/b&gt;" in again.text and "at most 2,000" in again.text
         assert 'value="&lt;i&gt;"' in again.text and (session / "t1-plan.yaml").read_text() == text
         none = client.ask("/session/none/edit/plan", heads, method="POST", body=urlencode(body))
-        assert none.status == 404
+        assert none.status == 404 and f'href="{client.home}/"' in none.text, "the error leads to the list"
         got = client.ask("/session/a/edit/plan", heads, method="POST", body=urlencode(body))
         assert (got.status, got.headers["location"]) == (303, f"{client.home}/session/a")
         assert yaml.safe_load((session / "t1-plan.yaml").read_text())["note"] == "<b>Peru</b>"
-        assert "to hold turn 1" in client.session("a").text and "to hold turn 1" not in client.session("a").text
+        once, later = client.session("a").text, client.session("a").text
+        assert "to hold turn 1" in once and "to hold turn 1" not in later
+        assert "You approved the plan of turn 1." in later and "Answer here" not in later
         late = client.ask("/session/a/edit/plan", heads, method="POST", body=urlencode(body))
         assert late.status == 409 and "has changed since" in late.text

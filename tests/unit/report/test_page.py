@@ -631,6 +631,7 @@ def test_hostile_markdown_keeps_its_words() -> None:
     assert safe_html.html("&#x202e;") == "<p>&lt;U+202E&gt;</p>\n"
     assert safe_html.html("# A\n### B\n## C\n###### D", under=3) == "<h4>A</h4>\n<h5>B</h5>\n<h5>C</h5>\n<h6>D</h6>\n"
     assert safe_html.html("7) a\n8) b").startswith('<ol start="7"><li>a')
+    assert safe_html.html("Said:\n" + "- one *item* of many\n" * 2000).count("<em>item</em>") == 2000
 
 
 BOMBS = {
@@ -643,6 +644,8 @@ BOMBS = {
     "pipes": "|a" * 1000 + "\n" + "|-" * 1000 + "\n" + "|b\n" * 3000,
     "few pipes": "|a" * 190 + "\n" + "|-" * 190 + "\n" + "|b\n" * 3000,
     "emphasis in paragraphs": ("*a " * 1900 + "\n\n") * 30,
+    "emphasis in items": "- *a **b\n" * 18_000,
+    "no items": "x\n" + "    - *a **b\n" * 12_000,
     "references": "[a]: <b>\n" * 20_000,
     "entities": "&#" * 80_000,
     "fences": "```\n" * 20_000,
