@@ -17,6 +17,8 @@ from pathlib import Path
 from string import Template
 from typing import Any, TypeVar
 
+import msgspec
+
 from cdo.app import seats as seating
 from cdo.content.library import Library
 from cdo.core.errors import ModelsFailed
@@ -107,7 +109,7 @@ class Model:
                 "seconds": round(time.monotonic() - clock, 3),
             }
             if usage:
-                taken |= {"usage": asdict(usage), "cost": spec.cost(usage)}
+                taken |= {"usage": msgspec.structs.asdict(usage), "cost": spec.cost(usage)}
             if response and not error:
                 return response, taken
             assert error is not None

@@ -10,9 +10,10 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack
+
+from msgspec.structs import replace
 
 from cdo.api.options import ResumeOptions, RunOptions, settings_of
 from cdo.app import new_run, seats, waiting

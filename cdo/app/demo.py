@@ -6,10 +6,11 @@ it can be forked and resumed wherever it lies.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from cdo.app.recording import Recording, load
 from cdo.content.library import PACKAGED, Library
@@ -31,8 +32,7 @@ NAME = "demo"
 DURATION = 38.0  # seconds of waiting for replies; cdo itself takes a few more
 
 
-@dataclass(frozen=True)
-class Playback:
+class Playback(Struct, frozen=True):
     """A run that is ready to be played: its new session, the plan and settings of it, and the seats that answer."""
 
     session: Session

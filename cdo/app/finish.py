@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from cdo.core.result import Result
 from cdo.formats.final_answer import add_to_section, final_section, unmarked

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from cdo.core.errors import SessionError, UsageError
 from cdo.core.formatting import money, one_line, pluralise
@@ -34,8 +35,7 @@ GIVEN = ("00-input.md", "00-context.md")
 SHOWN = 80  # characters shown of a text given by the person
 
 
-@dataclass(frozen=True)
-class Shared:
+class Shared(Struct, frozen=True):
     """The part that a fork shares with its source up to `turn`: its files, and the usage of their calls.
 
     `stale` are the artifacts made before an edit of files they read, with the names of these files.

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+
+from msgspec import Struct
 
 from cdo.cabal.files.delivered_files import delivered, places
 from cdo.cabal.files.ending import HANDED_OVER, handed_over, told_of
@@ -32,8 +33,7 @@ _SUBJECT, _LINE = 72, 120  # characters of a commit message's lines
 _PLAIN = ("100644", "100755")
 
 
-@dataclass(frozen=True)
-class _HandedOver:
+class _HandedOver(Struct, frozen=True):
     """What was handed over: the branch and the commit ("" for none), and a sentence that tells it."""
 
     branch: str

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from cdo.app import run
 from cdo.content.library import Library
@@ -59,7 +61,7 @@ def holder(parent: Session, plan: Plan, settings: Settings, library: Library, sh
                 inner,
                 bounded,
                 library,
-                replace(shell, nest=None, observe=observe, reopened=False, again=again, within=within),
+                dataclasses.replace(shell, nest=None, observe=observe, reopened=False, again=again, within=within),
             )
         except BudgetReached:
             return None, totals(session.records)

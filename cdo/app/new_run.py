@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cdo.core.errors import UsageError
 from cdo.core.formatting import one_line
@@ -30,8 +32,7 @@ RECALLED, RECALL_TOKENS = 3, 2000
 GIVEN_TOKENS = 24_000  # most estimated tokens of the files given with -c, unless `context_tokens` is set
 
 
-@dataclass(frozen=True)
-class Wishes:
+class Wishes(Struct, frozen=True):
     """What a new run is asked for beside its words and settings.
 
     `context` are files to show, `look` whether the voices may see the repository, `trust` whether this project's
@@ -48,8 +49,7 @@ class Wishes:
     remarks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class NewRun:
+class NewRun(Struct, frozen=True):
     """A run that has not begun: its plan, its models, the text of its context, and notes for the person."""
 
     plan: Plan

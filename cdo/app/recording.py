@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field
 
 from cdo.content.library import checked
@@ -75,8 +75,7 @@ class RecordingHead(BaseModel):
     exchanges: tuple[RecordedCall, ...]
 
 
-@dataclass(frozen=True)
-class Recording:
+class Recording(Struct, frozen=True):
     """A recording as it was read: its head, the text of each exchange, and the files that a session gets."""
 
     head: RecordingHead

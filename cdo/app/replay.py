@@ -10,8 +10,11 @@ import contextlib
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cdo.app.finish import finish
 from cdo.cabal.files import given_files
@@ -55,8 +58,7 @@ class RecordEnded(CdoError):
     """Raised at the end of the record of an unfinished session."""
 
 
-@dataclass(frozen=True)
-class ReplayRun:
+class ReplayRun(Struct, frozen=True):
     """The result of a replay: the session as it was read (`then`), and the session that today's code `made`.
 
     `calls` are all calls of the program, `kept` the replies to them by name, `texts` these replies as calls read

@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
+
+from msgspec import Struct, to_builtins
 
 from cdo.app.replay import KEPT, MADE, ReplayRun, edited, inputs
 from cdo.core.mission_names import MODE
@@ -18,8 +19,7 @@ from cdo.session.reader import InMemorySession, SessionReader
 _CHECKSUM = re.compile(r"^sha256: [0-9a-f]{64}\n", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """A file that a replay changes: `how` is "differs", "gone" (no longer made) or "new".
 
     `diff` are the lines of a unified diff from then to now.
@@ -30,8 +30,7 @@ class Difference:
     diff: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class ReplayOutcome:
+class ReplayOutcome(Struct, frozen=True):
     """The ending of a session, from its FINAL.md and its syntheses; `unit` is "turn", or "round" for a mission."""
 
     status: str
@@ -58,8 +57,7 @@ class ReplayOutcome:
         return cls(final.status, final.why, final.confidence, final.decision, len(found.turns), tensions)
 
 
-@dataclass(frozen=True)
-class ReplayReport:
+class ReplayReport(Struct, frozen=True):
     """The comparison of a session with its replay by today's code.
 
     `same` are the files equal byte for byte, `alike` those with equal content but other inputs, `edited` those taken
@@ -92,12 +90,12 @@ class ReplayReport:
         """The differing parts of the ending, as (then, now) by name; {} if one of the endings is missing."""
         if self.then is None or self.now is None:
             return {}
-        now = asdict(self.now)
-        return {key: (value, now[key]) for key, value in asdict(self.then).items() if value != now[key]}
+        now = to_builtins(self.now)
+        return {key: (value, now[key]) for key, value in to_builtins(self.then).items() if value != now[key]}
 
     def json(self) -> dict[str, Any]:
         """Return the report as `--json` prints it."""
-        return {**asdict(self), "differs": self.differs}
+        return {**to_builtins(self), "differs": self.differs}
 
 
 def compare(rehearsal: ReplayRun) -> ReplayReport:

@@ -14,6 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+from msgspec import Struct
+
 from cdo.app import run_tools
 from cdo.app import seats as seating
 from cdo.app.run_observers import RunObservers, TraceTarget
@@ -54,8 +57,7 @@ def _depot() -> BatchDepot:
     return BatchDepot()
 
 
-@dataclass(frozen=True)
-class SharedByRuns:
+class SharedByRuns(Struct, frozen=True):
     """What runs have in common that one process makes at the same time.
 
     The seats with their connections and circuit breakers, the caps of all, their retries, how many requests may
@@ -66,7 +68,7 @@ class SharedByRuns:
     budget: Budget
     allowance: RetryBudget
     slots: asyncio.Semaphore
-    depot: BatchDepot = field(default_factory=_depot)
+    depot: BatchDepot = msgspec.field(default_factory=_depot)
     sender: SpanSender | None = None
 
 

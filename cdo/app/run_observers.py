@@ -7,10 +7,11 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from cdo.content.library import Library
 from cdo.core.events import ContentOpened, Event, NoteTold, Observe, TextReceived, TreeChanged
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
 TRACKER_PATIENCE = 30.0  # seconds that bd gets at the end to take in what is left
 
 
-@dataclass(frozen=True)
-class TraceTarget:
+class TraceTarget(Struct, frozen=True):
     """Where the spans of a run go while it runs.
 
     `within` is the place of the mission of whose trace they are a part; `labels` are further attributes of the span

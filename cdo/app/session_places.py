@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from cdo.core.errors import NeedsHuman
 from cdo.planning.settings import Resolved

@@ -8,10 +8,11 @@ left at any time.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from cdo.core.errors import SessionError, UsageError
 from cdo.formats.person_reply import complete, own_words
@@ -35,8 +36,7 @@ class StateChanged(SessionError):
     """What a person was shown has changed since, so what they say to it is not taken."""
 
 
-@dataclass(frozen=True)
-class PendingInput:
+class PendingInput(Struct, frozen=True):
     """What a session waits for: a question with the options that it offers, or a decision on the plan in `file`.
 
     With `person`, it is that person's answer to a turn, whose form is `file`; the turn waits `until` then. `name`

@@ -7,8 +7,10 @@ mission at the end of every round.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, cast
+
+from msgspec.structs import replace
 
 from cdo.cabal.context import pack as packs
 from cdo.cabal.context import token_budget

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from cdo.cabal.model.entities import STEPS, MissionStep
 from cdo.cabal.model.state import MissionState
@@ -22,8 +23,7 @@ from cdo.session.session_file import read_frozen
 _BY = {MissionStep.PLAN: CHAIR, MissionStep.INSPECT: WATCHDOG, MissionStep.PRESENT: ENVOY}
 
 
-@dataclass(frozen=True)
-class ContextPreview:
+class ContextPreview(Struct, frozen=True):
     """The call that would be made now for an agent, a step and a product."""
 
     call: Call

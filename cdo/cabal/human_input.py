@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec import Struct
 
 from cdo.cabal.files.layout import files
 from cdo.cabal.files.person_files import LETTER, EditedVersion, Letter, LetterFormat, VersionFormat
@@ -16,8 +17,7 @@ from cdo.core.steps import Collect, Gather, Program
 INBOX, PRODUCTS = "inbox", "products"
 
 
-@dataclass(frozen=True)
-class HumanInput:
+class HumanInput(Struct, frozen=True):
     """Input that a person left: versions that they edited or added, by file, and letters."""
 
     edits: tuple[tuple[str, EditedVersion], ...] = ()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from cdo.cabal.asking import MissionContext
 from cdo.cabal.files.final_report import Delivery
@@ -38,8 +39,7 @@ from cdo.session.recorded_replies import reply_text
 from cdo.session.session_file import read_frozen
 
 
-@dataclass(frozen=True)
-class ReconstructedMission:
+class ReconstructedMission(Struct, frozen=True):
     """A mission as recorded in its session: the current `state`, and the states at the end of each round.
 
     Round 0 is the bootstrap. `asked` are the calls without an answer yet; `question` is the question to the person

@@ -7,8 +7,10 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec.structs import replace
 
 from cdo.cabal import cut_reply, reply_documents, reply_grammar
 from cdo.cabal.model.entities import MissionStep

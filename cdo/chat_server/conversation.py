@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from cdo.core.errors import UsageError
 from cdo.core.formatting import one_line
@@ -17,8 +18,7 @@ _SHOWN = 60
 _HEAD = "What was said before this question, oldest first:"
 
 
-@dataclass(frozen=True)
-class ChatRequest:
+class ChatRequest(Struct, frozen=True):
     """What a client asks: the `question`, with what was said before it, of a `preset`."""
 
     model: str
@@ -81,8 +81,7 @@ def _text(message: Mapping[str, Any]) -> str:
     return "\n".join(parts).strip()
 
 
-@dataclass(frozen=True)
-class ChatAnswer:
+class ChatAnswer(Struct, frozen=True):
     """What is common to all pieces of one answer. `created` is in seconds since 1970."""
 
     id: str

@@ -45,14 +45,15 @@ def report(session: str | None, output: str | None, out: str | None, as_json: bo
 
 def _data(archive: SessionReader) -> dict[str, Any]:
     """Return the history of a session, or the state of a mission, as JSON data; raise `SessionError`."""
-    from dataclasses import asdict
+    from msgspec import to_builtins
 
     from cdo.cabal import reconstruction
     from cdo.history import history
     from cdo.report.page import as_data
 
     if reconstruction.is_mission(archive):
-        return asdict(reconstruction.retrace(archive).state)
+        state: dict[str, Any] = to_builtins(reconstruction.retrace(archive).state)
+        return state
     return as_data(history.read(archive))
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
+from msgspec.structs import replace
 
 from cdo.cli.common import (
     OUT,

@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from cdo.app.waiting import PendingInput, pending
 from cdo.client_runs.records import RunRecord
 from cdo.core.errors import CdoError
@@ -26,8 +28,7 @@ Standing = Literal["working", "input_required", "completed", "failed", "cancelle
 _WATCHED = 64  # journals that are remembered, so that each poll reads only what is new
 
 
-@dataclass(frozen=True)
-class RunStatus:
+class RunStatus(Struct, frozen=True):
     """How a run stands. `message` says it in words; `asks` is what it waits for; `changed` is when it last moved."""
 
     standing: Standing

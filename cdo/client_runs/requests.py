@@ -7,8 +7,9 @@ is not named here never reaches the command line.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from cdo.content.library import Library
 from cdo.core.errors import UsageError
@@ -24,8 +25,7 @@ _NAME = 300  # characters of a model's name
 _PATH = 4096  # characters of a path
 
 
-@dataclass(frozen=True)
-class RunRequest:
+class RunRequest(Struct, frozen=True):
     """What a client wants to be deliberated. `evidence` are files and folders of the project.
 
     `preset` are the words that the command line takes before the question, "" to let the question decide. `budget` is

@@ -17,6 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from msgspec import Struct
+
 from cdo.content.project import FOLDERS, SUFFIXES, ProjectFolder, is_there, read_content, read_project
 from cdo.core.errors import ContentError
 
@@ -33,8 +35,7 @@ _HERE = Path(__file__).resolve().parents[1]
 PACKAGED = _HERE / "data" if (_HERE / "data").is_dir() else _HERE.parent
 
 
-@dataclass(frozen=True)
-class ContentFile:
+class ContentFile(Struct, frozen=True):
     """One content file: its name, where it was found, its front matter (or YAML), its body and where that starts."""
 
     name: str

@@ -11,8 +11,9 @@ import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from cdo.core.errors import ConfigError
 from cdo.core.formatting import pluralise
@@ -28,8 +29,7 @@ MAX_FILES, MAX_TOTAL, MAX_DEPTH = 1000, 20_000_000, 4
 _NAMED = 6  # files that the remark about an untrusted project lists
 
 
-@dataclass(frozen=True)
-class ProjectFolder:
+class ProjectFolder(Struct, frozen=True):
     """The files of a project's `.cdo` that cdo would use, as they were when they were read.
 
     `files` maps a path below `folder`, such as "presets/think.yaml", to its bytes. `unread` maps the others to the

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from cdo.content.library import PACKAGED, line, user_folder
 from cdo.content.skill_ranking import Place, SkillCard, slug
 from cdo.core.errors import ConfigError, SessionError, UsageError
@@ -40,8 +42,7 @@ MAX_NOTES = 20
 _SKIPPED = ("node_modules", "__pycache__")
 
 
-@dataclass(frozen=True)
-class FoundSkills:
+class FoundSkills(Struct, frozen=True):
     """The skills that were found, strongest place first, and notes about the others.
 
     `skills` holds the first card of each name, which wins. `every` also holds the later ones.

@@ -10,9 +10,9 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal, Protocol, TypeVar
 
+from msgspec import Struct
 from pydantic import Field
 
 from cdo.content.schemas import Band
@@ -93,8 +93,7 @@ class SkillInjection(Schema):
     max_chars: Annotated[int, Field(ge=200)]
 
 
-@dataclass(frozen=True)
-class SkillQuery:
+class SkillQuery(Struct, frozen=True):
     """The needs of a voice: its name, the words of its work (role, charge, focus, question), and its wishes.
 
     A wish is the name of a skill, `skill://NAME`, or free words, for which the best match is taken.

@@ -7,9 +7,10 @@ Texts in events come from models, providers and people, and are shown through `c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NotRequired, TypeAlias
 
+from msgspec import Struct
+from msgspec.structs import asdict
 from typing_extensions import TypedDict
 
 from cdo.core.result import Result
@@ -93,8 +94,7 @@ class ProductData(TypedDict):
     blocked: list[str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Event:
+class Event(Struct, frozen=True, kw_only=True):
     """Something that happened in a run. `name` is the call, file or question that it is about, "" for none."""
 
     kind: ClassVar[str]
@@ -103,15 +103,13 @@ class Event:
 
     def json(self) -> dict[str, Any]:
         """Return the event as JSON without kind and name. What is None is left out."""
-        values = ((item.name, getattr(self, item.name)) for item in fields(self) if item.name != "name")
-        return {key: value for key, value in values if value is not None}
+        return {key: value for key, value in asdict(self).items() if key != "name" and value is not None}
 
 
 Observe: TypeAlias = Callable[[Event], None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunBegan(Event):
+class RunBegan(Event, frozen=True, kw_only=True):
     """A process begins or resumes the session `name` in the folder `path`. `why` says who chose the preset."""
 
     kind = "run"
@@ -124,8 +122,7 @@ class RunBegan(Event):
     resumed: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlanShown(Event):
+class PlanShown(Event, frozen=True, kw_only=True):
     """The plan is shown before the first call, as lines of text."""
 
     kind = "dashboard"
@@ -133,8 +130,7 @@ class PlanShown(Event):
     lines: Sequence[str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class BatchBegan(Event):
+class BatchBegan(Event, frozen=True, kw_only=True):
     """A program asks for calls, each a (name, kind) such as ("t1-critic", "agent")."""
 
     kind = "batch"
@@ -142,8 +138,7 @@ class BatchBegan(Event):
     calls: Sequence[tuple[str, str]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class CallSent(Event):
+class CallSent(Event, frozen=True, kw_only=True):
     """A request of the call `name` goes to a model; `attempt` counts from 1."""
 
     kind = "call"
@@ -152,8 +147,7 @@ class CallSent(Event):
     attempt: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class TextReceived(Event):
+class TextReceived(Event, frozen=True, kw_only=True):
     """So many characters of the answer have arrived, the last of them in `tail`.
 
     Several a second; the journal does not keep them.
@@ -165,8 +159,7 @@ class TextReceived(Event):
     tail: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ToolUsed(Event):
+class ToolUsed(Event, frozen=True, kw_only=True):
     """A model looked at the repository with a tool. `arguments` is shortened."""
 
     kind = "tool"
@@ -175,8 +168,7 @@ class ToolUsed(Event):
     arguments: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExchangeRecorded(Event):
+class ExchangeRecorded(Event, frozen=True, kw_only=True):
     """A request was answered or failed, and its record is on disk.
 
     `usage` is None where nothing was charged; `cost` is in dollars, None where the price is unknown; `fault` names
@@ -193,8 +185,7 @@ class ExchangeRecorded(Event):
     fault: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class RetryPlanned(Event):
+class RetryPlanned(Event, frozen=True, kw_only=True):
     """The request failed and is sent again after `wait` seconds."""
 
     kind = "retry"
@@ -204,8 +195,7 @@ class RetryPlanned(Event):
     wait: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReplyRefused(Event):
+class ReplyRefused(Event, frozen=True, kw_only=True):
     """A reply does not have the form that was asked for; the model is told and asked again."""
 
     kind = "invalid"
@@ -213,8 +203,7 @@ class ReplyRefused(Event):
     problems: Sequence[str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReplyAccepted(Event):
+class ReplyAccepted(Event, frozen=True, kw_only=True):
     """A call has a valid reply. `how` is "recorded" or "edited" where no model was asked now, else None."""
 
     kind = "reply"
@@ -228,8 +217,7 @@ class ReplyAccepted(Event):
     how: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReplyCorrected(Event):
+class ReplyCorrected(Event, frozen=True, kw_only=True):
     """A valid reply deviated from its format; `notes` say in short phrases how it was read."""
 
     kind = "corrected"
@@ -237,8 +225,7 @@ class ReplyCorrected(Event):
     notes: Sequence[str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReplyMissing(Event):
+class ReplyMissing(Event, frozen=True, kw_only=True):
     """A call ends without a valid reply. `how` is "recorded" where that was decided by an earlier process."""
 
     kind = "missing"
@@ -247,8 +234,7 @@ class ReplyMissing(Event):
     how: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class QuestionAsked(Event):
+class QuestionAsked(Event, frozen=True, kw_only=True):
     """The run waits for a person's answer."""
 
     kind = "pause"
@@ -257,8 +243,7 @@ class QuestionAsked(Event):
     options: Sequence[str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReviewBegan(Event):
+class ReviewBegan(Event, frozen=True, kw_only=True):
     """The run waits until a person has looked at the file `path`."""
 
     kind = "review"
@@ -266,8 +251,7 @@ class ReviewBegan(Event):
     path: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class RoundEnded(Event):
+class RoundEnded(Event, frozen=True, kw_only=True):
     """A round of a mission has ended. `taken` are the products that were accepted in it.
 
     `edited` are the files of recorded replies of this round that the person edited.
@@ -293,8 +277,7 @@ class RoundEnded(Event):
     how: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class MessageTold(Event):
+class MessageTold(Event, frozen=True, kw_only=True):
     """The team of a mission says something to the person; `by` is the speaker's name.
 
     `how` is "recorded" where that was said in an earlier process.
@@ -307,8 +290,7 @@ class MessageTold(Event):
     how: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class TreeChanged(Event):
+class TreeChanged(Event, frozen=True, kw_only=True):
     """The products of a mission as they are now. Only views are told; the journal has it with each round."""
 
     kind = "tree"
@@ -316,8 +298,7 @@ class TreeChanged(Event):
     products: Sequence[ProductData]
 
 
-@dataclass(frozen=True, kw_only=True)
-class FilesStale(Event):
+class FilesStale(Event, frozen=True, kw_only=True):
     """Files that an edit made stale were moved to the folder `place`; `kept` are stale ones that a person edited."""
 
     kind = "stale"
@@ -327,8 +308,7 @@ class FilesStale(Event):
     place: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class NoteTold(Event):
+class NoteTold(Event, frozen=True, kw_only=True):
     """A sentence for the person at the run."""
 
     kind = "note"
@@ -336,8 +316,7 @@ class NoteTold(Event):
     text: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class AnswerAwaited(NoteTold):
+class AnswerAwaited(NoteTold, frozen=True, kw_only=True):
     """A turn waits for the answer of a `person` who has a seat in it.
 
     The form is the file `path`; the turn waits until the time `until`, as ISO 8601. `name` is the call.
@@ -351,8 +330,7 @@ class AnswerAwaited(NoteTold):
     until: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunStopped(Event):
+class RunStopped(Event, frozen=True, kw_only=True):
     """The run ended without a result. `status` is the class name of the error, `why` its message."""
 
     kind = "stopped"
@@ -361,8 +339,7 @@ class RunStopped(Event):
     status: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunEnded(Event):
+class RunEnded(Event, frozen=True, kw_only=True):
     """The run ended with FINAL.md."""
 
     kind = "done"
@@ -374,8 +351,7 @@ class RunEnded(Event):
         return self.result.json()
 
 
-@dataclass(frozen=True, kw_only=True)
-class ContentOpened(Event):
+class ContentOpened(Event, frozen=True, kw_only=True):
     """The names of the content files that the run has read, in order."""
 
     kind = "content"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
+
+from msgspec import Struct, field
 
 OnText: TypeAlias = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class ToolCall:
+class ToolCall(Struct, frozen=True):
     """A model's request to use a tool; `arguments` is the JSON text as the model wrote it."""
 
     id: str
@@ -19,8 +19,7 @@ class ToolCall:
     arguments: str
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(Struct, frozen=True):
     """One message of a request. `shared` counts the leading characters a whole batch has in common.
 
     `carried` holds data of a model's own message that its provider wants back unchanged, such as reasoning: see
@@ -35,8 +34,7 @@ class Message:
     carried: tuple[Mapping[str, Any], ...] = ()
 
 
-@dataclass(frozen=True)
-class Thread:
+class Thread(Struct, frozen=True):
     """A conversation that a command-line agent keeps itself: its id there, and its total usage so far."""
 
     id: str
@@ -54,8 +52,7 @@ class Effort(enum.StrEnum):
     MAX = "max"
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(Struct, frozen=True):
     """One request, ready to send. `max_tokens` limits the reply; `grammar` is GBNF or "".
 
     `thread` is a conversation to continue, if the backend can. `keep` asks the backend to keep this one for later.
@@ -90,8 +87,7 @@ class Finish(enum.StrEnum):
     TOOLS = "tool_calls"
 
 
-@dataclass(frozen=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """Tokens of one exchange as counted by the provider, or estimated when `measured` is false.
 
     `input_tokens` is the whole prompt: `cached_tokens` of it were read from the provider's cache and
@@ -109,8 +105,7 @@ class Usage:
     unreported: str = ""
 
 
-@dataclass(frozen=True)
-class Quota:
+class Quota(Struct, frozen=True):
     """What a provider lets a client send: `limit` at most at once, `left` now, and `refill` more in a second."""
 
     limit: float
@@ -118,8 +113,7 @@ class Quota:
     refill: float
 
 
-@dataclass(frozen=True)
-class RateLimits:
+class RateLimits(Struct, frozen=True):
     """The quotas in the headers of a response, which arrived `at` (monotonic); None for what they leave out."""
 
     at: float
@@ -127,8 +121,7 @@ class RateLimits:
     tokens: Quota | None = None
 
 
-@dataclass(frozen=True)
-class Response:
+class Response(Struct, frozen=True):
     """One complete answer, whose end the provider stated. `usage` is None if the provider reported none.
 
     `carried` holds what the provider wants back unchanged with this answer in a later request of the conversation

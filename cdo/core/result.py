@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import asdict
 
-@dataclass(frozen=True)
-class Result:
+
+class Result(Struct, frozen=True):
     """The result of a run. `cost` is None if a price is unknown; `confidence` is None if none is stated.
 
     `verified` counts the citations whose quoted words were found, `exists` those of existing lines without a quote.

@@ -12,6 +12,9 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+import msgspec
+from msgspec import Struct
+
 from cdo.core.events import MessageTold, RoundEnded, TreeChanged
 from cdo.core.exchange import Effort
 
@@ -78,8 +81,7 @@ class InvalidReply(Exception):
         self.needs_prompt = needs_prompt
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(Struct, frozen=True):
     """One question to one model.
 
     `name` is unique in a run and the stem of the artifact ("t2-architect"). `kind` is what the call is for ("agent",
@@ -98,7 +100,7 @@ class Call:
     template: str
     format: ReplyFormat
     models: tuple[str, ...]
-    data: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = msgspec.field(default_factory=dict)
     reads: tuple[str, ...] = ()
     file: str = ""
     deferred: bool = False
@@ -106,7 +108,7 @@ class Call:
     thread: str = ""
     closes: bool = False
     effort: Effort | None = None
-    caps: Mapping[str, int] = field(default_factory=dict)
+    caps: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def artifact(self) -> str:
@@ -114,8 +116,7 @@ class Call:
         return self.file or self.name
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(Struct, frozen=True):
     """Calls that are made at the same time and do not see each other.
 
     With fewer than `quorum` valid replies the run fails; otherwise a missing reply is a reply without data. A
@@ -128,8 +129,7 @@ class Batch:
     lenient: bool = False
 
 
-@dataclass(frozen=True)
-class Pause:
+class Pause(Struct, frozen=True):
     """A question to the human. Without a terminal, `default` is taken and recorded as the answer."""
 
     name: str
@@ -138,8 +138,7 @@ class Pause:
     default: str
 
 
-@dataclass(frozen=True)
-class Ask:
+class Ask(Struct, frozen=True):
     """A question that only the person can answer. Without a terminal, the run pauses until it is answered.
 
     `name` distinguishes it from other questions. The answer is one of `options`, or any other text.
@@ -202,8 +201,7 @@ class Citing(Protocol):
 CAPPED = "budget"  # the kind of a missing reply whose call a cap did not allow
 
 
-@dataclass(frozen=True)
-class Missing:
+class Missing(Struct, frozen=True):
     """The reason why a call has no reply: its `kind` (a value of `Fault`, or `CAPPED`), and the message in `text`."""
 
     kind: str
@@ -222,8 +220,7 @@ class Missing:
 NO_REASON = Missing("")
 
 
-@dataclass(frozen=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """The reply to one call: `data` is what the format validated, or None with the `reason`.
 
     `added` lists what cdo had to add to complete the reply (empty if nothing). `findings` are the checks of the
@@ -239,7 +236,7 @@ class Reply:
     added: tuple[str, ...] = ()
     findings: tuple[CitationCheck, ...] = ()
     model: str = ""
-    places: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, str] = msgspec.field(default_factory=dict)
     notes: tuple[str, ...] = ()
     edited: bool = False
 
@@ -256,8 +253,7 @@ class Document(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Review:
+class Review(Struct, frozen=True):
     """A document that a person may change before the run goes on.
 
     `file` is its name in the session ("t2-plan.yaml"). `word` renders the proposal with the content document
@@ -271,8 +267,7 @@ class Review:
     format: Document
 
 
-@dataclass(frozen=True)
-class Publish:
+class Publish(Struct, frozen=True):
     """Files for people to read, by name in the session: projections of what is decided, never read back.
 
     Other files in `folder` are outdated: they and the files in `gone` move to superseded/ before the next model call.
@@ -283,8 +278,7 @@ class Publish:
     gone: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Project:
+class Project(Struct, frozen=True):
     """The state of a program as files for people. They are written when the run goes on live, so a replay writes few.
 
     `render` takes `state` and the state that was written last (None if none was). It returns two mappings of files:
@@ -302,8 +296,7 @@ class Project:
     told: tuple[MessageTold | TreeChanged, ...] = ()
 
 
-@dataclass(frozen=True)
-class Collect:
+class Collect(Struct, frozen=True):
     """Files that a person left in a folder of the session, taken once; `name` distinguishes later collections.
 
     Each file that `format` can read is returned as data, in order of file name. Other files are quarantined. So are
@@ -320,8 +313,7 @@ class Collect:
     refuse: Callable[[Any], str] | None = None
 
 
-@dataclass(frozen=True)
-class Gather:
+class Gather(Struct, frozen=True):
     """Files that a person changed or added in the folders below `folder`, taken once under `name`.
 
     `known` are the files as they were published. Each other Markdown file that `format` can read is returned as
@@ -338,8 +330,7 @@ class Gather:
     untouched: Callable[[str, str], bool] | None = None
 
 
-@dataclass(frozen=True)
-class Nest:
+class Nest(Struct, frozen=True):
     """A question to be deliberated in a session of its own, by a preset. `name` distinguishes it from others."""
 
     name: str
@@ -348,8 +339,7 @@ class Nest:
     preset: str
 
 
-@dataclass(frozen=True)
-class Nested:
+class Nested(Struct, frozen=True):
     """The result of a nested session: its name, its status, the decision in a line, and its sections as Markdown.
 
     `refuted` are the citations of FINAL.md that do not hold, each with the reason.
@@ -369,8 +359,7 @@ class Nested:
         return cls(**{**recorded, "refuted": tuple(pairs)})
 
 
-@dataclass(frozen=True)
-class Survey:
+class Survey(Struct, frozen=True):
     """Further files of the repository that `focus` is about, beside those that the session already shows.
 
     They are shown in the file with the stem `name`, of at most `tokens` estimated tokens. The choice is recorded, and
@@ -382,8 +371,7 @@ class Survey:
     tokens: int
 
 
-@dataclass(frozen=True)
-class RunCheck:
+class RunCheck(Struct, frozen=True):
     """A command, run in a copy of the work tree: the person's of `--check`, or one that a mission's team wrote.
 
     `patch` is a unified diff that is applied to the copy first, "" for the work tree as it is. A mission has `files`
@@ -394,11 +382,10 @@ class RunCheck:
     name: str
     command: str
     patch: str = ""
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class CheckRun:
+class CheckRun(Struct, frozen=True):
     """The result of running a command once.
 
     `code` is the exit code (128 plus the signal's number if a signal ended it), None if the command did not end

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from cdo.core.exchange import Usage
 from cdo.core.formatting import money
 from cdo.core.people import person_of
 
 
-@dataclass(frozen=True)
-class TotalUsage:
+class TotalUsage(Struct, frozen=True):
     """The total of several requests: calls, tokens in and out, dollars, calls of unknown price, seconds waited."""
 
     calls: int = 0

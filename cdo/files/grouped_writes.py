@@ -12,7 +12,8 @@ import ctypes
 import functools
 import os
 import sys
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from cdo.files.atomic_files import fill, identity, sync, temporary_name
 
@@ -23,8 +24,7 @@ MOST = 64  # files of one group: each holds a file descriptor until the group is
 _SURE = frozenset((0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0xCA451A4E, 0x01021994, 0x794C7630))
 
 
-@dataclass(frozen=True)
-class _Unnamed:
+class _Unnamed(Struct, frozen=True):
     """A file that has its bytes and not its name yet; `directory` is an open directory of the group."""
 
     directory: int

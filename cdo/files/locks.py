@@ -17,9 +17,10 @@ import stat
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from msgspec import Struct
 
 FILE = ".cdo-lock"  # stands for the lock where the file system has none
 _BREAKING = ".cdo-lock-breaking"  # held for a moment by whoever removes the lock of a process that has ended
@@ -28,8 +29,7 @@ _YOUNG = 60.0  # seconds for which a lock file that names no process may still b
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
-@dataclass(frozen=True)
-class _LockFile:
+class _LockFile(Struct, frozen=True):
     """A lock file as it was read: which file it is, its age in seconds, and its content."""
 
     inode: int
@@ -37,8 +37,7 @@ class _LockFile:
     content: bytes
 
 
-@dataclass(frozen=True)
-class _Held:
+class _Held(Struct, frozen=True):
     """A lock file of this process, and whose lock it took over ("" for nobody's)."""
 
     inode: int

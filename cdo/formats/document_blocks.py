@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from cdo.formats.markdown import line_breaks
 
@@ -22,8 +23,7 @@ _MARK = re.compile(r"[ \t]{0,3}(={3,})[ \t]*(BEGIN|END)[ \t]+([^\s=](?:.*[^\s=])
 _FENCE = re.compile(r"[ \t]{0,3}(`{3,}|~{3,})[^`]*")
 
 
-@dataclass(frozen=True)
-class DocumentBlock:
+class DocumentBlock(Struct, frozen=True):
     """One block: its label ("p5", "p5 app/index.html") and its text. Without its end it is not `closed`."""
 
     label: str
@@ -31,8 +31,7 @@ class DocumentBlock:
     closed: bool = True
 
 
-@dataclass(frozen=True)
-class _Mark:
+class _Mark(Struct, frozen=True):
     signs: int
     begins: bool
     label: str

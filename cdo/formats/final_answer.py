@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from cdo.core.steps import InvalidReply
 from cdo.formats import gbnf
@@ -56,8 +57,7 @@ class FinalData(Block):
     sections: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class FinalFormat:
+class FinalFormat(Struct, frozen=True):
     """FINAL.md as the model writes it: five sections, with marks at the items that must not be left out.
 
     `findings` are (id, text) of the first rank: each must be marked somewhere, as in `[F3]`. `outside` are (id,

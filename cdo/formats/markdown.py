@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from frontmatter.default_handlers import YAMLHandler
+from msgspec import Struct
 
 from cdo.core.formatting import one_line
 from cdo.formats import strict_yaml
@@ -72,8 +72,7 @@ _FENCE = re.compile(r"[ \t]{0,3}(`{3,}|~{3,})([^`]*)$")
 _HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*)$")
 
 
-@dataclass(frozen=True)
-class Fence:
+class Fence(Struct, frozen=True):
     """Fenced code: its first line, the line after its last, its mark and language, and whether it is closed."""
 
     start: int

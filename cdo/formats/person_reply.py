@@ -10,8 +10,9 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from cdo.core.formatting import one_line
 from cdo.core.steps import InvalidReply
@@ -35,8 +36,7 @@ USUAL = 5  # the severity of an objection without a number; the form says so
 LONGEST, MOST = 4000, 60  # characters of one point, and points of a list
 
 
-@dataclass(frozen=True)
-class FormPart:
+class FormPart(Struct, frozen=True):
     """A part of the form: its name, its heading, and what a person is told below that."""
 
     name: str
@@ -71,8 +71,7 @@ _WEIGHED = re.compile(r"\[\s*(\d+)\s*\]\s*(.+)", re.DOTALL)
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)?")
 
 
-@dataclass(frozen=True)
-class PersonFormat:
+class PersonFormat(Struct, frozen=True):
     """The reply of a person, as `worded` makes it of their words: front matter (`VoiceData`), then Markdown."""
 
     name: str = "person"
@@ -95,8 +94,7 @@ class PersonFormat:
         return ""
 
 
-@dataclass(frozen=True)
-class LateAnswer:
+class LateAnswer(Struct, frozen=True):
     """The format of an answer that came after its turn had gone on without it: a sentence that tells of it."""
 
     def parse(self, text: str) -> str:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from cdo.core.steps import ReplyFormat
 from cdo.formats.lenient.layout import BODY, SECTIONS, TITLE, LenientFormat, ReplyLayout
@@ -74,8 +75,7 @@ def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class _Strict:
+class _Strict(Struct, frozen=True):
     """Makes a schema of pydantic strict. `known` are its definitions; `keys` are those of maps, by their field."""
 
     known: Mapping[str, Any]

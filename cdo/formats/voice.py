@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
+from msgspec import Struct
 from pydantic import BeforeValidator, Field
 
 from cdo.core.steps import InvalidReply
@@ -227,8 +227,7 @@ def head(model: type[BLOCK], text: str) -> BLOCK:
     return validate(model, load(block, 0, "The front matter", MAX_FRONT_MATTER), "The front matter")
 
 
-@dataclass(frozen=True)
-class AgentFormat:
+class AgentFormat(Struct, frozen=True):
     """A voice's reply: YAML front matter (`AgentData`), then Markdown."""
 
     name: str = "agent"
@@ -280,8 +279,7 @@ SYNTHESIS_SECTIONS = (
 )
 
 
-@dataclass(frozen=True)
-class SynthesisFormat:
+class SynthesisFormat(Struct, frozen=True):
     """The synthesis: six sections, the last with exactly one fenced `yaml` block (`Directive`).
 
     `width` is the range of voices that the grammar allows a small model; `roles` are the names that it allows.

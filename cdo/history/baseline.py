@@ -7,7 +7,8 @@ the answers and sets them side by side. It never judges whether two answers mean
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from cdo.core.formatting import money, one_line, paid, pluralise
 from cdo.core.usage import TotalUsage
@@ -20,8 +21,7 @@ SHOWN = 12  # moves and tensions that FINAL.md lists; the report has all
 _LINE = 240
 
 
-@dataclass(frozen=True)
-class Baseline:
+class Baseline(Struct, frozen=True):
     """What turn 1 gives alone, and what the turns after it changed.
 
     `turns` counts the turns held. `single` is the reply of turn 1 whose role comes first in the plan. `camps` are the

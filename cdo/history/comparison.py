@@ -7,8 +7,10 @@ turns it into data, `comparison_text.lines` draws it. Nothing is judged: texts d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from cdo.core.formatting import money
 from cdo.core.mission_names import OWN
@@ -20,8 +22,7 @@ from cdo.programs.deliberation.objections import Dissent
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True)
-class ComparisonRow:
+class ComparisonRow(Struct, frozen=True):
     """One property of both sides, as text. `name` is "" if the row stands for the `part` as a whole.
 
     `same` is None if it cannot be determined, such as for two unknown prices. "" stands for a missing value.
@@ -34,8 +35,7 @@ class ComparisonRow:
     same: bool | None
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """Two snapshots, the rows that compare them, and a sentence on their common past ("" if there is none)."""
 
     a: SessionSnapshot
@@ -300,12 +300,12 @@ def _paired(a: Iterable[_T], b: Iterable[_T], *keys: Callable[[_T], Any]) -> lis
 def json(found: Comparison, *, changed: bool = False) -> dict[str, Any]:
     """Return the comparison as data: both snapshots, and the rows; with `changed`, only the rows that differ."""
     sides = {name: _data(side) for name, side in (("a", found.a), ("b", found.b))}
-    rows = [asdict(row) for row in found.rows if not changed or row.same is False]
+    rows = [to_builtins(row) for row in found.rows if not changed or row.same is False]
     return {"same": found.same, "past": found.past, **sides, "rows": rows}
 
 
 def _data(side: SessionSnapshot) -> dict[str, Any]:
     known = {"cost": side.spent.known_cost, "tokens": side.spent.tokens, "calls": side.spent.calls}
     shared = {"cost": side.shared.known_cost, "tokens": side.shared.tokens, "calls": side.shared.calls}
-    forked = side.forked.model_dump() if side.forked else None
-    return {**asdict(side), "spent": known, "shared": shared, "forked": forked}
+    data: dict[str, Any] = to_builtins(side, enc_hook=lambda forked: forked.model_dump())
+    return {**data, "spent": known, "shared": shared}

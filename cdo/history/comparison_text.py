@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from cdo.core.formatting import one_line, shorten_middle
 from cdo.history.comparison import Comparison, ComparisonRow
@@ -17,8 +18,7 @@ LABEL = 16  # fewest columns of a row's label
 Tone: TypeAlias = Literal["head", "changed", "same"]
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(Struct, frozen=True):
     """A line for a terminal: its label with `≠` where the sides differ, its content (`said`), and its tone."""
 
     what: str

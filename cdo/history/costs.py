@@ -7,16 +7,16 @@ exchange that a fork took over counts in the session that paid for it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+
+from msgspec import Struct, field
 
 from cdo.core.usage import TotalUsage
 from cdo.history.run_index import IndexEntry, Paid
 
 
-@dataclass(frozen=True)
-class Sum:
+class Sum(Struct, frozen=True):
     """The usage under one `key`. `shared` counts exchanges that a fork took over and another session paid for."""
 
     key: str = ""

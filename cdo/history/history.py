@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, cast
 
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from cdo.core.errors import SessionError

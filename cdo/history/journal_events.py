@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
 from datetime import datetime
 from typing import Any, NoReturn
 
-from pydantic import TypeAdapter, ValidationError
+import msgspec
 
 from cdo.core import events
 from cdo.core.events import Event
@@ -26,8 +25,6 @@ _READ: Mapping[str, type[Event]] = {
         events.AnswerAwaited, events.RunStopped, events.RunEnded,
     )
 }  # fmt: skip
-
-_ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}  # made when they are first needed
 
 
 def parsed(line: bytes) -> dict[str, Any]:
@@ -58,7 +55,7 @@ def told(data: Mapping[str, Any]) -> tuple[float, Event] | None:
     try:
         at = datetime.fromisoformat(data.get("at", 0)).timestamp()
         event = _event(_READ[kind], data)
-    except (TypeError, OverflowError, OSError, RecursionError, ValidationError) as error:
+    except (TypeError, OverflowError, OSError, RecursionError, msgspec.DecodeError) as error:
         raise ValueError(f"it is not a {kind} event") from error
     if any(not (math.isfinite(number) and 0 <= number <= _MOST) for number in _numbers(event)):
         raise ValueError(f"it has a number that no {kind} event has")
@@ -66,12 +63,11 @@ def told(data: Mapping[str, Any]) -> tuple[float, Event] | None:
 
 
 def _event(kind: type[Event], data: Mapping[str, Any]) -> Event:
-    """Return the event that a line's data is; raise `ValidationError` where it is none."""
+    """Return the event that a line's data is; raise `DecodeError` where it is none."""
     if kind is events.RunEnded:
-        name: str = _adapter(str).validate_python(data.get("name", ""), strict=True)
-        return events.RunEnded(name=name, result=_adapter(Result).validate_json(_text(data), strict=True))
-    event: Event = _adapter(kind).validate_json(_text(data), strict=True)
-    return event
+        name = msgspec.convert(data.get("name", ""), str)
+        return events.RunEnded(name=name, result=msgspec.json.decode(_text(data), type=Result))
+    return msgspec.json.decode(_text(data), type=kind)
 
 
 def _text(data: Mapping[str, Any]) -> bytes:
@@ -79,19 +75,12 @@ def _text(data: Mapping[str, Any]) -> bytes:
     return json.dumps(data, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
-    if kind not in _ADAPTERS:
-        _ADAPTERS[kind] = TypeAdapter(kind)
-    return _ADAPTERS[kind]
-
-
 def _numbers(value: Any) -> Iterator[float]:
     """Yield all numbers in an event."""
     if isinstance(value, int | float):
         yield value
-    elif is_dataclass(value):
-        for item in fields(value):
-            yield from _numbers(getattr(value, item.name))
+    elif isinstance(value, msgspec.Struct):
+        yield from _numbers(msgspec.structs.asdict(value))
     elif isinstance(value, Mapping):
         for item in value.values():
             yield from _numbers(item)

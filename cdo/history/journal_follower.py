@@ -14,9 +14,10 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from cdo.core.events import BatchBegan, Event, RunEnded, RunStopped
 from cdo.files.atomic_files import closing, explain, open_directory
@@ -33,8 +34,7 @@ _MARK = 64  # bytes before the place read up to, by which a journal is known aga
 # -- reading ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Fresh:
+class Fresh(Struct, frozen=True):
     """What was appended since the last look: the objects, and those of them that are events, each at its time.
 
     `anew` says that the journal is another one now and was read from its beginning; `damaged` counts lines left out.
@@ -138,8 +138,7 @@ class SessionPhase(enum.Enum):
     GONE = enum.auto()
 
 
-@dataclass(frozen=True)
-class JournalUpdate:
+class JournalUpdate(Struct, frozen=True):
     """One look at a session: what is fresh, and how it stands. `last` is the event that ended it, if one did."""
 
     fresh: Fresh = Fresh()

@@ -7,8 +7,9 @@ no earlier answer contained.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
+
+from msgspec import Struct, field
 
 from cdo.core.steps import CitationCheck
 from cdo.core.usage import NOTHING, TotalUsage
@@ -18,8 +19,7 @@ from cdo.programs.deliberation.convergence import Tension
 from cdo.session.session_file import Frozen
 
 
-@dataclass(frozen=True)
-class VoiceReply:
+class VoiceReply(Struct, frozen=True):
     """The reply of one voice in one turn.
 
     `artifact` is the stem of its file; `findings` are the checks of its citations. `broken` says why the file cannot
@@ -48,8 +48,7 @@ class VoiceReply:
         return tuple(finding.citation for finding in self.findings if finding.verified)
 
 
-@dataclass(frozen=True)
-class TurnRecord:
+class TurnRecord(Struct, frozen=True):
     """One turn: its voices in order of name, the missing ones as (voice, reason), and its synthesis, if any.
 
     `ledger` holds every tension as it stood after the turn; `gaps` are the new gaps. `spent` covers voices and
@@ -89,8 +88,7 @@ class TurnRecord:
         return folded(leading(self.camps))
 
 
-@dataclass(frozen=True)
-class TensionHistory:
+class TensionHistory(Struct, frozen=True):
     """A tension over the whole run: its status after each turn from `since` on, as (turn, status)."""
 
     id: str
@@ -116,8 +114,7 @@ class TensionHistory:
         return ended
 
 
-@dataclass(frozen=True)
-class PositionChange:
+class PositionChange(Struct, frozen=True):
     """A change of a voice's position between two turns in which it replied.
 
     `because` is the reason that the voice states. `evidence` are the citations that code verified in its new answer
@@ -137,8 +134,7 @@ class PositionChange:
     reworded: bool = False
 
 
-@dataclass(frozen=True)
-class Final:
+class Final(Struct, frozen=True):
     """FINAL.md: its `sections` by title in order, and the data of its front matter. `edited`: a person changed it."""
 
     status: str
@@ -158,8 +154,7 @@ class Final:
     edited: bool = False
 
 
-@dataclass(frozen=True)
-class History:
+class History(Struct, frozen=True, dict=True):
     """A session from its question to its current state.
 
     `spent` is the usage of the session itself, `shared` the usage that a fork took over. `calls` is the usage of each

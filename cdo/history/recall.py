@@ -7,9 +7,10 @@ instruction or for evidence about the present.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from cdo.content.library import Library, line
 from cdo.core.errors import CdoError
@@ -28,16 +29,14 @@ _CUT = 8  # tokens of the line that marks a cut
 _MINORITY = 5  # most minority reports that are quoted
 
 
-@dataclass(frozen=True)
-class Precedents:
+class Precedents(Struct, frozen=True):
     """The recalled text and the names of its sessions, best match first. Both are empty if nothing was recalled."""
 
     text: str = ""
     names: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Precedent:
+class _Precedent(Struct, frozen=True):
     """The question and the decision of one run, with its minority reports in short."""
 
     problem: str

@@ -14,10 +14,11 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from msgspec import Struct
 
 from cdo.core.errors import CdoError, SessionError
 from cdo.core.mission_names import CHAIR, ENVOY, MODE, WATCHDOG, round_of
@@ -71,16 +72,14 @@ class Paid(NamedTuple):
     unpriced: int
 
 
-@dataclass(frozen=True)
-class IndexEntry:
+class IndexEntry(Struct, frozen=True):
     """The data of one session: its row as `rows` returns it, and its recorded exchanges."""
 
     row: dict[str, Any]
     paid: tuple[Paid, ...] = ()
 
 
-@dataclass(frozen=True)
-class FoundSession:
+class FoundSession(Struct, frozen=True):
     """A session of a folder as it is now: its place and its row, as JSON where the index had it.
 
     `paid` are its exchanges if it was just read; None if the index holds them.

@@ -9,9 +9,10 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from cdo.core.errors import CdoError, ConfigError
 from cdo.core.mission_names import MODE
@@ -37,8 +38,7 @@ CREATE VIRTUAL TABLE IF NOT EXISTS texts USING fts5(
 _MATCHING = "SELECT rowid FROM texts WHERE texts MATCH ?"
 
 
-@dataclass(frozen=True)
-class Hit:
+class Hit(Struct, frozen=True):
     """A session that a search found: a `passage` of the part `where`, with `MARKS` around the matching words.
 
     `where` is one of `COLUMNS`; in place of `sections` it is the heading of the section in lower case.

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from msgspec import Struct
 
 from cdo.core.errors import UsageError
 from cdo.core.words import FUNCTION_WORDS
@@ -22,8 +23,7 @@ _PART = re.compile(r'(?P<out>-?)"(?P<phrase>[^"]*)"?(?P<more>\*?)|(?P<word>[^\s"
 _STOP = FUNCTION_WORDS | {"like", "make", "need"}
 
 
-@dataclass(frozen=True)
-class RunFilter:
+class RunFilter(Struct, frozen=True):
     """Which sessions to list: `kind` is a preset, mode or domain, `status` a status of rows.
 
     "finished" matches any session with a FINAL.md; "unfinished" also matches a paused one.

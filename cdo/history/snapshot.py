@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cdo.cabal.files import status as standing
 from cdo.core.errors import UsageError
@@ -22,8 +24,7 @@ _MARK = re.compile(r"^(?:[-*+]|\d{1,3}[.)])[ \t]+")
 _NOTHING = re.compile(r"(?i)(none|nothing)( (was )?(recorded|written here))?\.?")
 
 
-@dataclass(frozen=True)
-class FinalPosition:
+class FinalPosition(Struct, frozen=True):
     """The latest reply of a voice up to this point: given in `turn`, or the reason why it is `missing`."""
 
     name: str
@@ -36,8 +37,7 @@ class FinalPosition:
     missing: str = ""
 
 
-@dataclass(frozen=True)
-class SessionSnapshot:
+class SessionSnapshot(Struct, frozen=True):
     """A session at its end (`turn` is None) or after a turn; `held` counts its turns.
 
     `decision` and `minority` come from FINAL.md and are set only at the end. `ground` and `focus` come from the last

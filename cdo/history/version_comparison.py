@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Any
+
+from msgspec import Struct
 
 from cdo.cabal.files import serialization
 from cdo.cabal.model.entities import Version
@@ -19,8 +20,7 @@ from cdo.session.reader import SessionReader
 CONTEXT = 3  # unchanged lines shown around a change
 
 
-@dataclass(frozen=True)
-class ComparedVersion:
+class ComparedVersion(Struct, frozen=True):
     """A version, the session that it is from, and the name of its product."""
 
     session: str
@@ -51,8 +51,7 @@ class ComparedVersion:
         }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class VersionComparison:
+class VersionComparison(Struct, frozen=True):
     """Two versions."""
 
     a: ComparedVersion

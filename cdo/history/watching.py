@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from cdo.core.errors import SessionError
 from cdo.core.events import ProductData, RunBegan, RunStopped, TreeChanged

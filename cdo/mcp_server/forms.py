@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from cdo.app.waiting import PendingInput
 from cdo.core.errors import UsageError
@@ -15,8 +16,7 @@ _LONGEST = 4000  # characters of an answer
 _TEXT = {"type": "string", "maxLength": _LONGEST}
 
 
-@dataclass(frozen=True)
-class FilledForm:
+class FilledForm(Struct, frozen=True):
     """What a person answered: `go`, `done` or the answer to a question, a note to the voices and the turn's focus."""
 
     text: str

@@ -10,9 +10,10 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from cdo.content.library import Library
 from cdo.core.errors import ConfigError, UsageError
@@ -25,8 +26,7 @@ _MAX_BYTES = 10_000_000  # of a configuration
 _BY_HAND = "Without --write the entry is printed: put it in by hand."
 
 
-@dataclass(frozen=True)
-class AgentRegistration:
+class AgentRegistration(Struct, frozen=True):
     """What registers the server with an agent: a command of the agent, or an entry in its configuration."""
 
     command: tuple[str, ...] = ()

@@ -21,6 +21,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from cdo.content.library import Library
 from cdo.core.errors import CdoError, ContentError
 from cdo.core.events import BatchBegan, Event, QuestionAsked, ReplyAccepted, RunEnded, RunStopped
@@ -48,8 +50,7 @@ class Wording(Schema):
     load_when: str
 
 
-@dataclass(frozen=True)
-class BeadsTask:
+class BeadsTask(Struct, frozen=True):
     """One task of a work breakdown; `depends_on` are ids of other tasks in it, `estimate` is in minutes."""
 
     id: str

@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import msgspec
+from msgspec import Struct
+
 from cdo import __version__
 from cdo.content.library import Library
 from cdo.core.events import (
@@ -62,8 +65,7 @@ class _ToldTurn:
     missing: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class PendingCommit:
+class PendingCommit(Struct, frozen=True):
     """A commit to be made: `text` words it as far as the run knows it; `replayed` of a turn from an earlier process.
 
     `calls` are the names of the groups of records that there were by then. `about` are the trailers that tell whose
@@ -75,7 +77,7 @@ class PendingCommit:
     text: Callable[[], str]
     replayed: bool = False
     calls: frozenset[str] = frozenset()
-    about: Mapping[str, str] = field(default_factory=dict)
+    about: Mapping[str, str] = msgspec.field(default_factory=dict)
     proof: str = ""
 
     @property

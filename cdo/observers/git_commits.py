@@ -14,8 +14,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from cdo.content.library import Library
 from cdo.core.errors import CdoError, SessionError

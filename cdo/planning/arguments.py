@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Literal
+
+from msgspec import Struct
 
 from cdo.core.errors import UsageError
 
@@ -30,8 +31,7 @@ class NoProblem(UsageError):
     """The command line has args words only. Its own class, because the problem may still come from stdin."""
 
 
-@dataclass(frozen=True)
-class Vocabulary:
+class Vocabulary(Struct, frozen=True):
     """The words that are args: names from the content folders, and the seed's modifiers."""
 
     presets: frozenset[str]
@@ -53,8 +53,7 @@ class Vocabulary:
         return tuple(sorted({EXEC, *self.modifiers, *self.presets, *self.modes}))
 
 
-@dataclass(frozen=True)
-class Invocation:
+class Invocation(Struct, frozen=True):
     """The parsed words of a command line. `preset` is None if gauge has to pick one."""
 
     preset: str | None

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
 
 from cdo.core.formatting import pluralise
 
@@ -49,8 +50,7 @@ _CODE_LINES = 3  # fewer lines that look like code are prose
 # -- the method -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Gauge:
+class Gauge(Struct, frozen=True):
     """A recommended preset. `signals` are the parts of `why`, which is one line of ≤ 120 characters."""
 
     preset: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from cdo.core.exchange import Usage
 from cdo.planning.plan import Plan
@@ -18,8 +19,7 @@ SKILL_TOKENS = 700  # of one skill in a brief
 PACE, LOCAL_PACE = (3.0, 40.0), (4.0, 30.0)
 
 
-@dataclass(frozen=True)
-class Range:
+class Range(Struct, frozen=True):
     """Fewest and most calls, tokens, dollars (None if a price is unknown) and seconds of a run without retries."""
 
     calls: tuple[int, int]

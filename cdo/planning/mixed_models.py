@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from cdo.content.schemas import Price
 from cdo.core.errors import CdoError
@@ -25,8 +26,7 @@ LEAST = 30.0  # fewest billions of parameters of an Ollama model that is combine
 _SIZE = re.compile(r":(?:(\d+)x)?(\d+(?:\.\d+)?)b(?![a-z])")
 
 
-@dataclass(frozen=True)
-class Mix:
+class Mix(Struct, frozen=True):
     """The models of a run, the default one first.
 
     `makers` has the maker of each model if cdo chose them. `unpriced` are the models that a budget excludes.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypedDict
+
+from msgspec import Struct, field
 
 from cdo.content.library import Library
 from cdo.content.schemas import Band, Complexity, Convergence, Criteria, Preset
@@ -23,8 +24,7 @@ CATALOGUE = 60  # skills that a session may choose from
 TOPIC = 600  # characters of the problem by which skills are ranked
 
 
-@dataclass(frozen=True)
-class PlanEnvironment:
+class PlanEnvironment(Struct, frozen=True):
     """What the shell found around a run.
 
     `skills` are the available skills; `asked`: the command line asks for skills. `untrusted` are the project's skills

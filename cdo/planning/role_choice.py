@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from cdo.content.library import Library
 from cdo.content.schemas import Complexity, Preset, Role
@@ -26,8 +27,7 @@ SHOWN = 20  # tags that an error lists
 LONG = 150  # words; a question this long may hold one tag by chance, so that a role needs two
 
 
-@dataclass(frozen=True)
-class RoleCard:
+class RoleCard(Struct, frozen=True):
     """The data of a role that a choice needs: its method as `description`, its tags and `part` (`schemas.Role`)."""
 
     name: str
@@ -36,16 +36,14 @@ class RoleCard:
     part: str = ""
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """The roles of a first turn, and for each one that fits the question the tags that match."""
 
     roles: tuple[str, ...]
     matches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _Tag:
+class _Tag(Struct, frozen=True):
     name: str
     description: str = ""
     tags: tuple[str, ...] = ()
@@ -125,8 +123,7 @@ def _words(question: str, tables: Complexity) -> str:
 # -- by the domain ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class DomainTeam:
+class DomainTeam(Struct, frozen=True):
     """What a domain decides about the first turn; empty without a domain."""
 
     roles: tuple[str, ...] = ()

@@ -11,10 +11,10 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+from msgspec import Struct, field
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from cdo.content.library import Library
@@ -128,8 +128,7 @@ class Settings(BaseModel):
     prices: dict[str, Price] = {}
 
 
-@dataclass(frozen=True)
-class Resolved:
+class Resolved(Struct, frozen=True):
     """Settings with the source of each: `sources["width"]` is "--width", "CDO_WIDTH", a path, or "default".
 
     `untrusted` maps each key that an untrusted project sets in vain to the path of its file. `ceilings` has the
@@ -240,8 +239,7 @@ def resolve(flags: Mapping[str, Any], library: Library, env: Mapping[str, str] |
     return Resolved(Settings.model_validate(values), sources, waiting.vain, ceilings)
 
 
-@dataclass(frozen=True)
-class _Waiting:
+class _Waiting(Struct, frozen=True):
     """The configuration of an untrusted project: the values that may narrow, and the keys that wait for trust."""
 
     path: str = ""

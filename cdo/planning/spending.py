@@ -8,7 +8,8 @@ needs agreement, as an estimate above `ask_above` does.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from cdo.core.formatting import about_money
 from cdo.planning.estimate import Range
@@ -23,8 +24,7 @@ def free(spec: ModelSpec) -> bool:
     return spec.here
 
 
-@dataclass(frozen=True)
-class Doubt:
+class Doubt(Struct, frozen=True):
     """Why a run needs agreement, as a sentence without its full stop, and what gives it without a terminal."""
 
     reason: str

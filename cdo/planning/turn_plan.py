@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain, cycle, islice
 from typing import Annotated, Any, Literal, TypeAlias
 
 import yaml
+from msgspec import Struct, field
 from pydantic import BeforeValidator, Field, ValidationError
 
 from cdo.content.schemas import Band, Count, Criteria
@@ -157,8 +157,7 @@ class PlanProblems(InvalidReply):
         self.found = tuple(found)
 
 
-@dataclass(frozen=True)
-class PlanFormat:
+class PlanFormat(Struct, frozen=True):
     """The format of the plan of a turn, for which `proposed` was put before the person.
 
     What the file leaves out stays as proposed. `width` is the range of voices a turn (None: any). `known_roles` are

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from cdo.core.errors import ContentError
@@ -184,8 +184,7 @@ class CommandAgent(_Part):
         return self
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """A process to start: its arguments (without the program), input, environment and private files."""
 
     argv: tuple[str, ...]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
+
+from msgspec import Struct
 
 from cdo.core.exchange import LOST, BackendError, Fault, Finish, Request, Response, Thread, Usage
 from cdo.providers.command_agent import THREAD_ID, Cause, CommandAgent, Counts, Ends, Pick, Scalar, plain, resumes
@@ -17,8 +18,7 @@ NOT_STARTED = (126, 127)  # exit codes of shells and `env` for a program that ca
 _ANSI = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
 
 
-@dataclass(frozen=True)
-class ProcessResult:
+class ProcessResult(Struct, frozen=True):
     """A process that ended: its output, its exit code (negative: a signal), and the line for which it was ended."""
 
     out: str

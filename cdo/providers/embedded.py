@@ -19,9 +19,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
+
+from msgspec.structs import replace
 
 from cdo.core.errors import ConfigError
 from cdo.core.exchange import Backend, BackendError, Fault, OnText, Request, Response

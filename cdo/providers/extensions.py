@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from msgspec import Struct
+
 from cdo.content import entry_points
 from cdo.core.errors import ConfigError
 from cdo.core.exchange import Backend, BackendError, Fault, OnText, Request, Response
@@ -16,8 +18,7 @@ from cdo.core.formatting import one_line
 from cdo.providers.price_table import DEFAULT_WINDOW, REPLY_TOKENS
 
 
-@dataclass(frozen=True)
-class ModelDescription:
+class ModelDescription(Struct, frozen=True):
     """What a provider knows of one of its models.
 
     `window` is the most tokens of prompt and reply together, `reply_tokens` the most of one reply. `input_price` and

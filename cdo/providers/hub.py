@@ -14,10 +14,11 @@ import os
 import re
 import shutil
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 from urllib.parse import quote, urljoin, urlsplit
+
+from msgspec import Struct
 
 from cdo import __version__
 from cdo.core.errors import ConfigError, NoModel
@@ -42,8 +43,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 Progress: TypeAlias = Callable[[str, int, int], None]
 
 
-@dataclass(frozen=True)
-class HubFile:
+class HubFile(Struct, frozen=True):
     """A file of a repository on the hub."""
 
     repository: str
@@ -53,8 +53,7 @@ class HubFile:
         return f"{self.repository}/{self.file}"
 
 
-@dataclass(frozen=True)
-class Stated:
+class Stated(Struct, frozen=True):
     """What the hub states of a file: hash, size in bytes, commit, and the address of this version alone."""
 
     sha256: str

@@ -12,10 +12,10 @@ import hashlib
 import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from msgspec import Struct
 from pydantic import Field, ValidationError
 
 from cdo.content.schemas import GGUF_FILE, REPOSITORY, LocalModel, LocalModels
@@ -46,8 +46,7 @@ class FilePin(Schema):
     seen: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Listed:
+class Listed(Struct, frozen=True):
     """A model of the table, or another one that was fetched. `path` is None if it is not on this machine."""
 
     name: str

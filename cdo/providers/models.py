@@ -12,12 +12,14 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cdo.content.schemas import Price, Provider, Providers
 from cdo.core.demo_model import DEMO_MODEL
@@ -51,8 +53,7 @@ LOCAL_WINDOW = 8192
 LOCAL_REPLY_TOKENS = 700
 
 
-@dataclass(frozen=True)
-class ModelSpec:
+class ModelSpec(Struct, frozen=True):
     """One model and how to reach it.
 
     `name` is the name that the person wrote, `model` the name that the provider knows. `route` picks the backend.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from cdo.core.exchange import BackendError, Fault, OnText, Request, Response
 
@@ -12,8 +13,7 @@ PREFIX = "recorded:"  # of the name that a recorded model has in a session: no m
 TICK = 0.1  # seconds between two pieces of a reply
 
 
-@dataclass(frozen=True)
-class RecordedReply:
+class RecordedReply(Struct, frozen=True):
     """One recorded answer, and the seconds that it takes to arrive."""
 
     response: Response

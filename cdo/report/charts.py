@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from html import escape
+
+from msgspec import Struct
 
 Points = Sequence[tuple[int, float]]  # (turn, value from 0 to 1)
 Counts = Sequence[tuple[int, int]]  # (round, how many)
@@ -19,8 +20,7 @@ _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 340, 36, 14, 18, 36
 _MOST_LABELS = 9  # most values that are all labelled; of more, only the most informative ones
 
 
-@dataclass(frozen=True)
-class _Frame:
+class _Frame(Struct, frozen=True):
     """The coordinates of a plot of `height`. `last` labels a position after the last turn ("": there is none).
 
     `unit` is the label of the horizontal axis; `most` is the value at the top.

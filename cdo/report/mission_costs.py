@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cdo.cabal.model.entities import MissionStep
 from cdo.cabal.model.state import MissionState
@@ -20,8 +22,7 @@ TEAM, BESIDE = "team", "beside"
 Key = tuple[int, MissionStep, str]  # round, step, agent
 
 
-@dataclass(frozen=True)
-class Costs:
+class Costs(Struct, frozen=True):
     """The usage of a mission, over all attempts: by seat and round, by seat and model, by round, and by product.
 
     A call is shared in equal parts among the products that it touched; a call that touched none is under "team".

@@ -7,9 +7,10 @@ linked; the page embeds one version of each product, cut if it is long.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from msgspec import Struct
 
 from cdo import __version__
 from cdo.cabal.files.by_hand import edited_calls
@@ -70,8 +71,7 @@ class MissionCourse(Protocol):
     def question(self) -> Ask | None: ...
 
 
-@dataclass(frozen=True)
-class ProductRow:
+class ProductRow(Struct, frozen=True):
     """A product as the tree and its own section show it.
 
     `shown` is the accepted version, else the latest one. `accepted` is the acceptance if it holds. `results` are the
@@ -103,8 +103,7 @@ class ProductRow:
         return tuple(item for item in self.collabs if item.blocking)
 
 
-@dataclass(frozen=True)
-class RoundSection:
+class RoundSection(Struct, frozen=True):
     """The events of one round. `now` is the state at its end; `told` are events that no other field contains."""
 
     number: int

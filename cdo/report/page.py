@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
+
+from msgspec import Struct, to_builtins
 
 from cdo import __version__
 from cdo.core.errors import SessionError
@@ -42,8 +43,7 @@ _INPUT = "00-context.md"  # may be large: the page only names it
 _PLAN = re.compile(r"t([1-9][0-9]{0,5})-plan\.yaml")
 
 
-@dataclass(frozen=True)
-class Paper:
+class Paper(Struct, frozen=True):
     """A session file for people: its Markdown without front matter, and whether a person `edited` it.
 
     `raw`: the front matter cannot be read, so `body` is the whole file as it is.
@@ -54,8 +54,7 @@ class Paper:
     raw: bool = False
 
 
-@dataclass(frozen=True)
-class Papers:
+class Papers(Struct, frozen=True):
     """The files of a session as a page shows them: Markdown files by name, and the names of all files.
 
     `base` is the address of the session's folder relative to the page ("" for the same folder), None if the files
@@ -76,8 +75,7 @@ class Papers:
         return "" if self.base is None else "/".join(filter(None, [self.base, quote(file, errors="replace")]))
 
 
-@dataclass(frozen=True)
-class Standing:
+class Standing(Struct, frozen=True):
     """The present status of a session: whether a process is `running` it, and which file `waits` for a person.
 
     `why` is the reason recorded when the last run stopped early, "" if it did not.
@@ -400,13 +398,5 @@ def _moved(move: PositionChange) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return dataclasses, models, tuples and mappings as JSON data."""
-    from pydantic import BaseModel
-
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    if hasattr(value, "__dataclass_fields__"):
-        return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, (tuple, list)) else value
+    """Return records, models, tuples and mappings as JSON data."""
+    return to_builtins(value, str_keys=True, enc_hook=lambda model: model.model_dump(mode="json"))

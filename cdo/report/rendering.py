@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from cdo.content.library import FIX
 from cdo.core.errors import ContentError
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 STYLE, PARTS = "templates/report-style", "templates/report-parts"
 
 
-@dataclass(frozen=True)
-class ServedPage:
+class ServedPage(Struct, frozen=True):
     """How a page that a server shows differs from a file: its style sheet has an address, and pages lead to others.
 
     `trail` is the way to the page, as pairs of words and addresses. `script` is the address of its script. Without

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from msgspec import Struct
+
 from cdo.core.errors import UsageError
 from cdo.core.formatting import pluralise
 from cdo.core.usage import estimate_tokens
@@ -84,8 +86,7 @@ class Piece:
         return _piece(self.path, self.whole) if self.cut else self
 
 
-@dataclass(frozen=True)
-class Context:
+class Context(Struct, frozen=True):
     """The gathered context. `tokens` is the sum over the pieces and within the budget; the head is not counted."""
 
     pieces: tuple[Piece, ...]

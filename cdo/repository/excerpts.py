@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import Struct
 
 GAP = "[…]"  # stands for omitted lines; the line numbers around it show which
 _MARK = len(f"{GAP}\n".encode())
@@ -89,8 +90,7 @@ def _matching(code: Sequence[str], parts: Iterable[range], about: Sequence[str])
     return [lines for *_, lines in sorted(ranked, key=lambda item: item[:2])]
 
 
-@dataclass(frozen=True)
-class _LineGroup:
+class _LineGroup(Struct, frozen=True):
     """Lines that are kept or left out together. With `by_row`, they are shortened if they do not fit."""
 
     lines: Sequence[int]
@@ -154,8 +154,7 @@ class _KeptLines:
 # -- Markdown --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Excerpt:
+class _Excerpt(Struct, frozen=True):
     kind: str  # heading, table, fence, list or prose
     lines: range
     level: int = 0

@@ -14,9 +14,10 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha1, sha256
 from pathlib import Path
+
+from msgspec import Struct
 
 from cdo.repository.git_process import Refused, TooSlow, answer
 
@@ -72,8 +73,7 @@ class Git:
 # -- a repository of any kind ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Branch:
+class Branch(Struct, frozen=True):
     """A branch: its full `ref`, the commit at its `tip`, that commit's `message` and `date` (seconds since 1970).
 
     `symbolic` is true for a symbolic ref. `worktree` is the work tree in which it is checked out, "" for none.
@@ -87,8 +87,7 @@ class Branch:
     message: str
 
 
-@dataclass(frozen=True)
-class TreeEntry:
+class TreeEntry(Struct, frozen=True):
     """One entry of a commit's tree; `size` in bytes, 0 if it is not a file."""
 
     path: str

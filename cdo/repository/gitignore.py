@@ -11,8 +11,9 @@ import re
 import stat
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from cdo.security.safe_open import present, read_regular
 
@@ -70,8 +71,7 @@ class IgnoreFile:
             yield from self._beginning.get(name[: at + 1], ())
 
 
-@dataclass(frozen=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """The ignore files that apply in a folder, weakest first."""
 
     files: tuple[IgnoreFile, ...] = ()

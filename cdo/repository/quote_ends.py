@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 LONGEST = 500  # characters of a quote
 MOST = 12  # readings of one quote
@@ -24,8 +25,7 @@ _AFTER_CLOSING = ")]},.;:!?"
 _PLACE = re.compile(r"[\w/]\.\w{1,12}(?::L?|#L)\d")
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """One way to read a quote: its words without the marks, the offset after its closing mark, and that mark.
 
     `open` is true if a mark follows that may still be the closing one: then the quote may be longer. `follows` is the
@@ -39,8 +39,7 @@ class Reading:
     follows: str = ""
 
 
-@dataclass(frozen=True)
-class _Token:
+class _Token(Struct, frozen=True):
     """A mark inside or after a quote: where it begins and ends, and by how much it changes the depth."""
 
     start: int

@@ -14,8 +14,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
+
+from msgspec import Struct
 
 from cdo.core.words import FUNCTION_WORDS, words
 from cdo.repository.import_graph import Imports, family_of, page_rank, two_ways
@@ -106,8 +107,7 @@ _SHOWN = 0.8  # least weight of a kind of file whose text says what a repository
 _FOLDER_FILES = words("__init__ index mod main lib")
 
 
-@dataclass(frozen=True)
-class Ranked:
+class Ranked(Struct, frozen=True):
     """One file with its score, the question's stems that it contains, and how many files import it."""
 
     path: str
@@ -116,8 +116,7 @@ class Ranked:
     importers: int = 0
 
 
-@dataclass(frozen=True)
-class _Seen:
+class _Seen(Struct, frozen=True):
     """The counts kept of a file: how often each stem occurs in it, and in its name, its definitions and its top."""
 
     path: str

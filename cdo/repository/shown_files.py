@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from cdo.core.usage import estimate_tokens
 
@@ -15,8 +16,7 @@ _NUMBERED = re.compile(r"^\d+\| ", re.MULTILINE)  # lines of files are numbered,
 _LEFT_OUT = re.compile(r"^\s*\[…", re.MULTILINE)  # marks lines left out; a line of a file begins with a number
 
 
-@dataclass(frozen=True)
-class ShownFile:
+class ShownFile(Struct, frozen=True):
     """One file of a context: its path, the estimated tokens of its text as it is shown, and whether it was cut."""
 
     path: str

@@ -10,8 +10,9 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from cdo.repository.gitignore import Rules, rules_above
 from cdo.security.safe_open import DirectoryCache, present
@@ -50,16 +51,14 @@ _HIDDEN = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Skipped:
+class Skipped(Struct, frozen=True):
     """A file or folder (its path ends with "/") that was left out, and the reason as a phrase."""
 
     path: str
     why: str
 
 
-@dataclass(frozen=True)
-class VisibleFile:
+class VisibleFile(Struct, frozen=True):
     """A regular file that may be shown: its path, its way (see `DirectoryCache`), and its size in bytes.
 
     `named` is true if a person named it.
@@ -76,8 +75,7 @@ class VisibleFile:
         return _joined(self.way)
 
 
-@dataclass(frozen=True)
-class VisibleFolder:
+class VisibleFolder(Struct, frozen=True):
     """A folder to walk: its way, the prefix of the paths shown in it, and the ignore rules that apply around it."""
 
     way: tuple[str, ...]

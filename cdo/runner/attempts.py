@@ -8,10 +8,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cdo.content.library import Library
 from cdo.core.events import (
@@ -58,8 +61,7 @@ NO_ROOM = "the provider's rate limit leaves no room in the time that is left"
 UNREADABLE = "the model's replies did not have the form that cdo asks for"
 
 
-@dataclass(frozen=True)
-class Deadlines:
+class Deadlines(Struct, frozen=True):
     """Timeouts in seconds: until the first word, between two pieces of an answer, and for one whole request.
 
     Before the first word, each sign that the model is thinking begins the time `first_byte` anew.

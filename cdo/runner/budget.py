@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from cdo.core.errors import BudgetReached, ConfigError, WaitsForBatch
 from cdo.core.exchange import Usage
@@ -26,8 +27,7 @@ def price_unknown(spec: ModelSpec) -> ConfigError:
     )
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """The caps of a run: requests, tokens, dollars, and seconds of this process; None is no cap."""
 
     calls: int | None = None
@@ -36,8 +36,7 @@ class Limits:
     seconds: float | None = None
 
 
-@dataclass(frozen=True)
-class Reservation:
+class Reservation(Struct, frozen=True):
     """The most tokens and dollars that one request in flight can use, and the tokens that its reply may have."""
 
     tokens: int

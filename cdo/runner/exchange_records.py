@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
 from typing import Any
+
+from msgspec.structs import asdict, replace
 
 from cdo.core.exchange import BackendError, Fault, Finish, Message, Request, Response, Usage
 from cdo.core.usage import estimate_tokens

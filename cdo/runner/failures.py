@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from cdo.core.errors import BudgetReached, CdoError, ConfigError, ModelsFailed
 from cdo.core.exchange import Fault
@@ -19,8 +20,7 @@ RESUME = "`cdo resume` asks only for what is missing"
 OTHER_MODEL = "`cdo resume -m NAME` goes on with another model"
 
 
-@dataclass(frozen=True)
-class MissingReply:
+class MissingReply(Struct, frozen=True):
     """A reply that is missing, with the model that was asked last."""
 
     reply: Reply

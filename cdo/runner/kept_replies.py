@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec.structs import replace
 
 from cdo.core.errors import SessionError
 from cdo.core.events import Observe, ReplyAccepted, ReplyCorrected, ReplyMissing

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
+
+from msgspec import Struct, field
 
 from cdo.core.exchange import Backend, Request
 from cdo.providers.models import ModelSpec
@@ -12,8 +13,7 @@ from cdo.runner.requests import PendingCall
 from cdo.runner.retry import CircuitBreaker
 
 
-@dataclass(frozen=True)
-class ModelSeat:
+class ModelSeat(Struct, frozen=True):
     """A model with the backend that reaches it, the circuit breaker (`gate`) of its provider, and its rate limits."""
 
     spec: ModelSpec

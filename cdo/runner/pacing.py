@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from cdo.core.exchange import Quota, RateLimits
 
@@ -17,8 +18,7 @@ REPLY = 1000  # tokens that a reply is taken to have; the next headers state wha
 LONGEST = 5.0  # seconds after which one that waits looks again, since other responses may have said more
 
 
-@dataclass(frozen=True, eq=False)
-class Turn:
+class Turn(Struct, frozen=True, eq=False):
     """A request that had its turn: until when it may be on its way to the provider (monotonic), and its tokens."""
 
     until: float

@@ -6,8 +6,10 @@ Pure, except for loading templates: nothing is sent or written here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from cdo.content.library import Library
 from cdo.core.exchange import Effort, Fault, Message, Request, ToolCall

@@ -10,8 +10,10 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
+
+from msgspec.structs import replace
 
 from cdo.content.library import Library
 from cdo.core.errors import BudgetReached, CdoError, SessionError, WaitsForBatch

@@ -15,9 +15,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from cdo.security.secrets import secret_values
 
@@ -50,8 +52,7 @@ FILES, NETWORK, TCP, PROCESSES = "other files", "the network", "TCP connections"
 SYSTEM = tuple(folder for folder in _SYSTEM if folder != "/etc")  # programs and libraries, no configuration
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(Struct, frozen=True):
     """The folders of one command run: the work tree at `root`, its `copy`, and the working `folder` below it.
 
     `home` and `temporary` are empty folders that become the home and /tmp; `base` is an empty folder for mounts.
@@ -65,8 +66,7 @@ class Place:
     base: Path
 
 
-@dataclass(frozen=True)
-class Confinement:
+class Confinement(Struct, frozen=True):
     """One kind of sandbox: its name ("" for none) and what it prevents (`held`)."""
 
     name: str
@@ -92,8 +92,7 @@ INSTALL = "Install bubblewrap (`bwrap`), or use Linux 6.7 or newer with Landlock
 NOTHING = Confinement("")
 
 
-@dataclass(frozen=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     """What each process of a command may use: bytes of memory and of one file, and processes in all."""
 
     memory: int = 4 * 2**30
@@ -101,8 +100,7 @@ class Bounds:
     processes: int = 256
 
 
-@dataclass(frozen=True)
-class Started:
+class Started(Struct, frozen=True):
     """A command ready to start: its arguments, working folder and environment."""
 
     argv: tuple[str, ...]

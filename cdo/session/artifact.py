@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+
+from msgspec import Struct
 
 from cdo.core.errors import SessionError
 from cdo.formats import strict_yaml
@@ -39,8 +40,7 @@ MAX_ARTIFACT_BYTES = 1_048_576
 SIDECARS = {"FINAL": "FINAL.yaml"}  # artifacts whose keys are in a file of their own
 
 
-@dataclass(frozen=True)
-class Artifact:
+class Artifact(Struct, frozen=True, dict=True):
     """One artifact: `meta` are the reply's own keys, `body` its Markdown, `own` cdo's keys."""
 
     meta: Mapping[str, Any]

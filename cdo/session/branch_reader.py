@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+
+from msgspec import Struct
 
 from cdo.core.errors import SessionError, UsageError
 from cdo.core.file_paths import delivered
@@ -37,8 +38,7 @@ _TRAILER = re.compile(r"(Cdo-[A-Z][A-Za-z-]*): (.*)")
 _FULL = ("100644", "100755")
 
 
-@dataclass(frozen=True)
-class BranchSession:
+class BranchSession(Struct, frozen=True):
     """A session on a branch, as described by its newest commit.
 
     `name` opens it (`origin/NAME` if only a remote has it); `date` is its last commit (ISO 8601, UTC); `status` is

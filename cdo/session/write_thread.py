@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
+from msgspec import Struct
+
 from cdo.core.signals import deferred
 from cdo.files.atomic_files import open_below
 from cdo.files.grouped_writes import MOST, GroupedWrites
@@ -25,8 +27,7 @@ MANY = 8  # open sessions from which on a pass waits for others to join it
 LINGER = 0.01  # seconds that it waits
 
 
-@dataclass(frozen=True)
-class QueuedFile:
+class QueuedFile(Struct, frozen=True):
     """A file to write, in a folder of a session ("" is its own); `done` gets its status once it is durable.
 
     With `later`, what was queued before it is durable before this file appears.

@@ -7,9 +7,10 @@ Markdown for the session (`markdown`), and as data (`json`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from itertools import chain, groupby
 from typing import Any, TypeAlias
+
+from msgspec import Struct, to_builtins
 
 from cdo.content.schemas import Criteria
 from cdo.core.formatting import duration, money, one_line, pluralise, rounded, shorten_middle
@@ -19,8 +20,7 @@ NARROW = 40  # a narrower terminal is treated as having this many columns
 Row: TypeAlias = tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class PlannedVoice:
+class PlannedVoice(Struct, frozen=True):
     """One seat of the next turn: the name of its file, its method, its charge, its skills and its model.
 
     `method` is the title of the role's method ("" if the role has none); `charge` is its task beyond the method.
@@ -33,8 +33,7 @@ class PlannedVoice:
     model: str = ""
 
 
-@dataclass(frozen=True)
-class Model:
+class Model(Struct, frozen=True):
     """A model that will be asked, its vendor, and whether its price is known."""
 
     name: str
@@ -42,8 +41,7 @@ class Model:
     priced: bool
 
 
-@dataclass(frozen=True)
-class PastTurn:
+class PastTurn(Struct, frozen=True):
     """A completed turn: its number of voices, its synthesis' confidence, and the tensions that it left open."""
 
     turn: int
@@ -52,8 +50,7 @@ class PastTurn:
     open: int
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(Struct, frozen=True):
     """The minimum and maximum usage of the rest of the run. Cost in dollars, time in seconds; None if unknown."""
 
     calls: tuple[int, int]
@@ -62,8 +59,7 @@ class Span:
     seconds: tuple[float, float] | None = None
 
 
-@dataclass(frozen=True)
-class Sketch:
+class Sketch(Struct, frozen=True):
     """The data of the dashboard before turn `turn`.
 
     `why` is the reason for this preset. `matches` are, by chosen voice, the words of the question that match it.
@@ -325,5 +321,5 @@ def json(sketch: Sketch) -> dict[str, Any]:
         later["phases"] = [{"turn": turn, "name": name, "voices": voices} for turn, name, voices in phases]
     elif not sketch.adaptive:
         later["width"] = [len(sketch.voices)] * 2
-    criteria = sketch.criteria.model_dump()
-    return {**asdict(sketch), "criteria": criteria, "later": later if first <= last else None}
+    data: dict[str, Any] = to_builtins(sketch, enc_hook=lambda criteria: criteria.model_dump())
+    return {**data, "later": later if first <= last else None}

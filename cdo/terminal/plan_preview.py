@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cdo.content.library import Library
 from cdo.content.schemas import Role
@@ -18,8 +20,7 @@ from cdo.terminal.plan_dashboard import Model, PastTurn, PlannedVoice, Sketch, S
 from cdo.terminal.sending import listed
 
 
-@dataclass(frozen=True)
-class Preview:
+class Preview(Struct, frozen=True):
     """The facts known before a turn: the plan, its models, and the estimated usage.
 
     `given` counts the tokens of question and context; `tracked` tells if bd is installed. `files` are those that the

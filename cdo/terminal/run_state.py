@@ -6,7 +6,9 @@ import enum
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from cdo.core.events import (
     BatchBegan,
@@ -57,8 +59,7 @@ def _after(spent: TotalUsage, event: Event) -> TotalUsage:
     return spent
 
 
-@dataclass(frozen=True)
-class CallProgress:
+class CallProgress(Struct, frozen=True):
     """The progress of one call. `text` is the position in its reply, or its problem; before there is one, what the
     model looks at with a tool, or the end of what it has written. `model` is the model that is asked.
 
@@ -130,8 +131,7 @@ class CallProgress:
         )
 
 
-@dataclass(frozen=True)
-class TensionProgress:
+class TensionProgress(Struct, frozen=True):
     """A tension as told by the syntheses: first named in turn `since`; its status changed last in turn `changed`."""
 
     id: str
@@ -152,8 +152,7 @@ class TensionProgress:
         return "opened" if self.since == turn else "reopened"
 
 
-@dataclass(frozen=True)
-class ProductProgress:
+class ProductProgress(Struct, frozen=True):
     """A product of a mission, as reported after each round: its newest `version`, its owner, and what blocks it.
 
     `depth` and `status` are known only if the session's files were read. Until then, `owner` is the author of a
@@ -175,8 +174,7 @@ class ProductProgress:
         return cls(name, depth, row["status"], row["owner"], version, row["verdict"], blocked)
 
 
-@dataclass(frozen=True)
-class LiveRun:
+class LiveRun(Struct, frozen=True):
     """The state of a run that a view shows, as a fold of events.
 
     `title` names the current turn ("turn 2", or the purpose of its calls); `voices` are its calls by name; `finished`

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from hashlib import sha256
 
+from msgspec import Struct
 
-@dataclass(frozen=True)
-class TraceIdentity:
+
+class TraceIdentity(Struct, frozen=True):
     """The place of a session's spans: their trace, and the span that the run is part of ("" for none).
 
     A session is identified by its name and the time at which it was created, as `session.yaml` has it.

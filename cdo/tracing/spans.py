@@ -12,6 +12,9 @@ from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from typing import Any
 
+import msgspec
+from msgspec import Struct
+
 from cdo.core.exchange import Fault
 from cdo.core.formatting import one_line
 from cdo.core.mission_names import MODE
@@ -33,17 +36,15 @@ class SpanKind(IntEnum):
     CLIENT = 3
 
 
-@dataclass(frozen=True)
-class SpanLink:
+class SpanLink(Struct, frozen=True):
     """A span of another trace that a span has to do with."""
 
     trace_id: str
     span_id: str
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class TraceSpan:
+class TraceSpan(Struct, frozen=True):
     """One span. Times are nanoseconds since 1970. `error` is the class of the error that it ended with, "" for none.
 
     `message` says more of the error; it can quote what a provider wrote, so it counts as content.
@@ -105,8 +106,7 @@ class CallRecords:
         return [invocation for found in self._found.values() for invocation in found.values()]
 
 
-@dataclass(frozen=True)
-class SpanMaker:
+class SpanMaker(Struct, frozen=True):
     """Makes the spans of one session. With `with_content` they carry prompts, replies and what tools were asked.
 
     `labels` are further attributes of the span of the run.
@@ -115,7 +115,7 @@ class SpanMaker:
     identity: TraceIdentity
     frozen: Frozen
     with_content: bool = False
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def began(self) -> int:

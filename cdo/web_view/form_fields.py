@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cdo.app import waiting
 from cdo.app.waiting import PendingInput
@@ -26,8 +28,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _WHOLE = re.compile(r"[0-9]{1,9}")
 
 
-@dataclass(frozen=True)
-class FormField:
+class FormField(Struct, frozen=True):
     """A field of a form: `value` is what stands in it now.
 
     `options` are pairs of a value and words, for the types choice and radio; `suggested` are values that a text may
@@ -80,8 +81,7 @@ class FormField:
         return f"{self.label}: this has to be one line." if self.type == "text" and "\n" in text else ""
 
 
-@dataclass(frozen=True)
-class FieldGroup:
+class FieldGroup(Struct, frozen=True):
     """Fields of a form that stand together under a name; "" for those at its top."""
 
     name: str
@@ -93,8 +93,7 @@ class FieldGroup:
         return any(field.problems for field in self.fields)
 
 
-@dataclass(frozen=True)
-class Form:
+class Form(Struct, frozen=True):
     """One thing that a person may change in a session now.
 
     `seen` identifies the state for which the form was made: what is filled in is taken for that state alone. A form

@@ -9,9 +9,11 @@ from __future__ import annotations
 import hmac
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cdo.app.waiting import StateChanged
 from cdo.core.errors import CdoError, UsageError
@@ -25,8 +27,7 @@ Taken: TypeAlias = Callable[[PersonSession, Form, Mapping[str, str]], str]
 _ONE = threading.Lock()  # one edit at a time: requests are served in threads
 
 
-@dataclass(frozen=True)
-class FormKind:
+class FormKind(Struct, frozen=True):
     """A kind of edit. `opened` makes its form, None if it is not open; `taken` writes it and says what was done."""
 
     opened: Opened

@@ -12,6 +12,8 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from cdo.security.loopback import LOOPBACK
 
 NAMES = (LOOPBACK, "localhost")
@@ -37,8 +39,7 @@ HEADERS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True)
-class Browser:
+class Browser(Struct, frozen=True):
     """A browser that opened a printed address: the value of its cookie, and what its forms must hold."""
 
     cookie: str

@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
+
+from msgspec import Struct
 
 from cdo import __version__
 from cdo.app.waiting import open_seats
@@ -51,8 +52,7 @@ _ANSWERED = (CallState.DONE, CallState.RECORDED, CallState.EDITED)
 _STATES = {"running": "plain", "paused": "warn", "damaged": "bad", "unfinished": "warn", "waiting": "plain"}
 
 
-@dataclass(frozen=True)
-class CallRow:
+class CallRow(Struct, frozen=True):
     """A call as its row shows it; `file` is its artifact, `since` when it began if it still goes on."""
 
     label: str

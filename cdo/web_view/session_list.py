@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from cdo.history import run_index
 from cdo.session.records import session_folders
@@ -20,8 +21,7 @@ LISTED = 1.0  # seconds that rows are shown for, at least, before they are read 
 Rows = list[dict[str, Any]]
 
 
-@dataclass(frozen=True)
-class ListedSessions:
+class ListedSessions(Struct, frozen=True):
     """The rows of sessions, newest first, and how many more there are that were not read yet."""
 
     rows: Rows

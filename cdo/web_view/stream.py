@@ -13,8 +13,10 @@ import secrets
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from cdo.core import events
 from cdo.core.errors import CdoError, SessionError
@@ -41,8 +43,7 @@ _LOGGED = (
 _NOTED = (events.ReplyMissing, events.FilesStale, events.NoteTold)
 
 
-@dataclass(frozen=True)
-class LogLine:
+class LogLine(Struct, frozen=True):
     """An event as one line; `at` is in seconds since 1970, `problem` is True where a person should look."""
 
     at: float
@@ -51,8 +52,7 @@ class LogLine:
     problem: bool = False
 
 
-@dataclass(frozen=True)
-class LiveSession:
+class LiveSession(Struct, frozen=True):
     """A session as a window shows it. `standing` says why nobody runs it, "" while somebody does.
 
     `heard` is the time of the last event, in seconds since 1970. `problem` is why the session cannot be read, "" if

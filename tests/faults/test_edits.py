@@ -9,12 +9,12 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from cdo.core.errors import SessionError
 from cdo.core.steps import Batch, Program, Reply

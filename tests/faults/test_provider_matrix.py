@@ -7,16 +7,18 @@ more. A row that a way of asking cannot meet (an agent has no HTTP status) is le
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from cdo.core.errors import CdoError, ModelsFailed
 from cdo.core.exchange import Backend, BackendError, Fault, Finish, OnText, Request, Response
@@ -297,7 +299,7 @@ def test_a_run_asks_as_often_as_the_policy_says(tmp_path: Path, p: Provider, way
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if TRIES[kind] > 1 and kind is not Fault.TIMEOUT])
 @pytest.mark.parametrize("way", HTTP)
 def test_a_run_recovers_when_the_provider_does(tmp_path: Path, p: Provider, way: str, kind: Fault) -> None:
-    p.faults = [replace(KINDS[kind], nth=1)]
+    p.faults = [dataclasses.replace(KINDS[kind], nth=1)]
     assert run(tmp_path, HTTP[way](p), PATIENT) == ("", [kind.value])
     assert len(p.requests) == 2
 

@@ -169,6 +169,22 @@ def test_class_names_are_unique() -> None:
     assert {name: places for name, places in where.items() if len(places) > 1} == {}
 
 
+def test_records_are_structs() -> None:
+    """A frozen dataclass has an option that Structs lack, and no default of a Struct is made for dataclasses."""
+    wrong = []
+    for name, module in MODULES.items():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef):
+                decorators = " ".join(map(ast.unparse, node.decorator_list))
+                calls = [each for each in ast.walk(node) if isinstance(each, ast.Call)]
+                fields = [each for each in calls if ast.unparse(each.func) == "field"]
+                options = {option.arg for each in fields for option in each.keywords}
+                needless = "dataclass(frozen=True" in decorators and not options & {"repr", "compare"}
+                mixed = fields and "dataclass" not in decorators and "dataclasses.field" in module.loaded
+                wrong += [f"{name}: {node.name}"] if needless or mixed else []
+    assert not wrong
+
+
 @pytest.mark.parametrize("folder", PURE)
 def test_pure_modules_have_no_way_to_act(folder: str) -> None:
     for name, module in MODULES.items():

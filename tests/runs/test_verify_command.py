@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from cdo.cabal.files.certificate import NAME
 from cdo.cabal.model.state import MissionState

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import email.utils
 import hashlib
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+from msgspec.structs import replace
 
 from cdo.core.exchange import Usage
 from tests.support.answers import Answer, RequestInfo
@@ -135,15 +138,15 @@ class Fault(Match):
         """The answer as this fault spoils it; shapes of the protocol itself are left to the encoder."""
         match self.shape:
             case "empty":
-                return replace(answer, text="", reasoning="", tool_calls=())
+                return dataclasses.replace(answer, text="", reasoning="", tool_calls=())
             case "reasoning-only":
-                return replace(answer, text="", reasoning=answer.reasoning or answer.text)
+                return dataclasses.replace(answer, text="", reasoning=answer.reasoning or answer.text)
             case "length":
-                return replace(answer, text=answer.text[: len(answer.text) // 2], finish="length")
+                return dataclasses.replace(answer, text=answer.text[: len(answer.text) // 2], finish="length")
             case "content-filter":
-                return replace(answer, text=answer.text[:40], finish="content_filter")
+                return dataclasses.replace(answer, text=answer.text[:40], finish="content_filter")
             case "refusal":
-                return replace(answer, text="", refusal="I'm sorry, but I can't help with that request.")
+                return dataclasses.replace(answer, text="", refusal="I'm sorry, but I can't help with that request.")
         return answer
 
     def recount(self, usage: Usage) -> Usage | None:

@@ -23,12 +23,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import Any
 
 from aiohttp import web
+from msgspec.structs import replace
 
 from cdo.core.exchange import ToolCall, Usage
 from tests.support import wire_responses

@@ -11,10 +11,11 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import asdict
 from pydantic import BaseModel, ConfigDict, Field
 
 from cdo.app.batch.items import BatchItem
@@ -73,8 +74,7 @@ class BatchFile(BaseModel):
     size: int = Field(ge=0)
 
 
-@dataclass(frozen=True)
-class ItemResult:
+class ItemResult(Struct, frozen=True):
     """How an item ended. `status` is that of its run, or `failed`; `error` says why, for people.
 
     `path` is the session's folder as seen from the batch's. `cost` is in dollars, None where a price is unknown.

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from msgspec import Struct
+
 from cdo.app import run
 from cdo.app.batch.folder import FAILED, ItemResult, labels_of
 from cdo.app.batch.items import BatchItem
@@ -33,8 +35,7 @@ from cdo.session.session_file import create_session, load, new_session_file
 from cdo.session.store import Session
 
 
-@dataclass(frozen=True)
-class EndedItem:
+class EndedItem(Struct, frozen=True):
     """How an item ended, and the error if it failed."""
 
     result: ItemResult

@@ -7,10 +7,12 @@ an id never becomes a path, only the name of a session that is allowed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from cdo.app.batch.rows import Row
 from cdo.core.errors import UsageError
@@ -23,8 +25,7 @@ MAX_QUESTION, MAX_CONTEXT, MAX_ID = 2**20, 2**22, 512  # bytes
 _IDENTITY = 16  # hexadecimal digits of a digest that serve as an id
 
 
-@dataclass(frozen=True)
-class BatchItem:
+class BatchItem(Struct, frozen=True):
     """One question of a batch. `digest` identifies what is asked; `session` is the name of its session.
 
     `preset` and `models` are empty where those of the batch count. `line` is where the file had it.

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cdo import __version__
 from cdo.app.batch.folder import (
@@ -31,13 +35,12 @@ from cdo.session.session_file import with_overrides
 CONTENT = ("model", "width", "turns", "review")
 
 
-@dataclass(frozen=True)
-class BatchOrder:
+class BatchOrder(Struct, frozen=True):
     """What a person asks for: the folder of the batch, its file (None: as it was begun), and how to read that."""
 
     path: Path
     file: Path | None
-    columns: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, str] = msgspec.field(default_factory=dict)
     preset: str = ""
     retry_failed: bool = False
     shard: Shard | None = None

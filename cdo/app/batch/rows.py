@@ -10,10 +10,11 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from msgspec import Struct
 
 from cdo.core.errors import UsageError
 from cdo.core.formatting import one_line
@@ -23,8 +24,7 @@ ONE_EACH = "Write one object on each line."
 UTF8 = "Save it as UTF-8, then run again."
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Struct, frozen=True):
     """One row: its cells by column, the line on which it ends (of Parquet: its number), and the file's name."""
 
     cells: Mapping[str, object]

@@ -9,8 +9,9 @@ import os
 import re
 import signal
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from cdo.app.cluster import local_worker
 from cdo.core.errors import CdoError, UsageError
@@ -30,8 +31,7 @@ class ClusterLost(CdoError):
     exit_code = 10
 
 
-@dataclass(frozen=True)
-class ClusterOrder:
+class ClusterOrder(Struct, frozen=True):
     """Which cluster a person asks for: `LOCAL` with so many workers, or the address of a scheduler."""
 
     address: str

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from contextvars import ContextVar
-from dataclasses import astuple, dataclass
 from typing import Literal
+
+from msgspec.structs import astuple
 
 from cdo.app.cluster.line import CoordinatorLine
 from cdo.core.exchange import Fault, Quota, RateLimits, Usage
@@ -22,8 +23,7 @@ ITEM: ContextVar[str] = ContextVar("item")  # the id of the item that the curren
 _NEXT: ContextVar[tuple[str, int]] = ContextVar("next")
 
 
-@dataclass(frozen=True)
-class LeasedReservation(Reservation):
+class LeasedReservation(Reservation, frozen=True):
     """A reservation at the coordinator, known there by its number."""
 
     number: int = 0

@@ -9,8 +9,10 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec.structs import replace
 
 from cdo.app.cluster.leased import limits_told
 from cdo.app.cluster.line import Message, error_told

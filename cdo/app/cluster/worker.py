@@ -12,10 +12,12 @@ import os
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import asdict, replace
 
 from cdo import __version__
 from cdo.app import run, seats

@@ -7,9 +7,10 @@ open collabs are shown, and histories are bounded, so that a pack grows with rec
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+
+from msgspec import Struct
 
 from cdo.cabal.context.token_budget import TOKEN, Item, fit_own, fit_shared, id_ranges, size
 from cdo.cabal.context.visibility import BLIND, NEWS, Visibility
@@ -43,8 +44,7 @@ _GRAVE = {
 }  # weight by kind of event: the envoy must not miss heavy ones
 
 
-@dataclass(frozen=True)
-class StepScope:
+class StepScope(Struct, frozen=True):
     """An agent's task: the `products` it writes, reviews or inspects; if empty, the default products of its step.
 
     `nudge` is "nudge" or "replan" after rounds without progress. `asked` are the agent's context requests in this
@@ -63,8 +63,7 @@ class StepScope:
     decisions: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Pack:
+class Pack(Struct, frozen=True):
     """An agent's context, as variables of its step's template (JSON only).
 
     `shared` is the same for all agents that take the step at the same time; `own` is the rest. `shown` are the
@@ -103,8 +102,7 @@ def packs(state: MissionState, step: MissionStep, briefs: Sequence[tuple[str, St
     return found
 
 
-@dataclass(frozen=True)
-class _Share:
+class _Share(Struct, frozen=True):
     """The part that is the same for all agents of a step; `listed` are the products with a complete line in it."""
 
     shared: Item
@@ -132,8 +130,7 @@ def _binding(state: MissionState) -> Iterator[tuple[Product, str]]:
             yield product, state.versions[accepted.version].outcome
 
 
-@dataclass(frozen=True)
-class _PackBuilder:
+class _PackBuilder(Struct, frozen=True, dict=True):
     """Builds one agent's context in one step. Lookups that every product needs are cached."""
 
     state: MissionState

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec import Struct
 
 from cdo.cabal.context.token_budget import Item, middle_cut
 from cdo.cabal.model.entities import (
@@ -35,8 +36,7 @@ _NO_NEWS = ("reflection", "created", "assigned", "reopened")
 BLIND = (MissionStep.REVIEW, MissionStep.INSPECT)  # steps that judge a text as it is: no summary of a change, no news
 
 
-@dataclass(frozen=True)
-class Visibility:
+class Visibility(Struct, frozen=True, dict=True):
     """The view of `agent` in `step`. `products` are those it writes, reviews or inspects; empty means the default.
 
     Lookups that every product needs are cached.

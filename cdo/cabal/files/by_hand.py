@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from cdo.cabal.model.state import MissionState
 
 _CAME = ("mission", "version", "inspection", "accepted", "waived", "closed", "collab", "message")
 
 
-@dataclass(frozen=True)
-class EditedCall:
+class EditedCall(Struct, frozen=True):
     """A call whose recorded reply the person edited: the `text` of that event, and the facts that `came` of it."""
 
     call: str

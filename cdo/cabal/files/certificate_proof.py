@@ -7,8 +7,10 @@ compares the certificate with the result, and each file with its certified hash.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cdo.cabal.files import delivered_files
 from cdo.cabal.files.certificate import NAME, digest, earlier_entries, is_certified, product_entry, seal, unaccepted
@@ -36,8 +38,7 @@ MAX_BYTES = 32_000_000  # most bytes of a certificate
 _WORDS = ("session", "status", "why", "final", "sha256")  # keys of a certificate whose values are text
 
 
-@dataclass(frozen=True)
-class CertificateClaim:
+class CertificateClaim(Struct, frozen=True):
     """One checked claim: what it is `about`, its `text`, and why it does not hold ("" if it holds)."""
 
     about: str
@@ -55,8 +56,7 @@ class CertificateClaim:
         return f"{'✗' if self.why else '✓'} {one_line(self.about, 160)}: {one_line(self.why or self.text, 400)}"
 
 
-@dataclass(frozen=True)
-class Proof:
+class Proof(Struct, frozen=True):
     """The checked claims about a session, and what the proof does not cover."""
 
     session: str
@@ -237,8 +237,7 @@ def _called(product: Product) -> str:
     return f"{product.name} ({product.id})"
 
 
-@dataclass(frozen=True)
-class _ProductProof:
+class _ProductProof(Struct, frozen=True):
     """The proof of one accepted product: `place` is the path of its deliverable, `claimed` its certificate entry.
 
     `linked` are the deliverables of all certified products by id, because deliverables link to one another.

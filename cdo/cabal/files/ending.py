@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from cdo.cabal.files.certificate import certificate
 from cdo.cabal.files.final_report import Delivery, final
@@ -29,8 +30,7 @@ def told_of(record: Mapping[str, Any] | None) -> str:
     return str(record["told"]) if record else ""
 
 
-@dataclass(frozen=True)
-class MissionEnding:
+class MissionEnding(Struct, frozen=True):
     """What a mission leaves at its end: FINAL.md, the text of CERTIFICATE.yaml, and the section Result."""
 
     final: Artifact

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from cdo.cabal.files.by_hand import edited_calls, resting_on
 from cdo.cabal.files.delivered_files import linked, places, spoken
@@ -34,8 +35,7 @@ _COURSE = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Delivery:
+class Delivery(Struct, frozen=True):
     """The result of a mission: "done" or "unresolved", the reason `why` in words, and the number of rounds.
 
     `missing` has a sentence for each product that is not accepted; `flags` are other facts that a reader should know.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
+from msgspec import Struct
 from pydantic import BeforeValidator, Field
 
 from cdo.cabal.files.page_text import storable
@@ -20,8 +20,7 @@ from cdo.formats.markdown import MAX_FRONT_MATTER, line_breaks, split_front_matt
 LETTER = 4000  # most characters of a file in inbox/
 
 
-@dataclass(frozen=True)
-class EditedVersion:
+class EditedVersion(Struct, frozen=True):
     """A version as a person wrote it: `summary` comes from its front matter, "" if it has none."""
 
     title: str
@@ -70,8 +69,7 @@ class VersionFormat:
         return EditedVersion(title or "Untitled", head.change_summary, content, one_line(head.outcome))
 
 
-@dataclass(frozen=True)
-class Letter:
+class Letter(Struct, frozen=True):
     """A file that a person put into inbox/: `product` is an id or a name as written, "" for the whole team.
 
     `withdraw` are collabs by the person that no longer hold; `text`, which may then be empty, is the reason.

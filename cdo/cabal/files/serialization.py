@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from msgspec import Struct, ValidationError, convert
+from msgspec.structs import asdict, replace
 
 from cdo.cabal.files.page_text import (
     MAX_BYTES,
@@ -26,9 +28,6 @@ from cdo.cabal.model.entities import Acceptance, Check, Collab, Criterion, Inspe
 from cdo.cabal.model.state import MissionState
 from cdo.core.formatting import one_line, visible
 from cdo.formats import strict_yaml
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
 
 FACT = TypeVar("FACT", Version, Collab, Inspection)
 PLACE = re.compile(r"(products/(p[1-9][0-9]*)-[a-z0-9-]+)/(product\.yaml|([vci])[1-9][0-9]*\.md)")
@@ -238,8 +237,8 @@ def inspection_text(inspection: Inspection) -> str:
         "edited": inspection.edited,
         "rationale": inspection.rationale,
         "parts": [list(part) for part in inspection.parts],
-        "results": [_lean(vars(result), "criterion") for result in inspection.results],
-        "findings": [_lean(vars(finding)) for finding in inspection.findings],
+        "results": [_lean(asdict(result), "criterion") for result in inspection.results],
+        "findings": [_lean(asdict(finding)) for finding in inspection.findings],
     }
     rows = [f"# {inert(inspection.verdict.value.replace('_', ' ').capitalize())}"]
     rows += [
@@ -266,29 +265,16 @@ def inspection_of(text: str) -> Inspection:
 
 
 def _fact(kind: type[FACT], data: Mapping[str, Any]) -> FACT:
-    from pydantic import ValidationError
-
     try:
-        fact: FACT = _adapters()[kind].validate_python(dict(data))
-        return fact
+        return convert(data, kind, strict=False)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{one_line(where, 80)}: {one_line(first['msg'], 120)}") from None
-
-
-@cache
-def _adapters() -> Mapping[type[Any], TypeAdapter[Any]]:
-    from pydantic import TypeAdapter
-
-    return {kind: TypeAdapter(kind) for kind in (Version, Collab, Inspection)}
+        raise ValueError(one_line(error, 200)) from None
 
 
 # -- all of them -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ParsedMission:
+class ParsedMission(Struct, frozen=True):
     """The facts parsed from a session's files: the state, as far as they determine it, and problems by file."""
 
     state: MissionState

@@ -9,9 +9,10 @@ import enum
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
+
+from msgspec import Struct
 
 from cdo.core.mission_names import USER, WATCHDOG
 from cdo.core.steps import Json
@@ -87,8 +88,7 @@ def slug(name: str) -> str:
 # -- the tree --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(Struct, frozen=True):
     """The test of a criterion that code runs before any reviewer sees the product.
 
     `kind` is regex (RE2), contains, json_schema, reference (the product `value` exists and has a version, and the
@@ -100,8 +100,7 @@ class Check:
     value: Json = None
 
 
-@dataclass(frozen=True)
-class Criterion:
+class Criterion(Struct, frozen=True):
     """One line of a definition of done; `id` is d1, d2 … within its product."""
 
     id: str
@@ -115,8 +114,7 @@ def identity(dod: tuple[Criterion, ...]) -> str:
     return sha256(json.dumps(listed, sort_keys=True, separators=(",", ":")).encode("ascii")).hexdigest()
 
 
-@dataclass(frozen=True)
-class Product:
+class Product(Struct, frozen=True, dict=True):
     """One node of the tree. `versions` are ids in order; `decide_by` is the preset of a Decision's deliberation.
 
     `meta` products (the Change Log) belong to the chair: only the chair writes them, and they need no acceptance. An
@@ -163,8 +161,7 @@ class Product:
         return f"products/{self.id}-{self.slug}"
 
 
-@dataclass(frozen=True)
-class Version:
+class Version(Struct, frozen=True):
     """An immutable snapshot: `id` is global, `number` counts within its product. `outcome` is a Decision's one line.
 
     `addresses` are the collabs that the version answers, by its author; `session` is the deliberation that produced
@@ -193,8 +190,7 @@ class Version:
 # -- feedback, assignments, inspections ------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Collab:
+class Collab(Struct, frozen=True):
     """A comment by an agent or the user on a product, with a kind and an importance.
 
     `version` is the newest version at that time, "" if there was none; for a container it is the newest version in
@@ -235,8 +231,7 @@ class Collab:
         return self.author not in (WATCHDOG, USER) or self.importance < BLOCKING
 
 
-@dataclass(frozen=True)
-class Remark:
+class Remark(Struct, frozen=True):
     """A message to agents or the user, not about a product. `at` is the number of the step in which it was sent."""
 
     author: str
@@ -247,8 +242,7 @@ class Remark:
     at: int
 
 
-@dataclass(frozen=True)
-class Assignment:
+class Assignment(Struct, frozen=True):
     """The chair's order for one round: `writer` writes a version; `reviewers` review it, besides the chosen peer.
 
     `address` are the collabs that the new version has to answer; `attach` are other products shown in full.
@@ -267,8 +261,7 @@ class Assignment:
     address: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class FeedbackResponse:
+class FeedbackResponse(Struct, frozen=True):
     """An owner's response to a collab: accept, defer or reject, with a plan or a reason."""
 
     collab: str
@@ -276,8 +269,7 @@ class FeedbackResponse:
     text: str
 
 
-@dataclass(frozen=True)
-class Reflection:
+class Reflection(Struct, frozen=True):
     """An operative's assessment of a product that it owns; it is kept until the plan of the same round."""
 
     agent: str
@@ -290,8 +282,7 @@ class Reflection:
     blockers: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class CriterionResult:
+class CriterionResult(Struct, frozen=True):
     """The result of one criterion: `quote` was found in the version, `by` is "code" or the watchdog's id."""
 
     criterion: str
@@ -301,8 +292,7 @@ class CriterionResult:
     by: str
 
 
-@dataclass(frozen=True)
-class InspectionFinding:
+class InspectionFinding(Struct, frozen=True):
     """One finding of an inspection. `collab` is the collab raised for it, or an open one that covers it."""
 
     category: str
@@ -313,8 +303,7 @@ class InspectionFinding:
     collab: str = ""
 
 
-@dataclass(frozen=True)
-class Inspection:
+class Inspection(Struct, frozen=True):
     """One inspection of one version. For a container, `version` is "" and `parts` has the id and hash of each part.
 
     `dod` is the hash of the definition of done used for the inspection; `at` is the number of its event.
@@ -335,8 +324,7 @@ class Inspection:
     edited: bool = False
 
 
-@dataclass(frozen=True)
-class CommandRun:
+class CommandRun(Struct, frozen=True):
     """The newest run of a command of definitions of done: `files` is the hash of the files that it ran on.
 
     `code` is its exit code, None if it did not end or was not run; `outcome` says so in a phrase. `output` is the end
@@ -356,8 +344,7 @@ class CommandRun:
         return self.code == 0
 
 
-@dataclass(frozen=True)
-class Acceptance:
+class Acceptance(Struct, frozen=True):
     """The acceptance of a product, with the accepted hashes. `waiver` is the reason why needs_revision was waived."""
 
     product: str
@@ -369,8 +356,7 @@ class Acceptance:
     round: int
 
 
-@dataclass(frozen=True)
-class Rationale:
+class Rationale(Struct, frozen=True):
     """An agent's reasoning before its reply in a step."""
 
     round: int
@@ -379,8 +365,7 @@ class Rationale:
     text: str
 
 
-@dataclass(frozen=True)
-class Mission:
+class Mission(Struct, frozen=True):
     """The charter. `personas` are by agent; `domains` are by operative: (responsibility, area)."""
 
     mission: str
@@ -390,8 +375,7 @@ class Mission:
     domains: Mapping[str, tuple[str, str]]
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(Struct, frozen=True):
     """A question to the person, and the answer. `name` is the name of its `Ask`.
 
     With `sign_off`, it asks the person to sign off what is delivered.
@@ -405,8 +389,7 @@ class Question:
     sign_off: bool = False
 
 
-@dataclass(frozen=True)
-class EnvoyMessage:
+class EnvoyMessage(Struct, frozen=True):
     """One message of the team to the user; `events` are the events that it is based on.
 
     `edited`: it comes from a recorded reply that the person edited.
@@ -419,8 +402,7 @@ class EnvoyMessage:
     edited: bool = False
 
 
-@dataclass(frozen=True)
-class MissionEvent:
+class MissionEvent(Struct, frozen=True):
     """An event of a mission. Its `text` contains no ids, because the envoy cites it and people read it.
 
     `kind` is one of mission, created, updated, moved, archived, reopened, assigned, lapsed, version, unreviewed,

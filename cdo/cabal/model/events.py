@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from cdo.cabal.model.entities import MissionEvent, MissionStep
 from cdo.cabal.model.references import REFERENCE

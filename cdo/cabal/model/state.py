@@ -6,9 +6,10 @@ A state is never changed in place: `reducer` makes the next one from a recorded 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
+
+from msgspec import Struct, field
 
 from cdo.cabal.model.entities import (
     Acceptance,
@@ -32,8 +33,7 @@ from cdo.core.steps import CitationCheck
 from cdo.planning.mission_crew import RULES
 
 
-@dataclass(frozen=True)
-class MissionState:
+class MissionState(Struct, frozen=True, dict=True):
     """The whole state of a mission, as the fold of its records.
 
     `assignments` (by product) and `reflections` are those of the current round; `acceptances` are by product, and

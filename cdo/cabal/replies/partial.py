@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from cdo.cabal.model.entities import MissionStep
 from cdo.cabal.replies.fields import bracketed
@@ -22,8 +23,7 @@ PARTS: Mapping[MissionStep, tuple[str, ...]] = {
 SAID = 4000  # most characters of a refused entry that its author is shown again
 
 
-@dataclass(frozen=True)
-class RefusedPart:
+class RefusedPart(Struct, frozen=True):
     """An entry that was not taken: its list `key`, its `product` ("" for none), the problems, the entry as sent."""
 
     key: str

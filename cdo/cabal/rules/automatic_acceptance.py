@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from cdo.cabal.model.entities import Acceptance, MissionStep, Product, Status
 from cdo.cabal.model.events import recorded, told

@@ -6,9 +6,10 @@ The citations were checked when the reply was received. Files that the mission i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from cdo.cabal.model.entities import Collab, Inspection, MissionStep, Remark, Version
 from cdo.cabal.model.events import called, recorded

@@ -6,7 +6,7 @@ inspection is stale, and so is the acceptance that rests on it.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from cdo.cabal.model.entities import CommandRun, MissionStep
 from cdo.cabal.model.events import recorded

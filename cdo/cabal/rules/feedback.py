@@ -8,7 +8,8 @@ a reply that is valid before the other replies of its step are applied is also v
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from cdo.cabal.model import references
 from cdo.cabal.model.entities import (

@@ -7,7 +7,8 @@ up each quote, adds findings that the watchdog left out, and derives the verdict
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from cdo.cabal.model import references
 from cdo.cabal.model.entities import (

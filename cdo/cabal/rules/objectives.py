@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cdo.cabal.model.entities import Check, Criterion, MissionStep, Product, Status
 from cdo.cabal.model.events import recorded, told
@@ -15,8 +17,7 @@ from cdo.core.mission_names import ROOT
 from cdo.formats.sections import folded
 
 
-@dataclass(frozen=True)
-class ObjectiveProof:
+class ObjectiveProof(Struct, frozen=True):
     """What is known of one objective: `state` is "met", "not met" or "not inspected".
 
     `quote` proves that it is met, and stands in the newest version of `product` ("" if no single product has it).

@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from textwrap import shorten
 from typing import Any
+
+from msgspec.structs import replace
 
 from cdo.cabal.model import references
 from cdo.cabal.model.entities import Assignment, Kind, Mission, MissionStep, Product, Status, slug

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from cdo.cabal.model.entities import EnvoyMessage, MissionEvent, MissionStep
 from cdo.cabal.model.events import identifiers, recorded

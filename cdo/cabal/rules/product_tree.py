@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cdo.cabal.model import references
 from cdo.cabal.model.entities import Criterion, Kind, MissionStep, Product, Status, slug
@@ -27,8 +29,7 @@ _NAME = 120  # characters of a product's name
 _NEW = re.compile(r"(?<![\w-])new-[1-9][0-9]{0,2}(?![\w-])")
 
 
-@dataclass(frozen=True)
-class Drafted:
+class Drafted(Struct, frozen=True):
     """The tree after the legal operations.
 
     `made` maps each `new-N` to the id of the new product. `doubtful` are ids of products with a refused operation:

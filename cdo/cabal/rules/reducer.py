@@ -7,9 +7,10 @@ the replies of the seven steps; the other functions handle actions of the progra
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Any
+
+from msgspec.structs import replace
 
 from cdo.cabal.model.entities import STEPS, Assignment, Kind, MissionStep, Question, Rationale, Remark, Status
 from cdo.cabal.model.events import called, recorded, told

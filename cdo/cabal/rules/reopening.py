@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from cdo.cabal.model.entities import Collab, MissionStep, Status
 from cdo.cabal.model.events import recorded

@@ -6,7 +6,7 @@ or the person withdraws it.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from cdo.cabal.model.entities import BLOCKING, MissionStep, Question
 from cdo.cabal.model.events import recorded

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
 from functools import lru_cache
+
+from msgspec.structs import replace
 
 from cdo.cabal.model import references
 from cdo.cabal.model.entities import BLOCKING, Assignment, Kind, MissionStep, Product, Status, Version

@@ -10,10 +10,10 @@ import re
 import unicodedata
 from calendar import monthrange
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
+from msgspec import Struct
 from pydantic import Field
 
 from cdo.core.steps import InvalidReply
@@ -37,8 +37,7 @@ LEFT_OUT = "Nothing was written here."
 MINORITY = "minority report"
 
 
-@dataclass(frozen=True)
-class _BlockChecker:
+class _BlockChecker(Struct, frozen=True):
     """The parser of a fenced block (content, lines above it), and a grammar of a small one for small models."""
 
     read: Callable[[str, int], C4Model | UtilityTree | WorkBreakdown]
@@ -64,8 +63,7 @@ class DecisionHead(Tolerant):
 # -- checking a document ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class DocumentData:
+class DocumentData(Struct, frozen=True, dict=True):
     """The data of a document: its title, its sections, and its blocks in the order of the prompt."""
 
     title: str
@@ -117,8 +115,7 @@ class _Page:
         ]
 
 
-@dataclass(frozen=True)
-class DocumentFormat:
+class DocumentFormat(Struct, frozen=True):
     """A document as its prompt describes it. `dissenters` are roles whose minority reports it must refer to."""
 
     prompt: DocumentPrompt

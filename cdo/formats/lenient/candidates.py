@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from cdo.formats import strict_yaml
 from cdo.formats.lenient.data_text import json_object, key_of, mappings
@@ -27,8 +28,7 @@ _SHORT = 300  # most characters of a sentence before the data that is left out
 _PLACES = 6  # places at which the data may begin
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """A text that may be the reply. Candidates of one `place` are readings of the same words, the best first."""
 
     place: int
@@ -36,8 +36,7 @@ class Candidate:
     notes: Notes
 
 
-@dataclass(frozen=True)
-class _Data:
+class _Data(Struct, frozen=True):
     """Data found in a reply, with the lines before and after it. `place` is its first line."""
 
     place: int

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
+import msgspec
+from msgspec import Struct
 from pydantic import BaseModel
 
 from cdo.formats.strict_yaml import shown
@@ -17,8 +19,7 @@ AS_JSON = "read the data as JSON"
 BODY, SECTIONS, TITLE = "body", "sections", "title"
 
 
-@dataclass(frozen=True)
-class ReplyLayout:
+class ReplyLayout(Struct, frozen=True):
     """The arrangement of a reply: where its data stands, and the `models` (any one of them) that the data follows.
 
     `front matter`: YAML above the text. `block`: one fenced `yaml` block in the text. `json`: one object. `prose`: no
@@ -35,7 +36,7 @@ class ReplyLayout:
     titles: tuple[str, ...] = ()
     numbered: tuple[str, ...] = ()
     documents: tuple[str, str] | None = None
-    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    keys: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     max_bytes: int = 65_536
     computed: tuple[str, ...] = ()
     levels: tuple[int, ...] = ()

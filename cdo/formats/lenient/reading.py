@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import BaseModel
 
 from cdo.core.steps import InvalidReply, ReplyFormat
@@ -32,8 +33,7 @@ _PERHAPS_AN_EXAMPLE = re.compile(r"[<…\\]|\.\.\.")
 _LEFT_OUT = "left out the model's thoughts before its reply"
 
 
-@dataclass(frozen=True)
-class ReadReply:
+class ReadReply(Struct, frozen=True):
     """A valid reply: its `data`, its `text` in the strict layout, and `notes` on what was read leniently."""
 
     data: Any

@@ -9,9 +9,10 @@ judge.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, cast
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from cdo.core.errors import SessionError
@@ -81,8 +82,7 @@ class AuditBrief(BaseModel):
         return tuple((item["id"], item["text"]) for item in self.final.data.get("findings", ()) if item["rank"] == 1)
 
 
-@dataclass(frozen=True)
-class BriefFormat:
+class BriefFormat(Struct, frozen=True):
     """The brief as it is recorded: JSON."""
 
     def parse(self, text: str) -> AuditBrief:
@@ -148,8 +148,7 @@ class DecisionComparison(Tolerant):
     why: Line
 
 
-@dataclass(frozen=True)
-class ComparisonFormat:
+class ComparisonFormat(Struct, frozen=True):
     """A comparison: front matter (`DecisionComparison`), then prose."""
 
     name: str = "comparison"
@@ -182,8 +181,7 @@ class ComparisonFormat:
 # -- the program -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Order:
+class Order(Struct, frozen=True):
     """One chair of the audit: its number from 1, its `model`, the order in which it reads, and its results.
 
     `judge` is the model that compares its answer. `failed` is the reason if a call failed, else "".
@@ -303,8 +301,7 @@ def _comparisons(chair: Order) -> list[Call]:
 # -- the outcome -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Audited(Outcome):
+class Audited(Outcome, frozen=True):
     """The outcome of an audit: `brief` is its input, `chairs` are the results of the orders."""
 
     brief: AuditBrief | None = None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cdo.core.steps import CheckRun
 from cdo.formats.markdown import in_fence
@@ -22,8 +24,7 @@ def failed(run: CheckRun) -> bool:
     return run.code != 0 and not run.refused
 
 
-@dataclass(frozen=True)
-class CheckRuns:
+class CheckRuns(Struct, frozen=True):
     """The runs of one command: `before` any change, and `after` as (artifact that proposed the patch, run)."""
 
     before: CheckRun | None = None

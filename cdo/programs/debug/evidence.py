@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
+
+from msgspec import Struct
 
 from cdo.repository.citation_syntax import Citation, find
 from cdo.repository.quotes import CHECK, REPOSITORY, enough
@@ -78,8 +79,7 @@ def looked_up(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*quotes, *(part for part in beside if len(re.findall(r"\w+", part)) > FRAME)]))
 
 
-@dataclass(frozen=True)
-class Checks:
+class Checks(Struct, frozen=True, dict=True):
     """What code found out about evidence.
 
     `verified`, `existing` and `refuted` are citations, each as `str(citation)`. For `existing` citations, code found

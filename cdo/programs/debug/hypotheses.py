@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import BeforeValidator, Field
 
 from cdo.formats.fields import Strings, Tolerant, twice
@@ -53,8 +54,7 @@ class HypothesisWish(Tolerant):
     merges: Strings = ()
 
 
-@dataclass(frozen=True)
-class Hypothesis:
+class Hypothesis(Struct, frozen=True):
     """One possible cause: what it predicts, its status, all evidence on record, and the turn of its first mention."""
 
     id: str
@@ -65,8 +65,7 @@ class Hypothesis:
     since: int
 
 
-@dataclass(frozen=True)
-class Hypotheses:
+class Hypotheses(Struct, frozen=True):
     """Every hypothesis of a run, in the order in which they came up."""
 
     items: tuple[Hypothesis, ...] = ()

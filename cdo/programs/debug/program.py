@@ -9,9 +9,10 @@ apply, but its `turns` cannot change.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeVar, cast
 
+from msgspec.structs import replace
 from pydantic import AfterValidator
 
 from cdo.content.schemas import Count

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from pydantic import BeforeValidator, Field
 
 from cdo.core.steps import InvalidReply
@@ -56,8 +57,7 @@ class _Reported(Tolerant):
     hypotheses: Annotated[tuple[HypothesisWish, ...], BeforeValidator(as_list), Field(max_length=MOST)] = ()
 
 
-@dataclass(frozen=True)
-class CaseFormat:
+class CaseFormat(Struct, frozen=True):
     """The format of a voice's reply with hypotheses; `must` lists what the phase requires of each voice."""
 
     ledger: Hypotheses = field(default_factory=Hypotheses)
@@ -130,8 +130,7 @@ class CaseFormat:
         return gbnf.grammar({**rules, "root": f"{head}{more}{end}{prose}"})
 
 
-@dataclass(frozen=True)
-class CaseSynthesis:
+class CaseSynthesis(Struct, frozen=True):
     """The format of a synthesis whose directive has the key `hypotheses`; `inner` checks everything else.
 
     Without that key, the directive has at most 16 KB (`MAX_DIRECTIVE`), as in any synthesis. The key has at most 32

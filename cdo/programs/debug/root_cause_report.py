@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from cdo.core.steps import InvalidReply
 from cdo.formats import gbnf
@@ -52,8 +53,7 @@ KEPT = 60  # leading characters by which recorded evidence is recognised
 IN_GRAMMAR = 1500  # most characters of a diff that a grammar spells out
 
 
-@dataclass(frozen=True)
-class RcaFormat:
+class RcaFormat(Struct, frozen=True):
     """The final format of a root-cause analysis: `inner` checks the five common sections, this one the others.
 
     `fixes` are the diffs on record as (artifact, diff), in the order in which they were proposed. `checks` say what

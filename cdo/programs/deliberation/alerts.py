@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from cdo.core.steps import Pause, Program
 from cdo.programs.deliberation import convergence
@@ -11,8 +11,7 @@ from cdo.programs.deliberation.turn import RunState
 FINISH = "finish now"
 
 
-@dataclass(frozen=True)
-class Alarms:
+class Alarms(Struct, frozen=True):
     """The alarms of a turn: if its agreement is suspiciously high, and what makes it a conflict ("" if it is none).
 
     `dispute` is the text about the conflict for voices.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from cdo.content.skill_ranking import SkillCard
 from cdo.core.exchange import Effort, Fault
@@ -24,8 +26,7 @@ ARGUING = frozenset({"refuter", "checker", "steelman"})  # roles that are told t
 TESTING = frozenset({"refuter", "checker"})  # roles that are given the claims of the turn before
 
 
-@dataclass(frozen=True)
-class Voice:
+class Voice(Struct, frozen=True):
     """A seat of one turn. `name` is unique in the turn, `role` names the method, `charge` is a task beyond the role.
 
     `wishes` are the skills asked for, `skills` the skills given. `model` is set if a model was chosen for the seat.
@@ -46,8 +47,7 @@ class Voice:
         return person_of(self.model)
 
 
-@dataclass(frozen=True)
-class TurnTemplate:
+class TurnTemplate(Struct, frozen=True):
     """The prompts and formats of a program's turns; the defaults are those of a deliberation.
 
     `brief` and `own` are added to the data of each voice's brief (`own` by voice), `sums` to the synthesiser's. A

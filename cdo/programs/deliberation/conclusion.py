@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, cast
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from cdo.core.people import SEATS
 from cdo.core.steps import CONTEXT, DRAFT, INPUT, Batch, Call, Collect, Missing, Program, Publish, Reply, ReplyFormat
@@ -22,8 +24,7 @@ FINDINGS, REVIEW = "engine/findings-protocol", "engine/review-protocol"
 BLIND, REVISION, FROM_RECORD = "engine/draft-protocol", "engine/revision-protocol", "engine/final-protocol"
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """How a run ended: everything that the front matter of FINAL.md needs and the models did not write.
 
     `missing` are (turn, voice, reason). `added` is what cdo had to complete, `flags` what a reader should know.
@@ -73,8 +74,7 @@ class Outcome:
         return bool(self.verified or self.existing or self.unverified)
 
 
-@dataclass(frozen=True)
-class FinalTemplate:
+class FinalTemplate(Struct, frozen=True):
     """The prompt and the format of a program's FINAL.md; the defaults are those of a deliberation.
 
     `data` is added to the data of the call. `include` names documents that become part of the prompt. `form` replaces
@@ -138,8 +138,7 @@ def conclude(
     )
 
 
-@dataclass(frozen=True)
-class _Written:
+class _Written(Struct, frozen=True):
     """What comes with the text of FINAL.md: what code had to add, and the findings to list after the text."""
 
     added: tuple[str, ...] = ()

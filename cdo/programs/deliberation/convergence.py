@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from cdo.content.library import line
 from cdo.content.schemas import ConfidenceCaps, Criteria
@@ -19,8 +21,7 @@ from cdo.programs.deliberation.objections import Dissent, Objections
 NAMED = 5  # most objections that the text of a conflict names
 
 
-@dataclass(frozen=True)
-class Tension:
+class Tension(Struct, frozen=True):
     """A disagreement and its status; `since` is the turn in which it was first named.
 
     `settled_by` says what settled it, or who outside the run can settle it.
@@ -33,8 +34,7 @@ class Tension:
     settled_by: str = ""
 
 
-@dataclass(frozen=True)
-class Position:
+class Position(Struct, frozen=True):
     """The answer of a voice in the last turn in which it was heard; a person need not state a `confidence`."""
 
     voice: str
@@ -43,8 +43,7 @@ class Position:
     confidence: float | None
 
 
-@dataclass(frozen=True)
-class TurnOutcome:
+class TurnOutcome(Struct, frozen=True):
     """One turn on the record: its directive, the voices heard, their objections, its new gaps."""
 
     directive: Directive
@@ -63,8 +62,7 @@ class TurnOutcome:
         return leading(self.camps)
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(Struct, frozen=True):
     """Everything the loop knows: the turns so far, both ledgers, and every gap ever named."""
 
     turns: tuple[TurnOutcome, ...] = ()
@@ -132,8 +130,7 @@ class Record:
         return len(self.turns[-1].camps) == 1
 
 
-@dataclass(frozen=True)
-class StopReason:
+class StopReason(Struct, frozen=True):
     """Why the loop ends: `status` is converged, max_turns, or stopped by the human; `why` says it in words.
 
     `needed` says what another turn would have needed to be worth holding.

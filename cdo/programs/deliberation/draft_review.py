@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from cdo.core.steps import InvalidReply
 from cdo.formats import gbnf
@@ -39,8 +40,7 @@ class DraftReview(Block):
         return {match[1]: match[2] for match in found if match}
 
 
-@dataclass(frozen=True)
-class ReviewFormat:
+class ReviewFormat(Struct, frozen=True):
     """A review: one fenced `yaml` block (`DraftReview`). `findings` are the ids that it may refute."""
 
     findings: tuple[str, ...] = ()

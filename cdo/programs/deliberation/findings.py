@@ -7,9 +7,9 @@ leaves out in the second rank, so that no finding is lost on the way to FINAL.md
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
+from msgspec import Struct
 from pydantic import BeforeValidator, Field
 
 from cdo.core.steps import InvalidReply
@@ -23,8 +23,7 @@ FIRST = 12  # most findings of the first rank: more cannot be explained in the l
 MAX_LIST = 65_536  # most bytes of the list
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(Struct, frozen=True):
     """A claim or an objection as a voice put it, under an `id` that is unique in the run ("t1-critic/c2")."""
 
     id: str
@@ -59,8 +58,7 @@ class FindingsData(Block):
         return tuple((item.id, item.text) for item in self.findings if item.rank == 1)
 
 
-@dataclass(frozen=True)
-class FindingsFormat:
+class FindingsFormat(Struct, frozen=True):
     """The ranked list: one fenced `yaml` block with the key `findings`. `sources` are all claims and objections."""
 
     sources: tuple[Source, ...] = ()

@@ -7,8 +7,10 @@ stays open if a synthesis leaves it out, or if the voice that raised it is dropp
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cdo.formats.sections import folded
 from cdo.formats.voice import Objection, Ruling
@@ -17,8 +19,7 @@ NOTED = 5  # the lowest severity that the ledger keeps
 Fate = Literal["open", "answered", "withdrawn", "ruled"]
 
 
-@dataclass(frozen=True)
-class Dissent:
+class Dissent(Struct, frozen=True):
     """An objection as a voice raised it in `turn`: `role` is the voice's name, `id` the voice's id for it."""
 
     id: str
@@ -34,8 +35,7 @@ def dissents(voice: str, turn: int, objections: Sequence[Objection]) -> Iterator
     return (Dissent(item.id, voice, item.text, item.severity, item.against, turn) for item in objections)
 
 
-@dataclass(frozen=True)
-class Logged:
+class Logged(Struct, frozen=True):
     """An objection on the ledger, under an `id` that is unique in the run (O1, O2 …).
 
     `leading` is true if it is aimed at the leading answer. `why` is the answer to it, `ended` the turn that closed
@@ -55,8 +55,7 @@ class Logged:
     weighed: bool = False
 
 
-@dataclass(frozen=True)
-class Objections:
+class Objections(Struct, frozen=True):
     """Every objection of severity `NOTED` or more, in the order in which they were raised."""
 
     items: tuple[Logged, ...] = ()

@@ -7,8 +7,10 @@ only validated data blocks: every text reaches the models through the artifacts 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cdo.core.steps import Program
 from cdo.planning.plan import Plan
@@ -26,8 +28,7 @@ GO_ON = "go on with a referee"
 DONE = StopReason("stopped", "you said that it is done")
 
 
-@dataclass(frozen=True)
-class Needs:
+class Needs(Struct, frozen=True):
     """What the next turn needs in addition to the directive's roles.
 
     `argued` is the role that argues the other side: "steelman", "refuter", or "" for none. `referee` is the conflict

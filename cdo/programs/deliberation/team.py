@@ -8,8 +8,10 @@ the program decided, so that a resume restores it exactly. The files under `team
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from cdo.core.steps import InvalidReply
 from cdo.formats import strict_yaml
@@ -24,8 +26,7 @@ MEMORIES = 3  # earlier turns that a teammate is reminded of, one line each
 SENDINGS = 2  # most briefs that contain a message which is not acknowledged
 
 
-@dataclass(frozen=True)
-class NoteFormat:
+class NoteFormat(Struct, frozen=True):
     """A file in `team/inbox/`: front matter with `to`, then the message."""
 
     def parse(self, text: str) -> Note:
@@ -39,8 +40,7 @@ class NoteFormat:
         return validate(Note, data, "The message")
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(Struct, frozen=True):
     """What a teammate remembers of one of its turns: what it was told to do, and what it answered."""
 
     turn: int
@@ -50,8 +50,7 @@ class Memory:
     confidence: float
 
 
-@dataclass(frozen=True)
-class Mate:
+class Mate(Struct, frozen=True):
     """One teammate. `history` are its changes of state as (turn, state); `memory` its answered turns."""
 
     name: str
@@ -65,8 +64,7 @@ class Mate:
         return replace(self, state=states[-1], history=(*self.history, *((turn, state) for state in states)))
 
 
-@dataclass(frozen=True)
-class TeamMessage:
+class TeamMessage(Struct, frozen=True):
     """One message. `sent` are the turns whose briefs contained it, `acknowledged` the turn that acknowledged it."""
 
     id: str
@@ -90,8 +88,7 @@ class TeamMessage:
         return "queued" if not self.sent else "delivered" if self.waiting else "unanswered"
 
 
-@dataclass(frozen=True)
-class Team:
+class Team(Struct, frozen=True):
     """The roster and the messages of a run."""
 
     mates: Mapping[str, Mate] = field(default_factory=dict)

@@ -7,10 +7,13 @@ Each is a generator that yields steps of `core.steps` and receives their answers
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, zip_longest
 from typing import Any, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cdo.content import skill_ranking
 from cdo.core.steps import FURTHER, Call, Collect, Missing, Program, Publish, Reply, Review, Survey
@@ -30,8 +33,7 @@ CLAIMS = 24  # most claims of a turn that a refuter and a checker are given
 ALIKE = 0.7  # share of common words from which two claims count as the same
 
 
-@dataclass(frozen=True)
-class TurnResult:
+class TurnResult(Struct, frozen=True):
     """The result of a turn: the voices that answered, and the directive of the synthesis."""
 
     present: tuple[tuple[Voice, Reply], ...]

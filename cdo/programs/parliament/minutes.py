@@ -6,7 +6,7 @@ recorded vote as it was counted, every motion that carried, and why seats voted 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from cdo.core.steps import InvalidReply
 from cdo.formats import gbnf
@@ -39,8 +39,7 @@ BRINGS: dict[Stage, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True)
-class SpeechFormat:
+class SpeechFormat(Struct, frozen=True):
     """A seat's reply in one stage. `house` is the state before the turn, `ballot` are the items to vote on.
 
     `most` limits the motions, and also the amendments, that a seat may move in a turn.
@@ -127,8 +126,7 @@ class SpeechFormat:
         return gbnf.grammar({**rules, **own, "root": f"{head}{more}{end}{prose}"})
 
 
-@dataclass(frozen=True)
-class MinutesFormat:
+class MinutesFormat(Struct, frozen=True):
     """The final format of a parliament: `inner` checks the five sections, this one votes, decision and dissent."""
 
     inner: FinalFormat

@@ -7,9 +7,10 @@ changes only if its mover accepts an amendment, or by a vote. Votes are counted 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import BeforeValidator, Field
 
 from cdo.formats.fields import Line, Text, Tolerant, as_list
@@ -74,8 +75,7 @@ class SpeechData(AgentData):
 # -- what is on the table --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Motion:
+class Motion(Struct, frozen=True):
     """A motion as it stands: its text now, who moved and who seconded it, and what changed it."""
 
     id: str
@@ -92,8 +92,7 @@ class Motion:
         return self.fate == "moved" and bool(self.seconds)
 
 
-@dataclass(frozen=True)
-class Amendment:
+class Amendment(Struct, frozen=True):
     """Another text for a motion, as moved by a seat."""
 
     id: str
@@ -104,8 +103,7 @@ class Amendment:
     fate: Fate = "moved"
 
 
-@dataclass(frozen=True)
-class Item:
+class Item(Struct, frozen=True):
     """One line of a ballot: a motion, or a motion with the text of an amendment."""
 
     id: str
@@ -113,8 +111,7 @@ class Item:
     text: str
 
 
-@dataclass(frozen=True)
-class Tally:
+class Tally(Struct, frozen=True):
     """The recorded vote on one item: every seat once, as (seat, vendor, vote, reason)."""
 
     item: Item
@@ -162,8 +159,7 @@ class Tally:
 Speeches = Sequence[tuple[str, SpeechData]]  # seat and what it said, in the order of the seats
 
 
-@dataclass(frozen=True)
-class House:
+class House(Struct, frozen=True):
     """The state of a parliament: every motion and amendment, and every recorded vote."""
 
     motions: tuple[Motion, ...] = ()

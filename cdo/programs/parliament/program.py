@@ -8,10 +8,12 @@ suspiciously high agreement, one seat gets an additional charge for a turn: no v
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from typing import Annotated, Any, Literal, Self, cast, get_args
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import Field, model_validator
 
 from cdo.core.schema import Schema
@@ -75,8 +77,7 @@ class ParliamentMode(Schema):
         return self
 
 
-@dataclass(frozen=True)
-class ParliamentSeat:
+class ParliamentSeat(Struct, frozen=True):
     """One seat for the whole run; `said` is the stance that it put on record itself."""
 
     voice: Voice

@@ -10,10 +10,11 @@ import contextlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Set
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, BinaryIO, ClassVar
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from cdo.core.exchange import BackendError, Fault, Request, Response
 from cdo.providers.http.backend import HttpBackend
@@ -34,8 +35,7 @@ class StillUnclear(Exception):
     """It cannot be told yet whether a batch was submitted. The message says why, for people."""
 
 
-@dataclass(frozen=True)
-class ProviderBatch:
+class ProviderBatch(Struct, frozen=True):
     """How a batch stands: the provider's own word for it, and how many of its requests are done.
 
     `ended` is true once nothing changes any more. `why` is what the provider says of a batch that failed as a whole.

@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec.structs import replace
 
 from cdo.core.exchange import Fault, Finish, Request, Response, ToolCall, Usage
 from cdo.providers.http.backend import SCHEMA_REFUSED, HttpBackend

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from cdo.core.exchange import Effort, Message, Request
 from cdo.providers.http.backend import SCHEMA_NAME, SCHEMA_REFUSED, HttpBackend

@@ -9,8 +9,10 @@ import json
 import threading
 import time
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from cdo.core.exchange import BackendError, Fault, OnText, Response
 from cdo.providers.addresses import is_here

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, Protocol, cast
 
+from msgspec import Struct
+
 from cdo.core.errors import CdoError, ModelsFailed, WaitsForBatch
 from cdo.core.exchange import BackendError, Fault
 from cdo.core.formatting import one_line, pluralise
@@ -95,8 +97,7 @@ class Parcel:
         self.count, self.size = self.count + 1, self.size + size
 
 
-@dataclass(frozen=True)
-class SubmissionStanding:
+class SubmissionStanding(Struct, frozen=True):
     """How a submission stands. Without a `state` it is void: the provider never got it. `results`: it has ended.
 
     `found`: its id was not on record, and the provider named it. `unclear` says why nothing is known yet.

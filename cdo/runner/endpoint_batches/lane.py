@@ -11,8 +11,11 @@ import asyncio
 import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cdo.core.errors import SessionError, WaitsForBatch
 from cdo.core.events import CallSent, ExchangeRecorded, NoteTold, Observe
@@ -43,8 +46,7 @@ _NAME, _LONGEST_ID = 24, 64  # characters of a call's name in the id of its requ
 _TEXTS = ("messages", "input", "system", "tools")  # parts of a body that are on record elsewhere
 
 
-@dataclass(frozen=True)
-class _QueuedCall:
+class _QueuedCall(Struct, frozen=True):
     """A request that is to be submitted, with its reservation and its identity."""
 
     work: PendingCall

@@ -8,9 +8,10 @@ never got it (`batch-void`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+
+from msgspec import Struct
 
 from cdo.core.exchange import BackendError, Request, Response
 from cdo.core.formatting import pluralise
@@ -22,8 +23,7 @@ from cdo.runner.exchange_records import answered_of, fault_of, usage_of
 INTENT, SENT, VOID, ENDED = "batch-intent", "batch-sent", "batch-void", "batch-ended"
 
 
-@dataclass(frozen=True)
-class SubmittedCall:
+class SubmittedCall(Struct, frozen=True):
     """One request of a submission: its id there, what is recorded of it, and the parts of its body beside the texts.
 
     `estimate` are the tokens of its prompt, as estimated.
@@ -49,8 +49,7 @@ class SubmittedCall:
         return {"id": self.id, "asked": dict(self.asked), "body": dict(self.body), "estimate": self.estimate}
 
 
-@dataclass(frozen=True)
-class Submission:
+class Submission(Struct, frozen=True):
     """A batch that was submitted, or was about to be: `id` is the provider's, "" if it is not known.
 
     `calls` are those of this session whose answers are not recorded, `answered` the ids of the others. `of` is the

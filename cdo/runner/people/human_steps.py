@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cdo.content.library import Library
 from cdo.core.errors import NeedsHuman, SessionError
@@ -30,8 +33,7 @@ OUTDATED = "superseded/outdated"  # the folder for files that cdo wrote before a
 EDITS = "superseded/edits"  # the folder for files edited in place, after the edit was taken
 
 
-@dataclass(frozen=True)
-class PendingReview:
+class PendingReview(Struct, frozen=True):
     """A document under review by the person: its path, text and review step, and functions to render and write it."""
 
     path: Path
@@ -41,8 +43,7 @@ class PendingReview:
     write: Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class PendingSeat:
+class PendingSeat(Struct, frozen=True):
     """The form of a `person` for a turn, which waits `until` then: where it is, its brief, and its `text`.
 
     `parse` returns the data of a complete answer and raises `InvalidReply` for another; `write` writes the form.
@@ -58,8 +59,7 @@ class PendingSeat:
     write: Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Human:
+class Human(Struct, frozen=True):
     """Functions that ask the person; each is None if no person can be asked.
 
     `answer` takes a pause and returns an option. `tell` takes a question and returns any text. `consent` takes the

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from cdo.cabal.model.entities import Check, Criterion, CriterionResult, MissionStep, Version
 from cdo.cabal.model.product_files import COMMANDS

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from cdo.cabal.model.entities import Acceptance, Kind, MissionStep, Product, Status
 from cdo.cabal.model.events import identifiers, told

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from cdo.cabal.model.entities import STEPS, Collab, Criterion, MissionEvent, MissionStep, Status, Version
 from cdo.cabal.model.state import MissionState

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from cdo.cabal.files.serialization import inspection_of, inspection_text, version_of, version_text
 from cdo.cabal.model.entities import STEPS, Criterion, Kind, MissionStep, Product, Remark, Status, Version

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
 
 from cdo.cabal.model.entities import Assignment, MissionStep
 from cdo.cabal.model.product_files import files_in, staged

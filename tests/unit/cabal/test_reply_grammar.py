@@ -9,12 +9,12 @@ import random
 import re
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from cdo.cabal.model.entities import Criterion, Kind, MissionStep, Status
 from cdo.cabal.model.state import MissionState

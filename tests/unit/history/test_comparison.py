@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from cdo.core.usage import TotalUsage
@@ -430,7 +430,7 @@ def test_wrapping_keeps_every_word(text: str, width: int) -> None:
 def test_as_data_it_is_all_there(a: SessionSnapshot, b: SessionSnapshot) -> None:
     found = compare(a, b)
     data = json.loads(json.dumps(comparison.json(found)))
-    assert set(data["a"]) == {field.name for field in fields(SessionSnapshot)}
+    assert set(data["a"]) == set(SessionSnapshot.__struct_fields__)
     assert data["a"]["problem"] == a.problem and data["b"]["confidence"] == b.confidence
     assert [ComparisonRow(**row) for row in data["rows"]] == list(found.rows)
     assert data["same"] == found.same

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import chain, pairwise
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 from anthropic import types
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from pydantic import TypeAdapter
 
 from cdo.core.exchange import (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from hashlib import sha256
 from itertools import pairwise
@@ -15,6 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cdo.cabal.files.delivered_files import deliverables
 from cdo.cabal.files.layout import files
@@ -62,8 +63,7 @@ LIBRARY = Library((("packaged", PACKAGED),))
 BIG, SMALL = "openai/gpt-4.1", "openai/gpt-4.1-mini"
 
 
-@dataclass(frozen=True)
-class Course:
+class Course(Struct, frozen=True):
     """A mission as retracing gives it."""
 
     state: MissionState
@@ -71,7 +71,7 @@ class Course:
     question: Ask | None = None
     asked: tuple[Any, ...] = ()
     outcome: Any = None
-    records: tuple[Mapping[str, Any], ...] = field(default=())
+    records: tuple[Mapping[str, Any], ...] = ()
 
 
 def course(rounds: int) -> Course:
@@ -519,10 +519,10 @@ def poisoned(value: Any, word: str) -> Any:
     """A state with `word` in place of every text that an agent or a person could have written."""
     if isinstance(value, str):
         return value if isinstance(value, Enum) else word
-    if is_dataclass(value) and not isinstance(value, type):
+    if isinstance(value, Struct):
         known = {"dod"} if isinstance(value, (Acceptance, Inspection)) else set()  # identities there, texts elsewhere
         known |= CHECKED if not isinstance(value, MissionState) else {"team", "halt", "seen"}
-        names = [item.name for item in fields(value) if item.name not in known]
+        names = [name for name in value.__struct_fields__ if name not in known]
         return replace(value, **{name: poisoned(getattr(value, name), word) for name in names})
     if isinstance(value, Mapping):
         return {key: poisoned(item, word) for key, item in value.items()}

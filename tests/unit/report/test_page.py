@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields, is_dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import BaseModel
 
 from cdo.content.library import PACKAGED, Library
@@ -271,7 +273,8 @@ def test_what_a_person_changed_is_told_beside_the_decision(copy: Path) -> None:
 @pytest.mark.wide
 def test_what_was_weighed_is_no_longer_told(told: Desk, tmp_path: Path) -> None:
     with Provider(script=stories.told) as running:
-        desk = replace(told, path=Path(shutil.copytree(told.path, tmp_path / "w" / "work")), url=running.url)
+        path = Path(shutil.copytree(told.path, tmp_path / "w" / "work"))
+        desk = dataclasses.replace(told, path=path, url=running.url)
         desk("resume", "a", "--yes").ok()
     top = section(page_of(desk.session()), "decision")
     assert "Edited since" not in top and top.startswith("Decision Write to both")
@@ -281,7 +284,8 @@ def test_what_was_weighed_is_no_longer_told(told: Desk, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_an_audit_leads_with_its_verdict_and_keeps_what_it_says(told: Desk, tmp_path: Path) -> None:
     with Provider(script=stories.told) as running:
-        desk = replace(told, path=Path(shutil.copytree(told.path, tmp_path / "w" / "work")), url=running.url)
+        path = Path(shutil.copytree(told.path, tmp_path / "w" / "work"))
+        desk = dataclasses.replace(told, path=path, url=running.url)
         desk("resume", "a", "--yes").ok()
         desk("audit", "a", "-m", "openai/gpt-4.1-mini").ok()
     session = desk.session("a-audit")
@@ -314,7 +318,7 @@ def test_whatever_final_is_made_of_is_shown(copy: Path) -> None:
 
 @pytest.mark.slow
 def test_a_session_that_runs_says_so(told: Desk, tmp_path: Path) -> None:
-    desk = replace(told, path=Path(shutil.copytree(told.path, tmp_path / "w" / "work")))
+    desk = dataclasses.replace(told, path=Path(shutil.copytree(told.path, tmp_path / "w" / "work")))
     with closing(open_directory(desk.session())) as folder:
         assert take(folder)
         final = section(desk("report", "a", "-o", "-").ok().out, "decision")
@@ -406,7 +410,7 @@ def test_a_root_cause_analysis_and_one_turn(cdo: Desk, provider: Provider) -> No
 
 @pytest.mark.wide
 def test_the_page_lies_beside_the_files_and_disturbs_nothing(told: Desk, tmp_path: Path) -> None:
-    desk = replace(told, path=Path(shutil.copytree(told.path, tmp_path / "w" / "work")))
+    desk = dataclasses.replace(told, path=Path(shutil.copytree(told.path, tmp_path / "w" / "work")))
     before = tree(desk.session())
     done = desk("report", "a").ok()
     assert (done.out, done.err) == ("tmp/cdo-a/report.html\n", "")
@@ -505,7 +509,7 @@ def test_a_device_and_a_pipe_take_the_page(told: Desk, tmp_path: Path) -> None:
 
 @pytest.mark.wide
 def test_a_project_cannot_replace_the_page(told: Desk, tmp_path: Path) -> None:
-    desk = replace(told, path=Path(shutil.copytree(told.path, tmp_path / "w" / "work")))
+    desk = dataclasses.replace(told, path=Path(shutil.copytree(told.path, tmp_path / "w" / "work")))
     desk.write(".cdo/templates/report.md", "---\npurpose: x\n---\n<script>alert(1)</script>\n")
     desk("quick", "--dry-run", "--trust", "Why?").ok()
     assert "alert(1)" not in desk("report", "a", "-o", "-").ok().out
@@ -573,10 +577,8 @@ def poisoned(value: Any, word: str, name: str = "") -> Any:
         return value.model_copy(
             update={key: poisoned(getattr(value, key), word, key) for key in type(value).model_fields}
         )
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(
-            value, **{item.name: poisoned(getattr(value, item.name), word, item.name) for item in fields(value)}
-        )
+    if isinstance(value, Struct):
+        return replace(value, **{key: poisoned(getattr(value, key), word, key) for key in value.__struct_fields__})
     if isinstance(value, Mapping):
         keys = (f"{key}" if name in ("calls", "models") else f"{word} {key}" for key in value)
         found = {key: poisoned(item, word, name) for key, item in zip(keys, value.values(), strict=True)}

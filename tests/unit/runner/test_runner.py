@@ -9,11 +9,11 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from cdo.content.library import Library
 from cdo.content.schemas import Price
@@ -291,7 +291,7 @@ def test_a_reply_beyond_all_measure_is_neither_kept_nor_sent_back_whole(tmp_path
 def test_every_attempt_is_recorded_and_charged_before_it_is_judged(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
 
-    class Suspicious(AgentFormat):
+    class Suspicious(AgentFormat, frozen=True):
         def parse(self, text: str) -> Any:
             on_disk = [r for r in exchanges(b.path) if r.get("response", {}).get("text") == text]
             assert on_disk, "a reply was judged before it was recorded"

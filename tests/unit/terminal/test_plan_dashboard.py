@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from itertools import groupby
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from cdo.content.schemas import Criteria
@@ -127,12 +127,12 @@ def test_nothing_beyond_the_next_turn_has_a_role() -> None:
     ],
 )
 def test_what_may_follow_depends_on_preset_and_turn(change: dict[str, object], row: str) -> None:
-    assert row in lines(replace(SKETCH, **change), 100)  # type: ignore[arg-type]
+    assert row in lines(replace(SKETCH, **change), 100)
 
 
 @pytest.mark.parametrize("change", [{"turns": (1, 1)}, {"turn": 5}])
 def test_after_the_last_turn_nothing_follows(change: dict[str, object]) -> None:
-    sketch = replace(SKETCH, **change)  # type: ignore[arg-type]
+    sketch = replace(SKETCH, **change)
     assert not any("synthesis directs" in row or row.startswith("goes on") for row in lines(sketch, 100))
     assert plan_dashboard.json(sketch)["later"] is None
 
