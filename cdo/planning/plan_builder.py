@@ -125,7 +125,7 @@ def _with_people(made: Plan, texts: Sequence[str], library: Library) -> Plan:
     """Return the plan with the seats of people, whose roles no model gets; raise `UsageError`."""
     if texts and made.mode and library.load(f"modes/{made.mode}").meta.get("people") is not True:
         raise UsageError(
-            f"A person has no seat in `{made.mode}`: code counts what its voices reply, in keys that models fill in.",
+            f"A person has no seat in `{made.mode}`: its program takes replies in a form that only models give.",
             f"Add `hitl` in place of --seat, which shows you the plan of each turn, or leave `{made.mode}` out.",
         )
     found = people.people(texts, made.width[0])

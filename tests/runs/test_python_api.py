@@ -338,6 +338,10 @@ def test_other_packages_add_providers_and_programs(tmp_path: Path, library: Path
     place.cdo("quick", "-m", "echo/faulty", "Q?").failed(7, "`echo` raised KeyError: 'choices'")
     place.cdo("quick", "-m", "broken/x", "Q?").failed(4, "entry point `broken` of echo-cdo cannot be imported")
     place.cdo("quick", "-m", "openai/x", "Q?").failed(6, "price of openai/x is not known")  # cdo's own stays
+    seated = ("full", "rounds", "--seat", "human:anna", "-m", "echo/one", "--session", "b", QUESTION)
+    place.cdo(*seated).failed(2, "A person has no seat in `rounds`")
+    (modes / "rounds.md").write_text(MODE.replace("program:", "people: true\nprogram:"))
+    place.cdo(*seated, "--yes").failed(6, "seats/t1-anna.md")
     without = Place(place.path)
     without.cdo("resume", "a").failed(4, "echo")
 
