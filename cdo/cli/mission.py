@@ -22,9 +22,8 @@ from cdo.cli.common import (
 )
 from cdo.cli.help import RequestWords
 from cdo.cli.options import BRANCH, CONSENT, LIMITS, NO_GIT, OTLP, OUTPUT, TRUST, model_option, preview, resolve
-from cdo.cli.run import given_request
+from cdo.cli.run import given_request, given_text
 from cdo.core.errors import UsageError
-from cdo.core.formatting import one_line
 
 if TYPE_CHECKING:
     from cdo.content.library import Library
@@ -247,19 +246,22 @@ def answer(session: str, words: tuple[str, ...], seat: str | None, out: str | No
     """Answer a team's question, or a turn that you sit in.
 
     To a team give one of the options, its number, or any other text; to a turn what you would do, in plain words.
-    A run that waits for it takes it up; after that run has ended, `cdo resume SESSION` does.
+    `@FILE` is the text of a file, `-` what comes by stdin. A run that waits for it takes it up; after that run has
+    ended, `cdo resume SESSION` does.
     """
     from cdo.app.waiting import answer_question, answer_seat, open_seats
     from cdo.cabal.reconstruction import is_mission
+    from cdo.formats.person_reply import PersonFormat, summary, worded
     from cdo.session.reader import SessionFolder
     from cdo.session.records import PREFIX, locked
 
     text = " ".join(words).strip()
     if not text:
         raise UsageError("The answer is empty.", f'Say something: cdo answer {session} "…"')
-    path = session_folder(session, out)
+    path, text = session_folder(session, out), given_text(text)
     if seat is not None or open_seats(archive := SessionFolder(path)) or not is_mission(archive):
-        question, taken = answer_seat(path, text, seat or "").question, one_line(text, 200)
+        question = answer_seat(path, text, seat or "").question
+        taken = "; ".join(summary(PersonFormat().parse(worded(text) or "")))
     else:
         question, taken = answer_question(path, text)
     print_text(f"{question}\n→ {taken}")

@@ -110,12 +110,11 @@ def run_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -
     invocation = _asked(ctx, words, options, library)
     from cdo.app import new_run, seats
     from cdo.core.formatting import visible
-    from cdo.planning.arguments import problem_source
     from cdo.security import secrets
     from cdo.session import records, session_file
 
     # Redact first: a part of a secret would no longer be recognised later.
-    problem = secrets.redactor(os.environ)(_problem(*problem_source(invocation.problem)))
+    problem = secrets.redactor(os.environ)(given_text(invocation.problem))
 
     if options["session"] is not None:
         records.session_path(Path(), options["session"])
@@ -285,8 +284,11 @@ def _commands() -> list[str]:
     return list(parent.commands) if isinstance(parent, click.Group) else []
 
 
-def _problem(source: str, value: str) -> str:
-    """Return the problem's text, from stdin, a file or the arguments; raise `UsageError`."""
+def given_text(words: str) -> str:
+    """Return a text that is given as words, as `@FILE` or by stdin (`-`); raise `UsageError`."""
+    from cdo.planning.arguments import problem_source
+
+    source, value = problem_source(words)
     try:
         if source == "stdin":
             text = _bounded(sys.stdin.buffer)
@@ -299,7 +301,7 @@ def _problem(source: str, value: str) -> str:
     except UnicodeError:
         raise UsageError("The problem is not UTF-8 text.", "Convert it first.") from None
     except OSError as error:
-        raise UsageError(f"The problem file {value} cannot be read: {error.strerror}.", "Check the path.") from None
+        raise UsageError(f"The file {value} cannot be read: {error.strerror}.", "Check the path.") from None
     if not text.strip():
         raise UsageError("There is no problem to deliberate.", 'Give one: cdo think "Should we …?"')
     return text.strip()
@@ -391,7 +393,7 @@ def given_request(words: Sequence[str], after: Sequence[str] | None, library: Li
     vocabulary = grammar.vocabulary(library.names("presets"), library.names("modes"))
     text = grammar.request(words, vocabulary, after_dashes=after)
     require_question(words, after, vocabulary, out, "cdo cabal")
-    return _problem(*grammar.problem_source(text))
+    return given_text(text)
 
 
 def _needless(invocation: Invocation, shown: Preview) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from cdo.core.formatting import one_line
+from cdo.core.formatting import one_line, pluralise
 from cdo.core.steps import InvalidReply
 from cdo.formats import strict_yaml
 from cdo.formats.fields import load, validate
@@ -122,6 +122,13 @@ def own_words(text: str) -> str:
     """Return what stands in a form, without its comments and the line that it is not finished."""
     lines = line_breaks(_COMMENT.sub("", text.lstrip("\ufeff"))).split("\n")
     return "\n".join(line for line in lines if not line.strip().startswith(UNFINISHED) and DELETE not in line).strip()
+
+
+def summary(data: VoiceData) -> tuple[str, str]:
+    """Return in two lines how an answer is read: what it says, and what stands under its headings."""
+    sure = "" if data.confidence is None else f" ({data.confidence:.0%} sure)"
+    counts = f"{pluralise(len(data.claims), 'reason')}, {pluralise(len(data.objections), 'objection')}"
+    return one_line(f"{data.position}{sure}", 2000), counts
 
 
 def filled_in(said: Mapping[str, str]) -> str:

@@ -13,9 +13,9 @@ import click
 
 from cdo.core.errors import NeedsHuman
 from cdo.core.events import BatchBegan, Event, ReplyAccepted
-from cdo.core.formatting import one_line, pluralise, shorten_middle, visible
+from cdo.core.formatting import shorten_middle, visible
 from cdo.core.steps import Ask, InvalidReply, Pause
-from cdo.formats.person_reply import own_words
+from cdo.formats.person_reply import own_words, summary
 from cdo.formats.voice import VoiceData
 from cdo.planning import turn_plan, turn_plan_commands
 from cdo.runner.people.human_steps import Human, PendingReview, PendingSeat, chosen
@@ -129,9 +129,8 @@ async def _spoken(view: RunView, form: PendingSeat) -> None:
     """Let a person fill in the form of their seat, in any editor. Until then no voice of the turn is shown."""
 
     def show(data: VoiceData, columns: int) -> list[str]:
-        sure = "" if data.confidence is None else f" ({data.confidence:.0%} sure)"
-        counts = f"{pluralise(len(data.claims), 'reason')}, {pluralise(len(data.objections), 'objection')}"
-        return [shorten_middle(one_line(f"Your answer: {data.position}{sure}", 2000), columns), counts]
+        said, counts = summary(data)
+        return [shorten_middle(f"Your answer: {said}", columns), counts]
 
     typed = [own_words(form.text)]  # what `say` may replace
 

@@ -231,7 +231,10 @@ def test_whoever_looks_back_is_told_how_a_seat_stands(waiting: Desk) -> None:
     assert "awaits:     the answer of anna to turn 1 is awaited until" in waiting("show", "a").ok().out
     replayed = waiting("replay", "a").ok().out
     assert "Unfinished: it would go on with t1-practitioner" in replayed and "other inputs" not in replayed
-    waiting("answer", "a", ANSWER).ok()
+    waiting.write("answer.md", ANSWER)
+    explained(waiting("answer", "a", "@anser.md"), 2, "anser.md")
+    said = waiting("answer", "a", "@answer.md").ok().out
+    assert f"→ {THOUGHT} (80% sure); 2 reasons, 2 objections" in said
     assert "is in tmp/cdo-a/seats/t1-anna.md, and was not taken yet" in waiting("show", "a").ok().out
     waiting("resume", "a").failed(6, "seats/t2-anna.md")
     edited = waiting.session() / "t1-practitioner.md"
@@ -337,7 +340,7 @@ def test_people_never_make_up_for_models(cdo: Desk, provider: Provider) -> None:
     assert time.monotonic() - began < 40 and "t1-" in done.err
     provider.script = None
     (cdo.session() / FORM.format(1)).write_text(ANSWER)
-    cdo("resume", "a").failed(6, "bert")
+    cdo("resume", "a").failed(6, "bert", "cdo answer a")
     explained(cdo("answer", "a", "--seat", "carl", "I say so."), 8, "carl")
     cdo("answer", "a", "--seat", "bert", "Stage it, said bert.").ok()
     cdo("resume", "a").ok()

@@ -358,9 +358,9 @@ def test_a_program_hands_in_what_a_person_says(desk: Desktop, provider: Provider
                     seen.append([event.person, event.turn, Path(event.path).is_file(), event.until[:4].isdigit()])
                     brief = session.read(f"seats/briefs/t{{event.turn}}-{{event.person}}")
                     assert "You cannot see the other voices" in brief and "as seen by" not in brief
-                    if set(session.awaited) == {{"anna", "bert"}}:
-                        for person in session.awaited:
-                            session.answer(f"Keep it whole, says {{person}} in turn {{event.turn}}.", person=person)
+                    assert event.person in session.awaited
+                    said = f"Keep it whole, says {{event.person}} in turn {{event.turn}}."
+                    session.answer(said, person=event.person)
             return seen, session.awaited
         seen, awaited = asyncio.run(follow())
 

@@ -177,10 +177,11 @@ class PersonVoices:
 
     def _needed(self, work: PendingCall) -> NeedsHuman:
         name, said = self.session.name, self._awaited(work)
+        whose = f" --seat {work.person}" if len(self.session.files.taken(SEATS)) > 1 else ""
         return NeedsHuman(
             f"{said[:1].upper()}{said[1:]}: {self.session.path / _form(work)}.",
-            f'Fill it in, or say it with `cdo answer {name} "…"`; then `cdo resume {name}` goes on, and without the '
-            "answer when the time is over.",
+            f'Fill it in, or say it with `cdo answer {name}{whose} "…"`; then `cdo resume {name}` goes on, and '
+            "without the answer when the time is over.",
             f"What is your answer to turn {_turn(work)}, {work.person}?",
         )
 
