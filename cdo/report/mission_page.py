@@ -6,6 +6,7 @@ linked; the page embeds one version of each product, cut if it is long.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -55,7 +56,9 @@ LONG, SHORT = 500, 140  # most characters of a quoted text, in pages of few and 
 _TOLD = frozenset((
     "mission", "created", "updated", "moved", "archived", "reopened", "lapsed", "unreviewed", "waived",
     "stale", "override", "halt", "stall", "missed", "user", "decided", "unfounded", "edited", "redefined",
+    "command",
 ))  # fmt: skip
+_ABOUT = re.compile(r"(?<=-)p[1-9][0-9]*(?=-|$)")  # the product in the name of a call
 ITEM = TypeVar("ITEM")
 KEY = TypeVar("KEY", bound=Hashable)
 
@@ -205,6 +208,11 @@ def _words(state: MissionState, files: Papers) -> dict[str, Any]:
     there = frozenset(files.files)
     stems = sorted((name.removesuffix(".md") for name in there), key=len)  # the last call of a step comes last
     calls = {key: f"{stem}.md" for stem in stems if (key := made(stem))}
+    inspected = {
+        (key[0], match[0] if (match := _ABOUT.search(stem)) else ""): f"{stem}.md"
+        for stem in stems
+        if (key := made(stem)) and key[1] is MissionStep.INSPECT
+    }
     events = {item.id: item for item in state.events}
 
     def linked(text: str, limit: int = LONG) -> Markup:
@@ -214,6 +222,8 @@ def _words(state: MissionState, files: Papers) -> dict[str, Any]:
         "linked": linked,
         "there": there.__contains__,
         "call_file": lambda round_, step, agent: calls.get((round_, MissionStep(step), agent), ""),
+        # Earlier missions inspected all products in one call, whose product is "".
+        "inspection_file": lambda round_, id="": inspected.get((round_, id)) or inspected.get((round_, ""), ""),
         "name_of": lambda id: state.products[id].name if id in state.products else id,
         "number_of": lambda id: state.versions[id].number if id in state.versions else 0,
         "file_of": lambda id, item: f"{state.products[id].folder}/{item}.md",

@@ -93,6 +93,18 @@ def test_the_todo_list_ends_with_files_that_run_on_a_branch(repo: Desk) -> None:
     proof = yaml.safe_load((session / "CERTIFICATE.yaml").read_text())
     assert [(run["exit_code"], run["round"]) for run in proof["commands"]] == [(0, 2)]
     repo("verify", "a").ok()
+    # The page tells of both runs, and of each inspection where it came from.
+    repo("report", "a").ok()
+    page = (session / "report.html").read_text()
+    assert (
+        len(
+            re.findall(
+                r"<dt>Commands</dt><dd><ul><li>`python3 -m unittest discover -s tests` (?:failed|passed)", page
+            )
+        )
+        == 2
+    )
+    assert re.findall(r'href="r1-inspect-(p\d)\.md">\d of \d criteria', page) == ["p3", "p4", "p5"]
     # A resume repeats no run and makes no second branch.
     again = repo("resume", "a", "--json").ok()
     assert "check:" not in again.err and again.json["handed_over"] == result["handed_over"]
