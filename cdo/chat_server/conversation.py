@@ -18,6 +18,10 @@ _SHOWN = 60
 _HEAD = "What was said before this question, oldest first:"
 
 
+class NoSuchModel(UsageError):
+    """The model that a client names is none of this server."""
+
+
 class ChatRequest(Struct, frozen=True):
     """What a client asks: the `question`, with what was said before it, of a `preset`."""
 
@@ -33,10 +37,7 @@ def read(data: object, presets: Sequence[str]) -> ChatRequest:
     if not isinstance(data, dict):
         raise UsageError("The body is not a JSON object.")
     model, messages = data.get("model"), data.get("messages")
-    preset = model.removeprefix(PREFIX) if isinstance(model, str) else ""
-    if not isinstance(model, str) or preset not in presets:
-        names = ", ".join(PREFIX + name for name in presets)
-        raise UsageError(f"`{one_line(str(model), _SHOWN)}` is not a model here.", f"Name one of {names}.")
+    preset = preset_of(model, presets)
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         raise UsageError("`messages` is not a list of messages.")
     if data.get("n") not in (None, 1):
@@ -45,12 +46,21 @@ def read(data: object, presets: Sequence[str]) -> ChatRequest:
         raise UsageError("A deliberation calls no tools of its client: `tool_choice` cannot demand one.")
     wanted = data.get("stream_options")
     return ChatRequest(
-        model,
+        f"{PREFIX}{preset}",
         preset,
         _question(messages),
         data.get("stream") is True,
         isinstance(wanted, dict) and wanted.get("include_usage") is True,
     )
+
+
+def preset_of(model: object, presets: Sequence[str]) -> str:
+    """Return the preset that a client names as a model, with or without `cdo/`; raise `NoSuchModel`."""
+    preset = model.removeprefix(PREFIX) if isinstance(model, str) else ""
+    if preset not in presets:
+        names = ", ".join(PREFIX + name for name in presets)
+        raise NoSuchModel(f"`{one_line(str(model), _SHOWN)}` is not a model here.", f"Name one of {names}.")
+    return preset
 
 
 def _question(messages: Sequence[Mapping[str, Any]]) -> str:
@@ -119,9 +129,14 @@ def usage(used: TotalUsage) -> dict[str, int]:
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 
-def error(message: str, kind: str) -> dict[str, Any]:
+def listed(preset: str) -> dict[str, Any]:
+    """Return a preset as an entry in the list of models."""
+    return {"id": f"{PREFIX}{preset}", "object": "model", "created": 0, "owned_by": "cdo"}
+
+
+def error(message: str, kind: str, code: str | None = None) -> dict[str, Any]:
     """Return the body of an error."""
-    return {"error": {"message": message, "type": kind, "param": None, "code": None}}
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
 def event(data: Mapping[str, Any] | str) -> bytes:

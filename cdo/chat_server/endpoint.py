@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from cdo.chat_server import conversation
-from cdo.chat_server.conversation import ChatAnswer, ChatRequest
+from cdo.chat_server.conversation import ChatAnswer, ChatRequest, NoSuchModel
 from cdo.client_runs.progress import RunStatus, final_text, spent
 from cdo.client_runs.records import RunRecord
 from cdo.client_runs.requests import RunRequest
@@ -48,6 +48,7 @@ class ChatEndpoint:
         """Return the application, for one event loop."""
         made = web.Application(middlewares=[self._guarded], client_max_size=MAX_BODY)
         made.router.add_get("/v1/models", self._models)
+        made.router.add_get("/v1/models/{name:.+}", self._model)
         made.router.add_post("/v1/chat/completions", self._chat)
         return made
 
@@ -67,10 +68,14 @@ class ChatEndpoint:
             return _refused(error.status, error.reason, "invalid_request_error")
         except NoRoom as error:
             return _refused(429, _told(error), "rate_limit_error")
+        except NoSuchModel as error:
+            return _refused(404, _told(error), "invalid_request_error", "model_not_found")
         except UsageError as error:
             return _refused(400, _told(error), "invalid_request_error")
         except CdoError as error:
-            return _refused(500, _told(error), "api_error")
+            answer = _refused(500, _told(error), "api_error")
+            answer.headers["X-Should-Retry"] = "false"  # clients of OpenAI would begin, and pay for, another run
+            return answer
 
     def _is_here(self, address: str) -> bool:
         with contextlib.suppress(ValueError):
@@ -79,9 +84,11 @@ class ChatEndpoint:
         return False
 
     async def _models(self, _: web.Request) -> web.Response:
-        names = [conversation.PREFIX + name for name in self._presets]
-        rows = [{"id": name, "object": "model", "created": 0, "owned_by": "cdo"} for name in names]
-        return web.json_response({"object": "list", "data": rows})
+        return web.json_response({"object": "list", "data": [conversation.listed(name) for name in self._presets]})
+
+    async def _model(self, request: web.Request) -> web.Response:
+        preset = conversation.preset_of(request.match_info["name"], self._presets)
+        return web.json_response(conversation.listed(preset))
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         try:
@@ -151,8 +158,8 @@ def _told(error: CdoError) -> str:
     return f"{error.message} {error.hint}".strip()
 
 
-def _refused(status: int, message: str, kind: str) -> web.Response:
-    return web.json_response(conversation.error(message, kind), status=status)
+def _refused(status: int, message: str, kind: str, code: str | None = None) -> web.Response:
+    return web.json_response(conversation.error(message, kind, code), status=status)
 
 
 async def serve(

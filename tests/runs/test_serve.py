@@ -16,7 +16,7 @@ import openai
 import pytest
 
 from tests.support.harness import Place, finish, kill_group, wait_for
-from tests.support.provider import Provider
+from tests.support.provider import Fault, Provider
 
 ASK: list[Any] = [
     {"role": "system", "content": "Be brief."},
@@ -74,6 +74,8 @@ def served(path: Path, *args: str, model: str = "openai/bench") -> Iterator[tupl
 def test_a_client_of_openai_asks_a_preset_as_a_model(tmp_path: Path) -> None:
     with served(tmp_path, "--port", "0", "--out", "kept") as (server, provider), server.client() as client:
         assert {"cdo/quick", "cdo/think", "cdo/deep"} <= {model.id for model in client.models.list()}
+        assert client.models.retrieve("cdo/quick").id == "cdo/quick"
+        assert server.ask(None, path="/v1/models/gpt-4o") == (404, server.ask({"model": "gpt-4o"})[1])
         whole = client.chat.completions.create(model="cdo/quick", messages=ASK)
         (session,) = (tmp_path / "kept").glob("cdo-*")
         final = (session / "FINAL.md").read_text()
@@ -133,13 +135,21 @@ def test_a_client_cannot_spend_more_than_the_person_allows(tmp_path: Path) -> No
         assert not provider.calls
 
 
+def test_a_run_that_fails_is_not_begun_again_by_its_client(tmp_path: Path) -> None:
+    with served(tmp_path) as (server, provider):
+        provider.faults = [Fault(status=401)]
+        with server.client() as client, pytest.raises(openai.InternalServerError, match="refuses access"):
+            client.with_options(max_retries=2).chat.completions.create(model="cdo/quick", messages=ASK)
+        assert len(list((tmp_path / "tmp").glob("cdo-*"))) == 1
+
+
 WRONG = [
     (b"{", 400, "not JSON"),
     (b"[" * 100_000, 400, "not JSON"),
     ([], 400, "not a JSON object"),
-    ({"model": "cdo/none", "messages": ASK}, 400, "cdo/quick"),
-    ({"model": "../quick", "messages": ASK}, 400, "not a model here"),
-    ({"model": 7, "messages": ASK}, 400, "not a model here"),
+    ({"model": "cdo/none", "messages": ASK}, 404, "cdo/quick"),
+    ({"model": "../quick", "messages": ASK}, 404, "not a model here"),
+    ({"model": 7, "messages": ASK}, 404, "not a model here"),
     ({"model": "cdo/quick", "messages": "x"}, 400, "not a list"),
     ({"model": "cdo/quick", "messages": [{"role": "user", "content": 7}]}, 400, "neither"),
     ({"model": "cdo/quick", "messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "image_url"),
@@ -154,6 +164,7 @@ def test_what_is_wrong_is_refused_and_starts_nothing(tmp_path: Path) -> None:
     with served(tmp_path) as (server, provider):
         for body, status, words in WRONG:
             found, said = server.ask(body)
+            assert (status == 404) == (said["error"]["code"] == "model_not_found")
             assert found == status and words in said["error"]["message"], (body if len(str(body)) < 300 else "", said)
         good = {"model": "cdo/quick", "messages": ASK}
         for headers in ({"Authorization": ""}, {"Authorization": "Bearer x"}, {"Authorization": "Bearer \u00e9"}):
