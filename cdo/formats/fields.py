@@ -37,6 +37,17 @@ def as_list(value: Any) -> Any:
     return [] if value is None else [value] if isinstance(value, (str, int, float)) else value
 
 
+def _texts(value: Any) -> Any:
+    """Return a list of texts; a word that stands for an empty list is no item."""
+    items = as_list(value)
+    return [] if isinstance(items, list) and is_none(items) else items
+
+
+def is_none(items: Sequence[Any]) -> bool:
+    """Return True if the only one of `items` is a word that stands for an empty list, such as `none`."""
+    return len(items) == 1 and isinstance(items[0], str) and items[0].strip(" .").casefold() in _NONE
+
+
 def _role(value: str) -> str:
     problem = role_problem(value)
     if problem:
@@ -51,11 +62,13 @@ def number(value: Any) -> Any:
     return value
 
 
+_NONE = ("none", "n/a", "nothing")
+
 Text = Annotated[str, Field(min_length=1, max_length=4000)]
 Line = Annotated[str, Field(min_length=1, max_length=600)]
 Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$")]
 Share = Annotated[float, BeforeValidator(number), Field(ge=0, le=1, allow_inf_nan=False)]
-Strings = Annotated[tuple[Text, ...], BeforeValidator(as_list), Field(max_length=64)]
+Strings = Annotated[tuple[Text, ...], BeforeValidator(_texts), Field(max_length=64)]
 RoleName = Annotated[str, AfterValidator(_role)]
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, ValidationError
 from pydantic.fields import FieldInfo
 
-from cdo.formats.fields import texts
+from cdo.formats.fields import is_none, texts
 from cdo.formats.lenient.layout import Notes, ReplyLayout, brief, folded
 
 Data = dict[str, Any]
@@ -21,7 +21,6 @@ _PERCENT = re.compile(rf"({_NUMBER})\s?(?:%|percent|per cent)", re.IGNORECASE)
 _OF = re.compile(rf"({_NUMBER})\s?(?:/|of|out of)\s?(\d{{1,4}})", re.IGNORECASE)
 _ASIDE = re.compile(r"\s*\([^()]*\)$")  # a remark behind a number
 _ABOUT = re.compile(r"^(?:[~≈]|about|approx\.?|approximately|around|roughly)\s*", re.IGNORECASE)
-_NONE = ("none", "n/a", "nothing")  # what stands for an empty list
 _NUMBERED = re.compile(r"(?:^|\s)(\d{1,2})[.)]\s+")
 _NAMED = re.compile(r"\[?([A-Za-z]{1,3}[-.]?\d{1,3})\]?\s*(?:[:.)]|\s[-–—])\s+(\S.*)", re.DOTALL)
 _SEVERITY = re.compile(r"\s*[(\[,;–—-]\s*(?:severity:?\s*)?(\d{1,2})\s*(?:/\s?10)?\s*[)\]]?\.?$", re.IGNORECASE)
@@ -190,7 +189,7 @@ def _items(value: Any, kind: Any, name: str, notes: Notes) -> Any:
             value = _enumerated(value)
         if not isinstance(value, list):
             return value
-        if len(value) == 1 and isinstance(value[0], str) and value[0].strip(" .").lower() in _NONE:
+        if is_none(value):
             notes.add(f"read {value[0]} as no `{name}`")
             return []
         items = [_item(item, model, name, notes, text_taken=text_taken) for item in value]

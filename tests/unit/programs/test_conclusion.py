@@ -83,6 +83,8 @@ def test_a_review_names_what_it_refutes_by_the_id_of_a_finding() -> None:
     found = form.parse(review_text(refuted=["F3: it is 40 s (log.txt:3)", "[F1] - nothing grows"], cut=["the aside"]))
     assert found.reasons == {"F3": "it is 40 s (log.txt:3)", "F1": "nothing grows"} and found.cut == ("the aside",)
     assert form.parse(review_text()).reasons == {}
+    written = form.parse("```yaml\nerrors: None\nmissing: [n/a]\nrefuted: nothing.\ncut: [none, the aside]\n```")
+    assert written == DraftReview(cut=("none", "the aside"))  # a word for an empty list is not a thing to change
     for entry in ("F2: not in the list", "it does not grow", "F3"):
         with pytest.raises(InvalidReply, match="begins with the id of a finding"):
             form.parse(review_text(refuted=[entry]))
