@@ -20,6 +20,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from cdo.repository.git_process import Refused, TooSlow, answer
+from cdo.repository.work_tree import is_git_directory
 
 SECONDS = 5.0  # time limit of one query
 COMMIT_SECONDS = 20.0
@@ -233,6 +234,8 @@ def find(folder: Path, until: Callable[[], float] = lambda: float("inf")) -> Rep
     folder = Path(os.path.realpath(folder))  # so that `work/..` is not taken to be inside work's repository
     there = next((place for place in (folder, *folder.parents) if place.is_dir()), Path("/"))
     root = marked_root(there)
+    if root is None and not any(map(is_git_directory, (there, *there.parents))):
+        return None  # without the time that a process of git takes
     found = program("git", str(root or there))
     if found is None:
         if root is None:

@@ -13,12 +13,17 @@ def root_of(start: Path) -> Path | None:
     return next((place for place in (start, *start.parents) if _is_work_tree(place)), None)
 
 
+def is_git_directory(folder: Path) -> bool:
+    """Return whether a folder has what a `.git` and the top of a bare repository must have."""
+    return all(os.access(folder / name, os.F_OK) for name in ("HEAD", "objects", "refs"))
+
+
 def _is_work_tree(place: Path) -> bool:
     """True if a folder has a valid `.git`: a folder with repository data, or a file that points to one."""
     data = place / ".git"
     try:
         if data.is_dir():
-            return all((data / name).exists() for name in ("HEAD", "objects", "refs"))
+            return is_git_directory(data)
         with data.open("rb") as file:
             line = file.read(4096) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
         target = os.fsdecode(line.partition(b"\n")[0].removeprefix(b"gitdir:").strip())
