@@ -622,7 +622,7 @@ def test_context_shows_what_an_agent_would_be_shown(todo: Desk, provider: Provid
     assert provider.calls == []
     todo("think", "--session", "t", "-q", "--turns", "1", "Should we?").ok()
     explained(todo("context", "p3", "--step", "write", "--session", "t"), 8, "no mission")
-    explained(todo("answer", "t", "yes"), 8, "no mission")
+    explained(todo("answer", "t", "yes"), 8, "waits for no answer to a turn")
 
 
 def test_a_line_tells_what_each_reply_came_to(todo: Desk) -> None:
