@@ -49,7 +49,10 @@ def diff(
     from cdo.history import comparison, comparison_text
 
     if versions := _versions(a, b, out):
-        click.echo(dumps(versions.json()) if as_json else visible("\n".join(versions.lines(changed=changed))))
+        if as_json:
+            click.echo(dumps(versions.json()))
+        else:
+            click.echo(visible("\n".join(versions.lines(changed=changed))))
         if strict and not versions.same:
             ctx.exit(EXIT_STRICT)
         return

@@ -179,7 +179,7 @@ def test_what_a_lost_worker_had_reserved_counts_as_spent_where_its_disk_is_its_o
     cdo: Desk, provider: Provider, cluster: DaskCluster
 ) -> None:
     """One worker sees an empty disk at the path of the batch, as a machine without the shared one does."""
-    provider.latency = 0.05
+    provider.latency = 0.4  # no item is done when its worker is lost
     (cdo.path / "tmp").mkdir()
     apart = [*needs_mounts(), 'mount -t tmpfs tmpfs "$0" && exec "$@"', str(cdo.path / "tmp")]
     own, _ = cluster.worker(prefix=apart), cluster.worker()

@@ -222,7 +222,7 @@ PRINTS = {"echo", "secho", "prompt", "confirm", "print"}
 # What is printed otherwise, and why it may be.
 ELSEWHERE = {
     ("cli.main", "text"): "sentence() made it visible",
-    ("cli.common", "'  '.join(columns).rstrip()"): "cells are made visible above",
+    ("cli.common", "''.join(lines)"): "cells are made visible above",
     (
         "cli.demo",
         "_next(playback, options['out'])",
