@@ -36,7 +36,6 @@ async def file_documents(
 
 async def _into_tracker(tracker: Beads, outcome: Outcome, say: Callable[[str], None]) -> None:
     """Take a work breakdown into bd, as tasks under the run's epic."""
-
     for document in outcome.documents.values():
         for block in document.blocks:
             if isinstance(block, WorkBreakdown):

@@ -44,16 +44,16 @@ class SessionList:
 
         Before they were read once, these are the newest ones. Raises `CdoError` if they cannot be read.
         """
-        wait = 0.0  # for a reading that others have waited for in vain
         with self._lock:
             if self._known is None and sum(len(session_folders(place)) for place in self._places) >= MANY:
                 self._known = self._newest()  # before the reading, which would slow this down
-            if self._reading is None and time.monotonic() >= self._until:
+            begins = self._reading is None and time.monotonic() >= self._until
+            if begins:
                 self._reading = threading.Thread(target=self._read, name="list-sessions", daemon=True)
                 self._reading.start()
-                wait = 0.0 if self._known and self._known.unread else WAIT
             reading = self._reading
-            wait = WAIT if self._known is None else wait
+            # Nobody waits for a reading that others have waited for in vain.
+            wait = WAIT if self._known is None or (begins and not self._known.unread) else 0.0
         if reading:
             reading.join(wait)
         with self._lock:
