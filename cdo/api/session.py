@@ -25,6 +25,7 @@ from cdo.core.events import Event, Observe
 from cdo.core.result import Result
 from cdo.core.signals import left_to_caller
 from cdo.core.usage import TotalUsage, estimate_tokens, totals
+from cdo.history.pending import open_seats
 from cdo.history.run_index import look
 from cdo.planning import settings, spending
 from cdo.planning.arguments import Invocation
@@ -135,7 +136,7 @@ class SessionHandle:
     @property
     def awaited(self) -> tuple[str, ...]:
         """The people whose answers to the present turn it waits for."""
-        return tuple(item.person for item in waiting.open_seats(SessionFolder(self.path)))
+        return tuple(item.person for item in open_seats(SessionFolder(self.path)))
 
     def answer(self, text: str, *, person: str = "") -> None:
         """Answer the present turn for a person who has a seat in it, also while the session is run with `wait=True`.

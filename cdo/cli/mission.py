@@ -249,9 +249,10 @@ def answer(session: str, words: tuple[str, ...], seat: str | None, out: str | No
     `@FILE` is the text of a file, `-` what comes by stdin. A run that waits for it takes it up; after that run has
     ended, `cdo resume SESSION` does.
     """
-    from cdo.app.waiting import answer_question, answer_seat, open_seats
+    from cdo.app.waiting import answer_question, answer_seat
     from cdo.cabal.reconstruction import is_mission
     from cdo.formats.person_reply import PersonFormat, summary, worded
+    from cdo.history.pending import open_seats
     from cdo.session.reader import SessionFolder
     from cdo.session.records import PREFIX, locked
 

@@ -112,7 +112,7 @@ def _stands(archive: SessionReader, row: dict[str, Any]) -> dict[str, Any]:
 
 def _awaits(archive: SessionReader) -> dict[str, Any]:
     """Return what people have to do before a deliberation goes on; {} if it waits for nobody."""
-    from cdo.app.waiting import open_seats, pending, seat_standing
+    from cdo.history.pending import open_seats, pending, seat_standing
 
     found = [seat_standing(archive, item) for item in open_seats(archive)]
     if not found and (asked := pending(archive)):

@@ -13,13 +13,13 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from cdo.app.waiting import PendingInput, pending
 from cdo.client_runs.records import RunRecord
 from cdo.core.errors import CdoError
 from cdo.core.events import RunStopped
 from cdo.core.formatting import one_line, pluralise
 from cdo.formats.markdown import split_front_matter
 from cdo.history.journal_follower import JOURNAL, Journal
+from cdo.history.pending import PendingInput, pending
 from cdo.session.reader import SessionFolder
 from cdo.session.records import locked
 from cdo.terminal.run_state import LiveRun

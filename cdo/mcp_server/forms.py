@@ -6,10 +6,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from cdo.app.waiting import PendingInput
 from cdo.core.errors import UsageError
 from cdo.core.formatting import visible
 from cdo.formats.person_reply import ANSWER, FORM, WITHDRAWN, filled_in
+from cdo.history.pending import PendingInput
 
 _SHOWN = 6000  # characters of a plan in a form
 _LONGEST = 4000  # characters of an answer

@@ -12,11 +12,11 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from cdo.app import waiting
-from cdo.app.waiting import PendingInput
 from cdo.cabal.reconstruction import ReconstructedMission, retrace
 from cdo.core.errors import UsageError
 from cdo.core.formatting import CONTROLS, one_line
+from cdo.history import pending
+from cdo.history.pending import PendingInput
 from cdo.session.reader import SessionFolder
 from cdo.session.records import locked
 
@@ -175,12 +175,12 @@ class PersonSession:
     @cached_property
     def asked(self) -> PendingInput | None:
         """What the session waits for, or None."""
-        return waiting.question_of(self.mission) if self.mission else waiting.pending(self.archive)
+        return pending.question_of(self.mission) if self.mission else pending.pending(self.archive)
 
     @cached_property
     def plan(self) -> PendingInput | None:
         """The plan of a turn that waits, or that was approved and that no process has taken up; None without one."""
-        plan = None if self.frozen.plan.crew else waiting.plan_of(self.archive)
+        plan = None if self.frozen.plan.crew else pending.plan_of(self.archive)
         return None if plan and plan.approved and self.running else plan
 
     @property

@@ -16,7 +16,6 @@ from urllib.parse import quote, urlencode
 from msgspec import Struct
 
 from cdo import __version__
-from cdo.app.waiting import open_seats
 from cdo.content.library import Library
 from cdo.core.errors import SessionError
 from cdo.core.events import RunEnded
@@ -24,6 +23,7 @@ from cdo.core.formatting import one_line, rounded_money
 from cdo.formats.markdown import split_front_matter
 from cdo.history import run_index
 from cdo.history.journal_follower import SessionPhase
+from cdo.history.pending import open_seats
 from cdo.history.watching import session_name
 from cdo.report import safe_html, session_page
 from cdo.report.page import LIMIT, Papers, words

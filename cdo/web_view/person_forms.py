@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from cdo.app.waiting import ANSWER, PendingInput, answer_seat, open_seats, put_answer, put_letter
+from cdo.app.waiting import answer_seat, put_answer, put_letter
 from cdo.cabal.files.person_files import LETTER, LetterFormat
 from cdo.cabal.model.entities import BLOCKING, Status
 from cdo.cabal.replies.fields import CollabKind
@@ -17,6 +17,7 @@ from cdo.core.steps import Document, InvalidReply
 from cdo.formats import strict_yaml
 from cdo.formats.person_reply import ANSWER as POSITION
 from cdo.formats.person_reply import FORM, WITHDRAWN, filled_in
+from cdo.history.pending import ANSWER, PendingInput, open_seats
 from cdo.planning.turn_plan import ALL
 from cdo.programs.deliberation import team
 from cdo.runner.people.human_steps import INBOX, chosen

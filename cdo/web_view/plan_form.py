@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, get_args
 
-from cdo.app.waiting import PendingInput, plan_format, put_plan
+from cdo.app.waiting import plan_format, put_plan
 from cdo.content.library import PACKAGED, Library
 from cdo.content.schemas import Criteria
 from cdo.core.exchange import Effort
 from cdo.core.formatting import without_controls
 from cdo.core.steps import InvalidReply
+from cdo.history.pending import PendingInput
 from cdo.planning import turn_plan
 from cdo.planning.turn_plan import ALL, Place, PlanFormat, PlanProblems, Proposal
 from cdo.session.artifact import digest

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 
-from cdo.app.waiting import plan_of
 from cdo.core.errors import SessionError
 from cdo.core.events import RunEnded, RunStopped
 from cdo.core.formatting import one_line, pluralise
 from cdo.formats.final_opening import status_in_words
 from cdo.history.journal_follower import SessionPhase
+from cdo.history.pending import plan_of
 from cdo.history.watching import session_name
 from cdo.session.reader import SessionFolder
 from cdo.web_view.stream import LiveSession

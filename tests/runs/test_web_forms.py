@@ -14,8 +14,9 @@ import pexpect
 import pytest
 import yaml
 
-from cdo.app.waiting import StateChanged, pending
+from cdo.app.waiting import StateChanged
 from cdo.core.errors import CdoError, SessionError, UsageError
+from cdo.history.pending import pending
 from cdo.session.reader import SessionFolder
 from cdo.web_view.form_fields import Form, RefusedForm
 from cdo.web_view.forms import filled_forms, open_forms, submit
