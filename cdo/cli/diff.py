@@ -88,6 +88,7 @@ def _versions(a: str | None, b: str | None, out: str | None) -> VersionCompariso
 def _found(a: str | None, b: str | None, out: str | None) -> Comparison:
     """Compare what the arguments name. One session is read only once. Raise `UsageError` or `SessionError`."""
     from cdo.history import comparison, history, snapshot
+    from cdo.history.pending import require_heard
 
     (name, turn), other = _named(a), _named(b)
     left = session_archive(name, out)
@@ -106,6 +107,8 @@ def _found(a: str | None, b: str | None, out: str | None) -> Comparison:
         return _missions(left, past, right, other_past)
     if b is None:
         turn = turn or (past.turns[0].number if past.turns else 1)
+    require_heard(left, "The comparison", turn=turn or 0)
+    require_heard(right, "The comparison", turn=other[1] or 0)
     views = (
         snapshot.view(left, past, turn),
         snapshot.view(right, other_past, other[1]),

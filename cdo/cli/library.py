@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 STATUSES = (
     "converged", "max_turns", "stopped", "done", "unresolved", "survives", "changed", "unclear", "finished",
-    "unfinished", "paused", "waiting", "running", "damaged",
+    "unfinished", "paused", "answered", "waiting", "running", "damaged",
 )  # fmt: skip
 _BROKEN_OFF = ("running", "failed", "budget", "interrupted")  # statuses in the last commit of an unfinished run
 BY = ("session", "model", "role", "kind", "turn", "day", "preset")

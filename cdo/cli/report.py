@@ -34,7 +34,10 @@ def report(session: str | None, output: str | None, out: str | None, as_json: bo
 
     Without a name, take the newest session.
     """
+    from cdo.history.pending import require_heard
+
     archive = session_archive(session, out)
+    require_heard(archive, "The report")
     target = _target(archive, output or ("-" if as_json else None))
     if as_json:
         return deliver(dumps(_data(archive)) + "\n", target)

@@ -55,7 +55,7 @@ def show(session: str | None, name: str | None, out: str | None, as_json: bool) 
     calls = _calls(archive.records())
     if row["mode"] == MODE:
         row |= _stands(archive, row)
-    elif row["status"] in ("paused", "unfinished", "waiting", "running"):
+    elif row["status"] in ("paused", "answered", "unfinished", "waiting", "running"):
         row |= _awaits(archive)
     if as_json:
         click.echo(dumps({**row, "ledger": calls}))
@@ -103,7 +103,7 @@ def _stands(archive: SessionReader, row: dict[str, Any]) -> dict[str, Any]:
     from cdo.terminal.run_state import asking
 
     found: dict[str, Any] = {"products": status.products(archive)}
-    if row["status"] in ("paused", "unfinished"):
+    if row["status"] in ("paused", "answered", "unfinished"):
         with contextlib.suppress(SessionError, ValueError, LookupError, TypeError):  # informational only
             if question := retrace(archive).question:
                 found["question"] = asking(QuestionAsked(question=question.question, options=question.options))
@@ -158,9 +158,12 @@ def _calls(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _show_one(archive: SessionReader, session: str, name: str, as_json: bool) -> None:
     """Print one file of a session, or with `as_json` the records of one call."""
+    from cdo.history.pending import require_heard
+
     if as_json:
         records = archive.records()
         texts = {record["sha256"]: record["text"] for record in records if record["kind"] == "text"}
+        require_heard(archive, name, file=name)
         call = name.lower() if name in ("FINAL", "DRAFT", "REVIEW", "FINDINGS") else name
         exchanges = [record for record in records if record.get("call") == call]
         for record in exchanges:
@@ -174,13 +177,14 @@ def _show_one(archive: SessionReader, session: str, name: str, as_json: bool) ->
         click.echo(dumps(exchanges))
         return
     wanted = ("FINAL.md",) if name == "final" else (f"{name}.md", name)
-    text = next((archive.text(file) for file in archive.files() if file in wanted), None)
-    if text is None:
+    file = next((file for file in archive.files() if file in wanted), None)
+    if file is None:
         raise UsageError(
             f"{archive.name} has no file {wanted[0]}.",
             f"`cdo show {session}` lists its calls; with --json you see what was recorded of one.",
         )
-    print_text(text)
+    require_heard(archive, file, file=file)
+    print_text(archive.text(file) or "")
 
 
 @click.command()

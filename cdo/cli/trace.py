@@ -37,6 +37,7 @@ def trace(session: str | None, otlp: Collector | None, out: str | None, content:
     is given by its path. The same session gives the same trace, so that it can be sent again.
     """
     from cdo.app.batch.folder import trace_labels
+    from cdo.history.pending import require_heard
     from cdo.history.trace import trace as read
     from cdo.security.secrets import redactor
     from cdo.session.reader import SessionFolder
@@ -47,6 +48,8 @@ def trace(session: str | None, otlp: Collector | None, out: str | None, content:
     if out and Path(out).is_dir():
         raise UsageError(f"{out} is a folder.", "Give a file; a session elsewhere is given by its path.")
     archive = session_archive(session, None)
+    if content:
+        require_heard(archive, "The content")
     labels = trace_labels(archive.path) if isinstance(archive, SessionFolder) else None
     try:
         spans = list(read(archive, lambda name: _neighbour(archive, name), content=content, labels=labels))

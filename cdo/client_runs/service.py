@@ -21,6 +21,7 @@ from cdo.client_runs.requests import RunRequest, command_words
 from cdo.content.library import Library
 from cdo.core.errors import SessionError, UsageError
 from cdo.core.formatting import about_money
+from cdo.history.pending import require_heard
 from cdo.planning import settings
 from cdo.planning.settings import Resolved
 from cdo.session.reader import SessionFolder
@@ -215,6 +216,7 @@ class RunService:
         shown = name.endswith(".md") or name.endswith("-plan.yaml") or name.startswith("deliverables/")
         if not shown or name.startswith(_NOT_SHOWN) or name not in archive.files():
             raise SessionError(f"{archive.name} has no file {name[:100]}.", "FINAL.md is the result.")
+        require_heard(archive, name, file=name)
         text = archive.text(name) or ""
         if len(text) > _MAX_FILE:
             raise SessionError(f"{name} is longer than {_MAX_FILE:,} characters.", "Read it in its folder.")

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from cdo.core.errors import SessionError
 from cdo.formats.person_reply import complete
-from cdo.runner.people.human_steps import INBOX, LETTER, minute
+from cdo.runner.people.human_steps import INBOX, LETTER, TAKEN, minute
 from cdo.session.reader import SessionReader
 
 if TYPE_CHECKING:
@@ -133,3 +134,50 @@ def seat_standing(archive: SessionReader, asked: PendingInput) -> str:
         return f"the answer of {asked.person} to turn {asked.turn} is in {place}, and was not taken yet"
     until = f" until {minute(asked.until)}" if asked.until else ""
     return f"the answer of {asked.person} to turn {asked.turn} is awaited{until}: {place}"
+
+
+# -- what is answered, and what is not shown before ------------------------------------------------
+
+
+def answered(archive: SessionReader) -> str:
+    """Return in a sentence what a person answered or approved that no process has taken up since; "" without it.
+
+    Raises `SessionError` if the session is damaged.
+    """
+    if seats := open_seats(archive):
+        if not all(complete(archive.text(item.file) or "") for item in seats):
+            return ""
+        who = " and ".join(item.person for item in seats)
+        told = f"{who} answered turn {seats[0].turn}."
+    elif any(file.startswith(f"{INBOX}/{LETTER}") for file in archive.files()):
+        told = "You answered the team."
+    elif (plan := plan_of(archive)) and plan.approved:
+        told = f"You approved the plan of turn {plan.turn}."
+    else:
+        return ""
+    return f"{told} `cdo resume {archive.name}` goes on with it."
+
+
+def unheard(archive: SessionReader) -> int:
+    """Return the turn whose voices are not shown yet, as a person in it has not answered; 0 without one."""
+    return max((item.turn for item in open_seats(archive)), default=0)
+
+
+def require_heard(archive: SessionReader, what: str, *, file: str = "", turn: int = 0) -> None:
+    """Raise `SessionError` for what the voices of a turn say, while a person who has a seat in it has not answered.
+
+    `what` names in the message what would show it. With `file` it is that file or call alone, with `turn` what was
+    said until then.
+    """
+    seats = open_seats(archive)
+    present = unheard(archive)
+    of_turn = ("calls/", f"t{present}-", f"{TAKEN}/t{present}-")
+    said = not file or (file.startswith(of_turn) and not file.endswith(".yaml"))
+    if len(seats) > 1 and file in {item.file for item in seats}:
+        said = complete(archive.text(file) or "")  # another person's answer
+    if seats and said and not 0 < turn < present:
+        who = " and ".join(item.person for item in seats)
+        raise SessionError(
+            f"{what} shows what others say in turn {present}, in which {who} answers without seeing it.",
+            "It is shown after the answer.",
+        )

@@ -259,14 +259,25 @@ def _placed(row: Mapping[str, Any], place: str) -> dict[str, Any]:
         placed["status"] = "running"
     if placed["status"] == "unfinished":
         path = Path(place)
-        placed["status"] = "running" if locked(path) else "paused" if _paused(path) else "unfinished"
+        placed["status"] = "running" if locked(path) else _stopped(path)
     return placed
 
 
-def _paused(path: Path) -> bool:
-    """True if the last event on the state of a run in its journal is that it stopped, as it waits for a person."""
+def _stopped(path: Path) -> str:
+    """Return the status of a session that nobody runs: "paused" waits for a person, "answered" for a resume alone.
+
+    It waits for a person if the last event on the state of the run in its journal says so.
+    """
+    from cdo.history.pending import answered
+    from cdo.session.reader import SessionFolder
+
     event = _last_event(path)
-    return bool(event.get("event") == "stopped" and event.get("status") == "NeedsHuman")
+    if event.get("event") != "stopped" or event.get("status") != "NeedsHuman":
+        return "unfinished"
+    try:
+        return "answered" if answered(SessionFolder(path)) else "paused"
+    except (CdoError, KeyError, TypeError, ValueError, AttributeError):  # `cdo resume` says what is damaged
+        return "paused"
 
 
 def asks(path: Path) -> bool:

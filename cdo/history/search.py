@@ -165,17 +165,19 @@ def _texts(row: Mapping[str, Any]) -> tuple[str, ...]:
 def texts_of(row: Mapping[str, Any], archive: SessionReader) -> tuple[str, ...]:
     """Return the searchable texts of a session in the order of `COLUMNS`, then the headings of its sections."""
     from cdo.history import history
+    from cdo.history.pending import unheard
 
     sections, tensions, positions = dict[str, str](), "", ""
     try:
-        past = history.read(archive)
+        past, hidden = history.read(archive), unheard(archive)
         if past.final:
             sections = _argued(past.final.sections)
         if row["mode"] == MODE:
             kept = {name: text for name, text in sections.items() if name not in _SAID_AGAIN}
             sections = {**_delivered(archive), **kept}
         tensions = "\n".join(life.title for life in past.tensions)
-        heard = [said for turn in past.turns for said in turn.voices]
+        turns = [turn for turn in past.turns if not 0 < hidden <= turn.number]
+        heard = [said for turn in turns for said in turn.voices]
         if against := dict.fromkeys(item.text.translate(_SIGNS) for said in heard for item in said.objections):
             sections["objections"] = "\n".join(against)
         positions = "\n".join(dict.fromkeys(said.position for said in heard))

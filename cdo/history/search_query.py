@@ -16,7 +16,7 @@ from msgspec import Struct
 from cdo.core.errors import UsageError
 from cdo.core.words import FUNCTION_WORDS
 
-LIVE = ("running", "paused", "unfinished", "damaged")  # statuses of sessions without a readable FINAL.md
+LIVE = ("running", "paused", "answered", "unfinished", "damaged")  # statuses of sessions without a readable FINAL.md
 _AGO = re.compile(r"([0-9]{1,4})([hdw])")
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 _PART = re.compile(r'(?P<out>-?)"(?P<phrase>[^"]*)"?(?P<more>\*?)|(?P<word>[^\s"]+)')
@@ -26,7 +26,7 @@ _STOP = FUNCTION_WORDS | {"like", "make", "need"}
 class RunFilter(Struct, frozen=True):
     """Which sessions to list: `kind` is a preset, mode or domain, `status` a status of rows.
 
-    "finished" matches any session with a FINAL.md; "unfinished" also matches a paused one.
+    "finished" matches any session with a FINAL.md; "unfinished" also matches one that is paused or answered.
 
     All `words` must occur in problem, decision or name. `since` is the first moment, `until` the one after the last.
     """
@@ -57,7 +57,7 @@ class RunFilter(Struct, frozen=True):
             case "finished":
                 return finished(row)
             case "unfinished":
-                return row["status"] in ("unfinished", "paused")
+                return row["status"] in ("unfinished", "paused", "answered")
         return bool(row["status"] == self.status)
 
 

@@ -23,7 +23,7 @@ from cdo.core.formatting import one_line, rounded_money
 from cdo.formats.markdown import split_front_matter
 from cdo.history import run_index
 from cdo.history.journal_follower import SessionPhase
-from cdo.history.pending import open_seats
+from cdo.history.pending import require_heard
 from cdo.history.watching import session_name
 from cdo.report import safe_html, session_page
 from cdo.report.page import LIMIT, Papers, words
@@ -33,7 +33,7 @@ from cdo.session.records import session_path
 from cdo.terminal.run_state import CallProgress, CallState
 from cdo.web_view.form_fields import Form
 from cdo.web_view.session_list import SessionList
-from cdo.web_view.session_words import approved_plan, sentence_of, word_of
+from cdo.web_view.session_words import given_answer, sentence_of, word_of
 from cdo.web_view.stream import LiveSession
 
 FORMS = "templates/web-forms"
@@ -49,7 +49,10 @@ _CHIPS = {
     CallState.RETRYING: "warn",
 }  # fmt: skip
 _ANSWERED = (CallState.DONE, CallState.RECORDED, CallState.EDITED)
-_STATES = {"running": "plain", "paused": "warn", "damaged": "bad", "unfinished": "warn", "waiting": "plain"}
+_STATES = {
+    "running": "plain", "paused": "warn", "answered": "plain", "damaged": "bad", "unfinished": "warn",
+    "waiting": "plain",
+}  # fmt: skip
 
 
 class CallRow(Struct, frozen=True):
@@ -175,8 +178,8 @@ class WebPages:
         calls = sorted(board.voices.values(), key=lambda call: list(CallState).index(call.state))
         listed = {call.name for call in calls[:CALLS]}
         final = "" if state.running else _final(state.folder)
-        approved = approved_plan(state)
-        word = word_of(state, final, approved)
+        given = given_answer(state)
+        word = word_of(state, final, given)
         now = time.time() if state.running else state.heard
         result = state.last.result if isinstance(state.last, RunEnded) else None
         values = {
@@ -190,7 +193,7 @@ class WebPages:
             "sentence": sentence_of(state, word),
             "confidences": list(board.confidences.values()),
             "asks": board.asks if state.running else "",
-            "standing": approved or ("" if final else state.standing),
+            "standing": given or ("" if final else state.standing),
             "problem": state.problem,
             "final": final,
             "decided": run_index.decided(final) or final,
@@ -250,7 +253,7 @@ class WebPages:
         """Return the report of a session as it is now; raise `CdoError`."""
         name = session_name(folder)
         served = self._served((name, self.place(name)), ("Report", ""), script=False)
-        _require_heard(archive := SessionFolder(folder))
+        require_heard(archive := SessionFolder(folder), "The report")
         return session_page.page(archive, self._library, f"{self.place(name)}/file", served)
 
     def files(self, folder: Path) -> str:
@@ -264,7 +267,7 @@ class WebPages:
         archive = SessionFolder(folder)
         if file not in archive.files():
             raise SessionError(f"The session has no file {one_line(file, 120)}.", "Its list of files shows them.")
-        _require_heard(archive, file)
+        require_heard(archive, file, file=file)
         data = archive.data(file) or b""
         text = archive.text(file) or "" if _is_text(data) else f"{len(data):,} bytes that are not text."
         if file.endswith(".md"):
@@ -279,19 +282,6 @@ class WebPages:
         trail = [(name, self.place(name)), *([("Files", f"{self.place(name)}/files")] if title != "Files" else [])]
         known = {**words(Papers({}, (), base)), "title": title, "session": name, "version": __version__, **values}
         return self._templates.page(FILE, known, self._served(*trail, (title, ""), script=False))
-
-
-def _require_heard(archive: SessionFolder, file: str = "") -> None:
-    """Raise `SessionError` for what the voices of a turn say, while a person who sits in it has not answered."""
-    if not (seats := open_seats(archive)):
-        return
-    turn = seats[0].turn
-    if not file or file.startswith("calls/") or (file.startswith(f"t{turn}-") and file.endswith(".md")):
-        who = " and ".join(item.person for item in seats)
-        raise SessionError(
-            f"{file or 'The report'} shows what others say in turn {turn}, in which {who} answers without seeing it.",
-            "It is shown after the answer.",
-        )
 
 
 def session_page_of(name: str) -> str:

@@ -9,27 +9,23 @@ from cdo.core.events import RunEnded, RunStopped
 from cdo.core.formatting import one_line, pluralise
 from cdo.formats.final_opening import status_in_words
 from cdo.history.journal_follower import SessionPhase
-from cdo.history.pending import plan_of
-from cdo.history.watching import session_name
+from cdo.history.pending import answered
 from cdo.session.reader import SessionFolder
 from cdo.web_view.stream import LiveSession
 
 
-def approved_plan(state: LiveSession) -> str:
-    """Return what happens to a plan that the person approved while no process runs the session; "" without one."""
-    stopped = state.phase is SessionPhase.STOPPED and isinstance(state.last, RunStopped)
-    with contextlib.suppress(SessionError):
-        plan = plan_of(SessionFolder(state.folder)) if stopped and not state.is_mission else None
-        if plan and plan.approved:
-            name = session_name(state.folder)
-            return f"You approved the plan of turn {plan.turn}. `cdo resume {name}` goes on with it."
+def given_answer(state: LiveSession) -> str:
+    """Return what happens to an answer that people gave while no process runs the session; "" without one."""
+    if state.phase is SessionPhase.STOPPED and isinstance(state.last, RunStopped):
+        with contextlib.suppress(SessionError):
+            return answered(SessionFolder(state.folder))
     return ""
 
 
-def word_of(state: LiveSession, final: str, approved: str) -> str:
-    """Return the state of a session in a word or two; `final` is its result, `approved` as `approved_plan` tells."""
-    if approved:
-        return "approved"
+def word_of(state: LiveSession, final: str, given: str) -> str:
+    """Return the state of a session in a word or two; `final` is its result, `given` as `given_answer` tells."""
+    if given:
+        return "answered"
     if state.running:
         return "waits for you" if state.board.asks or state.board.status == "waits for an answer" else "running"
     if state.phase is SessionPhase.GONE:

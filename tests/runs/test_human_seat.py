@@ -265,8 +265,35 @@ def test_whoever_looks_back_is_told_how_a_seat_stands(waiting: Desk) -> None:
 def test_what_others_say_is_not_shown_before_the_person_has_answered(waiting: Desk) -> None:
     done = waiting("resume", "a").failed(6)
     assert "Stage it" not in done.err + done.out
+    shown: tuple[tuple[str, ...], ...] = (
+        ("show", "a", "t1-critic"),
+        ("show", "a", "t1-critic", "--json"),
+        ("show", "a", "calls/0001.jsonl"),
+        ("report", "a"),
+        ("report", "a", "--json"),
+        ("diff", "a"),
+        ("diff", "a:1", "a:1"),
+        ("trace", "a", "--content"),
+    )
+    for words in shown:
+        explained(waiting(*words), 8, "in which anna answers without seeing it", "after the answer")
+    assert not (waiting.session() / "report.html").exists()
+    for words in (
+        ("show", "a"),
+        ("show", "a", "seats/briefs/t1-anna"),
+        ("trace", "a"),
+        ("search", "stage", "reversible"),
+    ):
+        done = waiting(*words)
+        assert done.code in (0, 1) and "tage it" not in done.out + done.err
+    assert waiting("list", "--json").ok().json[0]["status"] == "paused"
     fill(waiting, ANSWER)
+    assert waiting("list", "--status", "answered", "--json").ok().json[0]["status"] == "answered"
     assert "as seen by critic in turn 1" in waiting("resume", "a").failed(6).err
+    assert "tage it" in waiting("show", "a", "t1-critic").ok().out
+    assert waiting("diff", "a:1", "a:1").ok().out and waiting("list", "--json").ok().json[0]["status"] == "paused"
+    assert "as seen by critic" in waiting("search", "stage", "reversible").ok().out
+    explained(waiting("report", "a"), 8, "turn 2")
 
 
 @pytest.mark.parametrize(

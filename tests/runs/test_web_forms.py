@@ -182,6 +182,7 @@ def test_a_plan_saved_while_no_process_runs_is_approved_and_not_shown_again(paus
     sent(session, "plan", note="mind the users in Peru", turns_low="1", turns_most="1")
     assert pending(SessionFolder(session)) is None, "it waits for no answer any more"
     assert "You approved this plan" in form(session, "plan").explanation, "and can be changed until it is held"
+    assert paused("list", "--json").ok().json[0]["status"] == "answered"
     sent(session, "plan", note="mind the users in Chile")
     terminal = terminal_of(paused, "resume", "a")
     terminal.expect(pexpect.EOF)
@@ -394,5 +395,7 @@ def test_the_server_takes_forms_of_its_own_pages_alone(paused: Desk) -> None:
         once, later = client.session("a").text, client.session("a").text
         assert "to hold turn 1" in once and "to hold turn 1" not in later
         assert "You approved the plan of turn 1." in later and "Answer here" not in later
+        listed = client.ask("/").text
+        assert ">answered<" in listed and "waits for you" not in listed
         late = client.ask("/session/a/edit/plan", heads, method="POST", body=urlencode(body))
         assert late.status == 409 and "has changed since" in late.text
