@@ -45,6 +45,7 @@ class CallState(enum.StrEnum):
     THINKING = "thinking"
     RETRYING = "retrying"
     WAITING = "waiting"
+    ANSWERED = "answered"  # what came is not judged yet, or is not shown before a person has answered
     MISSING = "missing"
     STOPPED = "stopped"
     EDITED = "edited"
@@ -93,7 +94,7 @@ class CallProgress(Struct, frozen=True):
             case ToolUsed():
                 return replace(self, text=f"looks: {event.tool} {_values(event.arguments)}")
             case ExchangeRecorded():
-                state = CallState.WAITING if event.fault else self.state
+                state = CallState.WAITING if event.fault else CallState.ANSWERED
                 return replace(self, state=state, written=0, spent=spent)
             case RetryPlanned():
                 why = f"{event.fault}: {event.message}"
@@ -245,9 +246,11 @@ class LiveRun(Struct, frozen=True):
         return board
 
     def left(self, status: str) -> LiveRun:
-        """Mark the run as not running: every unfinished call becomes STOPPED."""
+        """Mark the run as not running: every call without an answer becomes STOPPED."""
         voices = {
-            name: voice if voice.ended is not None else replace(voice, state=CallState.STOPPED, written=0)
+            name: voice
+            if voice.ended is not None or voice.state is CallState.ANSWERED
+            else replace(voice, state=CallState.STOPPED, written=0)
             for name, voice in self.voices.items()
         }
         return replace(self, status=status, voices=voices)

@@ -97,7 +97,7 @@ class Form(Struct, frozen=True):
     """One thing that a person may change in a session now.
 
     `seen` identifies the state for which the form was made: what is filled in is taken for that state alone. A form
-    without fields only explains why nothing can be changed.
+    without fields only explains why nothing can be changed. `reading` are files that the person should read before.
     """
 
     kind: str
@@ -107,6 +107,7 @@ class Form(Struct, frozen=True):
     seen: str
     button: str = "Save"
     problems: tuple[str, ...] = ()
+    reading: tuple[str, ...] = ()
 
     @property
     def wrong(self) -> bool:

@@ -237,9 +237,11 @@ class WebPages:
         name = session_name(folder)
         values = {
             "title": f"What you can change in {name}",
+            "question": one_line(SessionFolder(folder).text("00-input.md") or "", 300),
             "session": name,
             "here": self.place(name),
             "forms": forms,
+            **words(Papers({}, (), f"{self.place(name)}/file")),
             "csrf": csrf,
             "version": __version__,
         }
@@ -258,7 +260,9 @@ class WebPages:
 
     def files(self, folder: Path) -> str:
         """Return the list of a session's files; raise `SessionError`."""
-        return self._file(folder, "Files", {"names": SessionFolder(folder).files(), "content": "", "cut": False})
+        return self._file(
+            folder, "Files", {"names": SessionFolder(folder).files(), "content": "", "data": "", "cut": False}
+        )
 
     def file(self, folder: Path, file: str) -> str:
         """Return a file of a session as a page, Markdown as inert HTML; raise `SessionError`."""
@@ -270,11 +274,10 @@ class WebPages:
         require_heard(archive, file, file=file)
         data = archive.data(file) or b""
         text = archive.text(file) or "" if _is_text(data) else f"{len(data):,} bytes that are not text."
-        if file.endswith(".md"):
-            html = safe_html.html(split_front_matter(text)[1][:LIMIT], 1)
-        else:
-            html = safe_html.plain(text[:LIMIT])
-        return self._file(folder, file, {"names": None, "content": Markup(html), "cut": len(text) > LIMIT})
+        head, body = split_front_matter(text) if file.endswith(".md") else (None, text)
+        html = safe_html.html(body[:LIMIT], 1) if file.endswith(".md") else safe_html.plain(text[:LIMIT])
+        shown = {"content": Markup(html), "data": Markup(safe_html.plain(head[:LIMIT]) if head else "")}
+        return self._file(folder, file, {"names": None, **shown, "cut": len(text) > LIMIT})
 
     def _file(self, folder: Path, title: str, values: Mapping[str, Any]) -> str:
         name = session_name(folder)
@@ -315,7 +318,7 @@ def _call(call: CallProgress, now: float, folder: Path) -> CallRow:
     state, seconds, tokens, cost, confidence, text = call.cells(now)
     file = f"{call.name}.md"
     there = call.state in _ANSWERED and re.fullmatch(r"[A-Za-z0-9._-]+", call.name) and (folder / file).is_file()
-    going = call.started is not None and call.ended is None
+    going = call.started is not None and call.ended is None and call.state is not CallState.ANSWERED
     return CallRow(
         one_line(call.label, 80),
         file if there else "",

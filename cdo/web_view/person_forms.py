@@ -13,10 +13,11 @@ from cdo.cabal.rules.sign_off import accepts
 from cdo.core.errors import SessionError
 from cdo.core.formatting import one_line, visible
 from cdo.core.mission_names import USER
+from cdo.core.people import BRIEFS
 from cdo.core.steps import Document, InvalidReply
 from cdo.formats import strict_yaml
 from cdo.formats.person_reply import ANSWER as POSITION
-from cdo.formats.person_reply import FORM, WITHDRAWN, filled_in
+from cdo.formats.person_reply import FORM, SURE, WITHDRAWN, filled_in
 from cdo.history.pending import ANSWER, PendingInput, open_seats
 from cdo.planning.turn_plan import ALL
 from cdo.programs.deliberation import team
@@ -133,17 +134,24 @@ def seat_opened(session: PersonSession) -> Form | None:
     fields = (
         FormField("person", "Who answers", "choice", people[0][0], options=people, required=True),
         *(
-            FormField(part.name, part.title, "long", hint=part.told, most=_SEAT, required=part == POSITION, rows=4)
+            FormField(
+                part.name,
+                part.title,
+                "text" if part == SURE else "long",
+                hint=part.told,
+                most=_SEAT,
+                required=part == POSITION,
+                rows=4,
+            )
             for part in FORM
             if part != WITHDRAWN or later
         ),
     )
     asked = "\n".join(visible(item.question) for item in seats)
-    told = (
-        f"{asked}\n\nWhat the voices are told is in seats/briefs/. Plain words are enough; leave out what you like."
-    )
+    told = f"{asked}\n\nPlain words are enough; leave out what you like. What the voices are told, and so are you:"
+    briefs = tuple(f"{BRIEFS}/{item.name}.md" for item in seats)
     seen = digest([[item.name, session.archive.text(item.file)] for item in seats])
-    return Form(SEAT_KIND, "Your seat in this turn", told, fields, seen, "Send the answer")
+    return Form(SEAT_KIND, "Your seat in this turn", told, fields, seen, "Send the answer", reading=briefs)
 
 
 def seat_taken(session: PersonSession, form: Form, values: Mapping[str, str]) -> str:

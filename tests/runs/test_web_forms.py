@@ -339,12 +339,19 @@ def test_a_person_with_a_seat_answers_in_the_browser(cdo: Desk, provider: Provid
     with pytest.raises(UsageError, match="60 or 70"):
         sent(cdo.session(), "seat", answer="Keep it.", sure="60 or 70")
     assert "has to be filled in" in refused(cdo.session(), "seat", reasons="- four people")["answer"][0]
+    with served(cdo, "a") as client:
+        assert client.begin().status == 200
+        page, stands = client.session("a", "/edit").text, client.session("a").text
+    assert QUESTION in page and f'href="{client.home}/session/a/file/seats/briefs/t1-anna.md"' in page
+    assert 'type="text" id="seat-sure"' in page and ">stopped<" not in re.sub(r"practitioner.*?</tr>", "", stands)
+    assert stands.count(">answered<") == 2, "the models, whose words are not shown"
     told = sent(cdo.session(), "seat", answer="Keep it whole.", reasons="- four people cannot run six services")
     assert "seats/t1-anna.md" in told and "`cdo resume a` goes on" in told
     with pytest.raises(StateChanged):
         submit(cdo.session(), "seat", values(shown, answer="Split it."), shown.seen)
     cdo("resume", "a").ok()
     file, report, *_ = read()
+    assert "<summary>Its data</summary>" in file and "confidence: 0.6" in file
     assert "Seen from critic, the question turns on" in file and "Keep it whole" in report
     heard = next(info.prompt for info in provider.calls if info.call == "t1-synthesis")
     assert "four people cannot run six services" in heard and "Split it." not in heard

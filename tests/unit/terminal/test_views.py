@@ -536,7 +536,7 @@ def test_a_frame_at_100_columns() -> None:
         "audit · deep · turn 1 · 2 calls · 812 tok · $0.0012",
         "voice              state               time  tokens     cost  conf  position",
         "architect          thinking           3.4 s",
-        "critic             writing            3.4 s     812  $0.0012",
+        "critic             answered           3.4 s     812  $0.0012",
         "security-reviewer  retrying in 0 s    3.4 s                         overloaded: try later",
     ]
 
