@@ -16,10 +16,11 @@ from cdo.cabal.asking import Briefs, MissionContext, StepCalls
 from cdo.cabal.context.pack import StepScope
 from cdo.cabal.files.delivered_files import deliverables, spoken
 from cdo.cabal.files.final_report import Delivery
-from cdo.cabal.files.layout import files, speaker
+from cdo.cabal.files.layout import files
 from cdo.cabal.files.serialization import written_by_cdo
 from cdo.cabal.human_input import HumanInput
 from cdo.cabal.model.entities import MissionStep
+from cdo.cabal.model.names import speaker
 from cdo.cabal.model.product_files import files_digest, staged
 from cdo.cabal.model.round_summary import bulletin, tree
 from cdo.cabal.model.state import MissionState

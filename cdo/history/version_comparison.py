@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from cdo.cabal.files import serialization
 from cdo.cabal.model.entities import Version
-from cdo.cabal.model.events import called
+from cdo.cabal.model.names import called
 from cdo.cabal.model.references import listed
 from cdo.cabal.model.state import MissionState
 from cdo.core.errors import UsageError

@@ -16,7 +16,6 @@ from msgspec import Struct
 from cdo import __version__
 from cdo.cabal.files.by_hand import edited_calls
 from cdo.cabal.files.delivered_files import called, places
-from cdo.cabal.files.layout import speaker
 from cdo.cabal.model.entities import (
     BLOCKING,
     Acceptance,
@@ -31,6 +30,7 @@ from cdo.cabal.model.entities import (
     Status,
     Version,
 )
+from cdo.cabal.model.names import speaker
 from cdo.cabal.model.product_files import is_code
 from cdo.cabal.model.references import REFERENCE
 from cdo.cabal.model.state import MissionState

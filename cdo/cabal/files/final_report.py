@@ -8,9 +8,9 @@ from msgspec import Struct
 
 from cdo.cabal.files.by_hand import edited_calls, resting_on
 from cdo.cabal.files.delivered_files import linked, places, spoken
-from cdo.cabal.files.layout import speaker
 from cdo.cabal.files.page_text import inert
 from cdo.cabal.model.entities import REVISION, Collab, Kind, Product, Status, Version
+from cdo.cabal.model.names import speaker
 from cdo.cabal.model.references import listed
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.rules import acceptance, citations

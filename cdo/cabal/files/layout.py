@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,14 +10,11 @@ from cdo.cabal.files.page_text import inert, page
 from cdo.cabal.files.person_files import LETTER
 from cdo.cabal.files.serialization import collab_text, inspection_text, product_text, version_text
 from cdo.cabal.model.entities import MissionEvent, Product, Status
+from cdo.cabal.model.names import speaker
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.rules import acceptance
 from cdo.core.formatting import one_line, pluralise
-from cdo.core.mission_names import USER
 
-_NAME = r"([^\W\d_][\w'’-]{0,39}(?: [^\W\d_][\w'’-]{0,39})?)"
-_PERSONA = re.compile(rf"\s*You are {_NAME}[,.]")
-_NAMED = re.compile(rf"\s*(?!(?:An?|The|Your) ){_NAME},")  # "Richard, Full-Stack Developer leading this MVP."
 # The kinds of events that CHAT.md lists for a round, beside the messages of the team.
 _TOLD = frozenset(
     ("version", "inspection", "accepted", "updated", "redefined", "waived", "reopened", "stale",
@@ -69,20 +65,6 @@ def _talk(state: MissionState) -> tuple[Any, ...]:
     # Events and reasons wait for the next message. After the last one they are written at once.
     rest = (len(state.events), len(state.rationales)) if state.halt else ()
     return state.messages, state.questions, state.mission, state.round, state.halt, rest
-
-
-def speaker(state: MissionState, agent: str) -> str:
-    """Return the name in an agent's persona ("You are Alex, …"), else the agent's id; "You" for the user.
-
-    A persona may begin with the name too ("Alex, …"); then each of its words has a capital letter.
-    """
-    if agent == USER:
-        return "You"
-    persona = state.mission.personas.get(agent, "") if state.mission else ""
-    if match := _PERSONA.match(persona):
-        return match[1] if match[1][0].isupper() else agent
-    short = _NAMED.match(persona) if state.rules >= 4 else None
-    return short[1] if short and all(word[0].isupper() for word in short[1].split()) else agent
 
 
 def _named(state: MissionState, agent: str | None) -> str:

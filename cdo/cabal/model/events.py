@@ -7,19 +7,12 @@ import re
 from msgspec.structs import replace
 
 from cdo.cabal.model.entities import MissionEvent, MissionStep
+from cdo.cabal.model.names import ROLES, called
 from cdo.cabal.model.references import REFERENCE
 from cdo.cabal.model.state import MissionState
 from cdo.core.formatting import one_line
-from cdo.core.mission_names import CHAIR, ENVOY, USER, WATCHDOG
 
 _TOLD = 200  # most characters of an agent's text in an event
-_CALLED = {
-    CHAIR: "the chair",
-    WATCHDOG: "the watchdog",
-    ENVOY: "the envoy",
-    "code": "the program",
-    **dict.fromkeys((USER, "u:all", "user-1", "all"), "the user"),
-}
 _CITED = re.compile(r"\[\[[^\[\]]*\]\]")
 _AGENT = re.compile(r"(?:new|operative|chair|watchdog|envoy)-[0-9]+|u:[a-z0-9-]+")
 # Ids of versions are missing here: "v1" may mean something else ("the v1 API"), so they count only in references.
@@ -35,11 +28,6 @@ def recorded(
     """
     item = MissionEvent(f"e{len(state.events) + 1}", state.round, step, kind, actor, one_line(text), product, ref)
     return replace(state, events=(*state.events, item))
-
-
-def called(agent: str) -> str:
-    """Return an agent's name for texts without ids, such as "the chair" or "operative 2"; "nobody" for ""."""
-    return _CALLED.get(agent) or agent.replace("-", " ") or "nobody"
 
 
 def told(state: MissionState, text: str, limit: int = _TOLD) -> str:
@@ -70,4 +58,4 @@ def _named(state: MissionState, id: str) -> str:
         return "what happened"
     if id[0] == "d" and any(item.id == id for product in state.products.values() for item in product.dod):
         return "a criterion"
-    return called(id) if id in _CALLED or id in state.agents else ""
+    return called(id) if id in ROLES or id in state.agents else ""

@@ -12,7 +12,8 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from cdo.cabal.model.entities import Collab, Inspection, MissionStep, Remark, Version
-from cdo.cabal.model.events import called, recorded
+from cdo.cabal.model.events import recorded
+from cdo.cabal.model.names import called
 from cdo.cabal.model.state import MissionState
 from cdo.core.formatting import one_line, pluralise
 from cdo.core.steps import CitationCheck

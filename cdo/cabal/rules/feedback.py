@@ -24,7 +24,8 @@ from cdo.cabal.model.entities import (
     Remark,
     Version,
 )
-from cdo.cabal.model.events import called, recorded, told
+from cdo.cabal.model.events import recorded, told
+from cdo.cabal.model.names import called
 from cdo.cabal.model.references import absent, listed
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.fields import CollabItem, ReflectionItem, RemarkItem, ResponseFields

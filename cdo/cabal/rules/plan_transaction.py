@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from cdo.cabal.model import references
 from cdo.cabal.model.entities import Assignment, Kind, Mission, MissionStep, Product, Status, slug
-from cdo.cabal.model.events import called, recorded, told
+from cdo.cabal.model.events import recorded, told
+from cdo.cabal.model.names import called
 from cdo.cabal.model.references import absent, listed
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.fields import (

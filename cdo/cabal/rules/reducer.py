@@ -13,7 +13,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from cdo.cabal.model.entities import STEPS, Assignment, Kind, MissionStep, Question, Rationale, Remark, Status
-from cdo.cabal.model.events import called, recorded, told
+from cdo.cabal.model.events import recorded, told
+from cdo.cabal.model.names import called
 from cdo.cabal.model.product_files import folder_problems
 from cdo.cabal.model.references import listed
 from cdo.cabal.model.state import MissionState

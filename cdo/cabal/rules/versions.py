@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from cdo.cabal.model import references
 from cdo.cabal.model.entities import BLOCKING, Assignment, Kind, MissionStep, Product, Status, Version
-from cdo.cabal.model.events import called, recorded, told
+from cdo.cabal.model.events import recorded, told
+from cdo.cabal.model.names import called
 from cdo.cabal.model.product_files import folder_problems, is_code
 from cdo.cabal.model.references import absent, listed
 from cdo.cabal.model.state import MissionState

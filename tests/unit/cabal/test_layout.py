@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from cdo.cabal.files import page_text, serialization
 from cdo.cabal.files.delivered_files import deliverables
-from cdo.cabal.files.layout import files, speaker
+from cdo.cabal.files.layout import files
 from cdo.cabal.files.person_files import EditedVersion, Letter, LetterFormat, VersionFormat
 from cdo.cabal.model.entities import (
     Acceptance,
@@ -34,6 +34,7 @@ from cdo.cabal.model.entities import (
     slug,
 )
 from cdo.cabal.model.events import recorded
+from cdo.cabal.model.names import speaker
 from cdo.cabal.model.state import MissionState
 from cdo.core.mission_names import CHAIR, ENVOY, ROOT, USER, WATCHDOG
 from cdo.core.steps import InvalidReply

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from pydantic import ValidationError
 
 from cdo.cabal.model.entities import Kind, MissionStep, Status, identity
-from cdo.cabal.model.events import called, recorded
+from cdo.cabal.model.events import recorded
+from cdo.cabal.model.names import called
 from cdo.cabal.model.references import listed
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.fields import TreeOperation
