@@ -91,7 +91,7 @@ class StepCalls:
             again: dict[int, tuple[str, StepScope]] = {}
             for (place, (agent, brief)), call, reply in zip(waiting.items(), calls, replies, strict=True):
                 if reply.missing:
-                    self._missed(step, agent, reply)
+                    self._missed(step, agent, brief, reply)
                 elif isinstance(reply.data, ContextRequest):
                     again[place] = agent, replace(brief, asked=(*brief.asked, *reply.data.requests))
                 else:
@@ -120,7 +120,7 @@ class StepCalls:
         answers = yield from self._heard(Batch(tuple(calls), quorum=1, lenient=True))
         for (agent, brief), call, reply in zip(briefs, calls, answers, strict=True):
             if reply.missing:
-                self._missed(step, agent, reply)
+                self._missed(step, agent, brief, reply)
                 parts = brief.refused
             else:
                 self._take(step, agent, call, reply)
@@ -203,7 +203,7 @@ class StepCalls:
             }
             after, problems = format.judged(data.model_copy(update=change), state, part=part)
         if problems:
-            self.desk.state = reducer.record_missing_reply(state, step, agent, reducer.OVERTAKEN)
+            self.desk.state = reducer.record_missing_reply(state, step, agent, reducer.OVERTAKEN, format.about)
             return
         after = citations.checked(state, after, step, agent, reply.findings)
         if reply.edited:
@@ -212,9 +212,9 @@ class StepCalls:
         events = tuple(replace(event, call=call.name) for event in after.events[known:])
         self.desk.state = replace(after, events=(*after.events[:known], *events))
 
-    def _missed(self, step: MissionStep, agent: str, reply: Reply) -> None:
+    def _missed(self, step: MissionStep, agent: str, brief: StepScope, reply: Reply) -> None:
         """Record a missing reply. If a cap is the reason, only the steps that close the run are asked from now on."""
-        self.desk.state = reducer.record_missing_reply(self.desk.state, step, agent, reply.reason)
+        self.desk.state = reducer.record_missing_reply(self.desk.state, step, agent, reply.reason, brief.products)
         if reply.reason.kind == CAPPED:
             self.desk.capped = reply.reason.text or CAPPED
 

@@ -213,12 +213,15 @@ def change_prose(text: str, change: Callable[[str], str]) -> str:
     return _changed(text, change, code)
 
 
-def inert_line(text: object, limit: int = 600) -> str:
+def inert_line(text: object, limit: int = 600, *, code: bool = False) -> str:
     """Return `text` as one line, cut to `limit` characters, with Markdown and HTML escaped and controls visible.
 
     `<` and `&` become character references: many viewers take a backslash before them for a part of an address.
+    With `code`, code spans stay as they are, unless a viewer could take the line for a row of a table.
     """
-    return _ACTIVE.sub(lambda match: _NAMED.get(match[0], f"\\{match[0]}"), one_line(text, limit))
+    line = one_line(text, limit)
+    spans = _spans(line) if code and "|" not in line else ()
+    return _changed(line, lambda prose: _ACTIVE.sub(_escaped, prose), spans)
 
 
 def escape_keys(text: str) -> str:
@@ -229,6 +232,10 @@ def escape_keys(text: str) -> str:
 def unescape_keys(text: str) -> str:
     """Return the text from which `escape_keys` made `text`."""
     return _SPELLED.sub(lambda match: chr(int(match[1])) if match[1] else "&", text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return _NAMED.get(match[0], f"\\{match[0]}")
 
 
 def _referred(match: re.Match[str]) -> str:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from cdo.cabal.files import serialization
 from cdo.cabal.model.entities import Version
-from cdo.cabal.model.names import called
+from cdo.cabal.model.names import role
 from cdo.cabal.model.references import listed
 from cdo.cabal.model.state import MissionState
 from cdo.core.errors import UsageError
@@ -32,7 +32,7 @@ class ComparedVersion(Struct, frozen=True):
         """What it is, in one line."""
         it = self.version
         return (
-            f"{self.session}:{it.id} {one_line(self.name, 120)}, version {it.number} by {called(it.author)} "
+            f"{self.session}:{it.id} {one_line(self.name, 120)}, version {it.number} by {role(it.author)} "
             f"in round {it.round}: {one_line(it.summary, 200)}"
         )
 

@@ -19,8 +19,13 @@ from cdo.core.schema import Schema
 # - a message of the envoy that calls something approved cites that, and nothing is online;
 # - references in code spans and indented code of a document are delivered as they were accepted;
 # - what a product had to meet that is archived is told as a concern.
-RULES = 4
-KNOWN_RULES = (3, RULES)
+# Since 5:
+# - code spans in FINAL.md, CHAT.md and TREE.md stay code;
+# - events call operatives by the names of their personas, and say of which product a version, review or inspection
+#   is missing;
+# - the summary of a Decision's deliberation is a sentence.
+RULES = 5
+KNOWN_RULES = (3, 4, RULES)
 Round = Annotated[int, Field(ge=1, le=100)]
 
 

@@ -16,13 +16,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cdo.core.formatting import without_controls
+from cdo.formats.markdown import inert_line
 from cdo.session.artifact import Artifact, from_file
 from tests.support import screens
 from tests.support.harness import lacking
@@ -61,6 +62,12 @@ def written(text: str) -> str:
     assert (again.body, again.meta, again.edited) == (artifact.body, artifact.meta, False)
     assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", file)
     return file
+
+
+def listed(text: str) -> str:
+    """A page of a mission that tells `text`, and once more behind it, in a line where code spans stay code."""
+    told = inert_line(text, code=True)
+    return f"---\nround: 1\n---\n\n- **Round 1**\n  - Commands: {told}; {told} (“{told}”).\n"
 
 
 def rendered(files: Sequence[str]) -> Mapping[str, str]:
@@ -103,27 +110,28 @@ def judged(pages: Mapping[str, str], folder: Path) -> Any:
     return json.loads(html.unescape(found[1]))
 
 
-def run(number: int, seed: int, folder: Path) -> list[tuple[str, str]]:
-    """Send so many texts through all; the first problems found, each with its text."""
+def run(number: int, seed: int, folder: Path, page: Callable[[str], str] = written) -> list[tuple[str, str]]:
+    """Send so many texts, each made a `page`, through all; the first problems found, each with its text."""
     said = texts(number, seed)
-    result = judged(rendered([*map(written, said)]), folder)
+    result = judged(rendered([*map(page, said)]), folder)
     assert result["judged"] == number * 2 * 5
     problems = [(why, f"{key}: {said[int(key.rpartition(' ')[2]) // 2]!r}") for key, why in result["found"]]
     return problems + [("ran", "")] * bool(result["ran"]) + [("loaded", place) for place in result["loads"]]
 
 
 @pytest.mark.slow
-def test_nothing_that_a_model_says_acts_in_any_renderer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", [written, listed])
+def test_nothing_that_a_model_says_acts_in_any_renderer(page: Callable[[str], str], tmp_path: Path) -> None:
     if not (PLACE / "installed").exists():
         lacking("renderers", "no renderers of Markdown were found: tests/support/renderers/install.sh installs them")
     screens.browser()
-    assert run(AT_ONCE, 1, tmp_path) == []
+    assert run(AT_ONCE, 1, tmp_path, page) == []
 
 
 if __name__ == "__main__":
     for part in range(int(sys.argv[1]) // AT_ONCE):
         with tempfile.TemporaryDirectory() as place:
-            if problems := run(AT_ONCE, part, Path(place)):
+            if problems := [found for page in (written, listed) for found in run(AT_ONCE, part, Path(place), page)]:
                 print(part, *problems, sep="\n")
                 sys.exit(1)
         print(f"{(part + 1) * AT_ONCE:,} texts", flush=True)

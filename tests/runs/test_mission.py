@@ -232,7 +232,8 @@ def test_an_operative_that_says_nothing_valid_is_missed_and_the_round_goes_on(to
     todo(*TEAM, "--rounds", "1", REQUEST).failed(3)
     assert names(provider).count(f"r1-write-{ALEX}") == 3
     assert len(list(todo.session().glob("products/p3-*/i1.md"))) == 1
-    assert "operative 1" in (todo.session() / "FINAL.md").read_text()
+    final = (todo.session() / "FINAL.md").read_text()
+    assert "Nothing came from Alex in the writing of Technical Architecture: no valid reply" in final
 
 
 def test_a_chair_that_cannot_begin_ends_the_run_and_another_model_goes_on(todo: Desk, provider: Provider) -> None:
@@ -468,6 +469,7 @@ def test_a_decision_is_deliberated_in_a_session_of_its_own(todo: Desk, provider:
     assert not [name for name in names(provider) if name.startswith("r1-write")]
     version = next(todo.session().glob("products/p2-*/v1.md")).read_text()
     assert "session: a-r1-p2" in version and "## Minority Reports" in version
+    assert "change_summary: A deliberation decided this; it took all of its turns\n" in version
     assert result["calls"] == len(provider.calls), "what the deliberation took counts"
     assert "Minority" in (todo.session() / "FINAL.md").read_text()
     provider.reset()

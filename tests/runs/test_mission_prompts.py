@@ -54,7 +54,7 @@ def test_the_envoy_hears_of_an_order_only_where_nothing_came_of_it(todo: Desk, p
     provider.script = told({f"r1-write-{JORDAN}": "I would rather not."})
     todo(*TEAM, "-q", "--rounds", "1", REQUEST).failed(3)
     (asked,) = (info.prompt for info in provider.calls if info.call == "r1-present")
-    assert "MVP Features Selection was assigned to operative 2" in asked
+    assert "MVP Features Selection was assigned to Jordan" in asked
     assert "Technical Architecture got its version 1" in asked and "Architecture was assigned" not in asked
 
 

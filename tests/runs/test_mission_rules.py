@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from cdo.planning.mission_crew import KNOWN_RULES
 from tests.conftest import Desk
 from tests.runs.test_mission import Said, names, told
 from tests.runs.test_mission_authority import HELLO, hello
@@ -60,24 +61,29 @@ def after(first: str, then: str) -> tuple[list[str], Said]:
 CODE = "Use `greet [[p:p2]]` there.\n\n    greet [[p:p2]]\n"  # references in code that no fence holds
 
 
-@pytest.mark.parametrize("rules", [4, 3])
+@pytest.mark.parametrize("rules", KNOWN_RULES)
 def test_a_persona_may_begin_with_its_name_and_code_is_left_alone(rules: int, cdo: Desk, provider: Provider) -> None:
     """A mission that was begun before that goes on with ids, and its files are still those of its record."""
-    provider.script = told(page(**{f"r1_write_{ALEX}": write(version("p2", "Hello", f"{HELLO}\n\n{CODE}"))}))
+    made = version("p2", "Hello", f"{HELLO}\n\n{CODE}", "Calls `greet`")
+    provider.script = told(page(**{f"r1_write_{ALEX}": write(made), f"r1_review_{JORDAN}": "I would rather not."}))
     provider.faults = [Fault(status=401, call="r1-plan")]
     cdo(*ROUND).failed(4)
     head = cdo.session() / "session.yaml"
-    head.write_text(re.sub(r"\brules: 4\b", f"rules: {rules}", head.read_text()))
+    head.write_text(re.sub(r"\brules: \d\b", f"rules: {rules}", head.read_text()))
     provider.faults = []
     ended = cdo("resume", "a").ok()
-    chair, writer = {4: ("Richard", "Alex (operative-1)"), 3: ("chair-1", "operative-1")}[rules]
+    chair, writer = ("Richard", "Alex (operative-1)") if rules >= 4 else ("chair-1", "operative-1")
     assert f"{chair} to you: The page greets." in ended.err.splitlines()
     session = cdo.session()
-    assert ("**Richard (chair-1):** The page greets." in (session / "CHAT.md").read_text()) is (rules == 4)
+    assert ("**Richard (chair-1):** The page greets." in (session / "CHAT.md").read_text()) is (rules >= 4)
     assert f"owner {writer}, version 1" in (session / "TREE.md").read_text()
     pages = "".join((session / name).read_text() for name in ("CHAT.md", "TREE.md", "FINAL.md"))
     text = (session / "deliverables/hello.md").read_text()
-    assert text.endswith(CODE if rules == 4 else CODE.replace("[[p:p2]]", "Hello"))
+    assert text.endswith(CODE if rules >= 4 else CODE.replace("[[p:p2]]", "Hello"))
+    by, said = ("Alex", "`greet`") if rules >= 5 else ("operative 1", r"\`greet\`")
+    assert pages.count(f"Hello got its version 1 from {by}: Calls {said}") == 2
+    missed = "the review of Hello" if rules >= 5 else "its review"
+    assert pages.count(f"Nothing came from operative 2 in {missed}: no valid reply") == 3
     assert "The Backend (" not in pages and "Meticulous" not in pages
     cdo("verify", "a").ok()
     cdo("replay", "a", "--strict").ok()

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from cdo.cabal.files.by_hand import edited_calls, resting_on
 from cdo.cabal.files.delivered_files import linked, places, spoken
-from cdo.cabal.files.page_text import inert
+from cdo.cabal.files.page_text import inert, prose
 from cdo.cabal.model.entities import REVISION, Collab, Kind, Product, Status, Version
 from cdo.cabal.model.names import speaker
 from cdo.cabal.model.references import listed
@@ -123,9 +123,9 @@ def _result(delivery: Delivery, accepted: int) -> list[str]:
         told = f"**Unresolved**: the mission was not set up after {rounds}."
     else:
         told = f"**Unresolved**: {accepted} of {pluralise(live, 'product')} accepted after {rounds}."
-    why = [_sentence([inert(delivery.why)])] if delivery.why else []
+    why = [_sentence([prose(state, delivery.why)])] if delivery.why else []
     mission = state.mission.mission if state.mission else state.request
-    return [" ".join([told, *why]), "", f"Mission: {inert(mission, _LONG)}"]
+    return [" ".join([told, *why]), "", f"Mission: {prose(state, mission, _LONG)}"]
 
 
 def _objectives(state: MissionState) -> list[str]:
@@ -135,13 +135,14 @@ def _objectives(state: MissionState) -> list[str]:
     for item in proofs(state):
         said = item.state
         if item.state == "met":
-            said = f"met: “{inert(spoken(state, item.quote))}”" if item.quote else f"met: {inert(item.note)}"
+            quoted, noted = prose(state, spoken(state, item.quote)), prose(state, item.note)
+            said = f"met: “{quoted}”" if quoted else f"met: {noted}"
         elif item.note:
-            said = f"{item.state}: {inert(spoken(state, item.note), _LONG)}"
+            said = f"{item.state}: {prose(state, spoken(state, item.note), _LONG)}"
         if item.product:
             name, file = inert(state.products[item.product].name), files.get(item.product)
             said += f" ({f'[{name}]({file})' if file else name})"
-        lines.append(f"- **{inert(spoken(state, item.text), _LONG)}**: {_sentence([said])}")
+        lines.append(f"- **{prose(state, spoken(state, item.text), _LONG)}**: {_sentence([said])}")
     return lines or ["None were set."]
 
 
@@ -185,7 +186,7 @@ def _decisions(state: MissionState, held: Sequence[Product]) -> list[str]:
             continue
         latest = state.latest(item.id)
         if item.id in accepted and latest:
-            outcome = inert(spoken(state, latest.outcome or latest.title))
+            outcome = prose(state, spoken(state, latest.outcome or latest.title))
             said = f"version {latest.number} ({latest.id}), {_by(state, latest.author)}"
             lines.append(f"- **{inert(item.name)}**: {outcome} ({said})")
         for version in state.history(item.id):
@@ -215,7 +216,7 @@ def _harmless(text: str) -> str:
 def _missing(state: MissionState) -> list[str]:
     lines = [
         f"- **{inert(item.name)}** ({item.kind.value}, {item.status.value.replace('_', ' ')}): "
-        + _sentence(map(inert, _lacks(state, item)))
+        + _sentence(prose(state, why) for why in _lacks(state, item))
         + _draft(state, item)
         for item in acceptance.unaccepted(state)
     ]
@@ -248,7 +249,7 @@ def _concerns(state: MissionState) -> list[str]:
     closed = [item for item in raised if item.how == "waived" or (item.how == "replied" and item.id not in answered)]
     besides = [
         f"- **{inert(live[id].name)}** was accepted though a revision is wanted: "
-        + _sentence([inert(item.waiver, _LONG)])
+        + _sentence([prose(state, item.waiver, _LONG)])
         for id, item in state.acceptances.items()
         if item.waiver and id in live
     ]
@@ -260,13 +261,13 @@ def _concerns(state: MissionState) -> list[str]:
     ]
     besides += [
         f"- **{inert(live[id].name)}** was accepted, and cites what does not hold in the repository: "
-        + _sentence([inert(citations.words(check), _LONG) for check in state.unfounded[accepted.version]])
+        + _sentence([prose(state, citations.words(check), _LONG) for check in state.unfounded[accepted.version]])
         for id, accepted in state.acceptances.items()
         if id in live and accepted.version in state.unfounded
     ]
     besides += _by_hand(state)
     facts = (item for item in state.events if item.kind in ("redefined", "missed"))
-    besides += [_sentence([f"- Round {item.round}: {inert(item.text)}"]) for item in facts]
+    besides += [_sentence([f"- Round {item.round}: {prose(state, item.text)}"]) for item in facts]
     parts = [
         ("Still open:", [_concern(state, item) for item in open_]),
         ("Closed without a version that answers them:", [_concern(state, item) for item in closed]),
@@ -279,8 +280,8 @@ def _concerns(state: MissionState) -> list[str]:
 def _by_hand(state: MissionState) -> Iterator[str]:
     """Yield the replies that the person edited, with what came of them, and the acceptances that rest on them."""
     for call in edited_calls(state):
-        came = f". What came of it: {_list(map(inert, call.came))}" if call.came else ""
-        yield _sentence([f"- Round {call.round}: {inert(call.text)} (`{call.file}`){came}"])
+        came = f". What came of it: {_list(prose(state, said) for said in call.came)}" if call.came else ""
+        yield _sentence([f"- Round {call.round}: {prose(state, call.text)} (`{call.file}`){came}"])
     for item in state.live():
         if acceptance.holds(state, item.id) and (rests := resting_on(state, item.id)):
             came = f"{listed(rests)} comes from a reply that the user edited"
@@ -293,14 +294,14 @@ def _concern(state: MissionState, item: Collab) -> str:
     end = (
         "open"
         if item.open
-        else f"{how} by {_by(state, item.closed_by)}" + (f": {_list([inert(item.why)])}" if item.why else "")
+        else f"{how} by {_by(state, item.closed_by)}" + (f": {_list([prose(state, item.why)])}" if item.why else "")
     )
     archived = ", which is archived" if product.status is Status.ARCHIVED else ""
     said = f"{inert(item.kind)} of importance {item.importance}, {_by(state, item.author)}"
     summary, comment = (spoken(state, text) for text in (item.summary, item.comment))
-    told = [_sentence([inert(comment, _LONG)])]
+    told = [_sentence([prose(state, comment, _LONG)])]
     if not _key(comment).startswith(_key(summary)):
-        told.insert(0, _sentence([inert(summary)]))
+        told.insert(0, _sentence([prose(state, summary)]))
     return f"- **{inert(product.name)}**{archived} ({said}; {end}): {' '.join(told)}"
 
 
@@ -318,7 +319,7 @@ def _course(state: MissionState) -> list[str]:
     for event in state.events:
         if event.kind in words:
             told = rounds.setdefault(event.round, {}).setdefault(words[event.kind], [])
-            told.append(inert(event.text))
+            told.append(prose(state, event.text))
     order = list(dict.fromkeys(words.values()))
     lines = []
     for number, happened in sorted(rounds.items()):
@@ -329,7 +330,7 @@ def _course(state: MissionState) -> list[str]:
 
 def _questions(state: MissionState) -> list[str]:
     lines = [
-        f"- **{inert(item.question, _LONG)}** {inert(item.answer, _LONG) if item.answer else 'No answer yet.'}"
+        f"- **{prose(state, item.question, _LONG)}** {prose(state, item.answer or 'No answer yet.', _LONG)}"
         for item in state.questions
     ]
     return lines or ["None were asked."]

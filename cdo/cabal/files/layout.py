@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from cdo.cabal.files.delivered_files import spoken
-from cdo.cabal.files.page_text import inert, page
+from cdo.cabal.files.page_text import inert, page, prose
 from cdo.cabal.files.person_files import LETTER
 from cdo.cabal.files.serialization import collab_text, inspection_text, product_text, version_text
 from cdo.cabal.model.entities import MissionEvent, Product, Status
@@ -85,11 +85,11 @@ def _mission(state: MissionState) -> str:
         f"- **{_named(state, agent)}**, {inert(area)}: {inert(responsibility)}"
         for agent, (responsibility, area) in mission.domains.items()
     ]
-    personas = [f"- **{agent}**: {inert(text, LETTER)}" for agent, text in mission.personas.items()]
+    personas = [f"- **{agent}**: {prose(state, text, LETTER)}" for agent, text in mission.personas.items()]
     parts = [
-        ("# Mission", [inert(mission.mission, LETTER)]),
-        ("## Objectives", [f"- {inert(line, LETTER)}" for line in mission.objectives]),
-        ("## Constraints", [f"- {inert(line, LETTER)}" for line in mission.constraints] or ["None."]),
+        ("# Mission", [prose(state, mission.mission, LETTER)]),
+        ("## Objectives", [f"- {prose(state, line, LETTER)}" for line in mission.objectives]),
+        ("## Constraints", [f"- {prose(state, line, LETTER)}" for line in mission.constraints] or ["None."]),
         ("## Personas", personas or ["None."]),
         ("## Domains", domains or ["None."]),
     ]
@@ -113,7 +113,7 @@ def _tree(state: MissionState) -> str:
     changes: dict[str, list[str]] = {}
     for event in state.events:
         if event.kind == "redefined":
-            changes.setdefault(event.product, []).append(f"Round {event.round}: {inert(event.text)}")
+            changes.setdefault(event.product, []).append(f"Round {event.round}: {prose(state, event.text)}")
     rows = [
         line
         for product, depth in state.walk()
@@ -142,7 +142,7 @@ def _node(state: MissionState, product: Product, depth: int) -> list[str]:
         if product.meta or product.status is Status.ACCEPTED
         else acceptance.missing_for_acceptance(state, product.id)
     )
-    return ["  " * depth + line, *_below(depth, (f"✗ {inert(why)}" for why in lacking))]
+    return ["  " * depth + line, *_below(depth, (f"✗ {prose(state, why)}" for why in lacking))]
 
 
 def _below(depth: int, notes: Iterable[str]) -> list[str]:
@@ -157,12 +157,13 @@ def _chat(state: MissionState) -> str:
     said: dict[int, list[str]] = {}
     for question in state.questions:
         lines = said.setdefault(question.round, [])
-        lines.append(f"**The team asks you:** {inert(question.question, LETTER)}")
-        lines += [f"- {inert(option)}" for option in question.options]
-        lines += ["", f"**You:** {inert(question.answer, LETTER)}" if question.answer else "*No answer yet.*", ""]
+        lines.append(f"**The team asks you:** {prose(state, question.question, LETTER)}")
+        lines += [f"- {prose(state, option)}" for option in question.options]
+        answer = prose(state, question.answer, LETTER)
+        lines += ["", f"**You:** {answer}" if answer else "*No answer yet.*", ""]
     for message in state.messages:
         said.setdefault(message.round, []).extend(
-            [f"**{_named(state, message.agent)}:** {inert(message.content, LETTER)}", ""]
+            [f"**{_named(state, message.agent)}:** {prose(state, message.content, LETTER)}", ""]
         )
     facts: dict[int, list[MissionEvent]] = {}
     for event in state.events:
@@ -170,13 +171,14 @@ def _chat(state: MissionState) -> str:
             facts.setdefault(event.round, []).append(event)
     reasons: dict[int, list[str]] = {}
     for item in state.rationales:
-        line = f"- {_named(state, item.agent)}, {item.step}: {inert(spoken(state, item.text), LETTER)}"
+        line = f"- {_named(state, item.agent)}, {item.step}: {prose(state, spoken(state, item.text), LETTER)}"
         reasons.setdefault(item.round, []).append(line)
     body = ["# Chat"]
     for round in sorted({*said, *facts, *reasons}):
-        told = [f"- {inert(event.text)}" for event in facts.get(round, ())]
+        told = [f"- {prose(state, event.text)}" for event in facts.get(round, ())]
         why = reasons.get(round, ())
-        body += ["", f"## Round {round}", "", *said.get(round, ())]
+        above = [] if state.rules >= 5 and not body[-1] else [""]
+        body += [*above, f"## Round {round}", "", *said.get(round, ())]
         body += [*(["Facts:", "", *told, ""] if told else []), *(["Reasons:", "", *why] if why else [])]
     head = {"rounds": state.round, "messages": len(state.messages)}
     return page(head, "\n".join(body if body[1:] else [*body, "", "Nothing was said yet."]).rstrip(), noted=True)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
+from cdo.cabal.model.state import MissionState
 from cdo.formats import strict_yaml
 from cdo.formats.markdown import inert_line
 
@@ -21,6 +22,11 @@ _MARKER = re.compile(r"^([0-9]{0,9})([-+=.)])")
 def inert(text: object, limit: int = 600) -> str:
     """Return `text` as one line, cut to `limit` characters, with Markdown and HTML escaped and controls visible."""
     return _MARKER.sub(r"\1\\\2", inert_line(text, limit))
+
+
+def prose(state: MissionState, text: object, limit: int = 600) -> str:
+    """Return `text` like `inert`, but with its code spans, by rules since 5."""
+    return _MARKER.sub(r"\1\\\2", inert_line(text, limit, code=state.rules >= 5))
 
 
 def storable(text: str) -> str:

@@ -58,4 +58,4 @@ def _named(state: MissionState, id: str) -> str:
         return "what happened"
     if id[0] == "d" and any(item.id == id for product in state.products.values() for item in product.dod):
         return "a criterion"
-    return called(id) if id in ROLES or id in state.agents else ""
+    return called(state, id) if id in ROLES or id in state.agents else ""

@@ -17,11 +17,23 @@ ROLES = {
 _NAME = r"([^\W\d_][\w'’-]{0,39}(?: [^\W\d_][\w'’-]{0,39})?)"
 _PERSONA = re.compile(rf"\s*You are {_NAME}[,.]")
 _NAMED = re.compile(rf"\s*(?!(?:An?|The|Your) ){_NAME},")  # "Richard, Full-Stack Developer leading this MVP."
+_TAKEN = re.compile(r"\b(?:chair|watchdog|envoy|operative|user|program|team|you|nobody|all)\b", re.IGNORECASE)
 
 
-def called(agent: str) -> str:
-    """Return an agent's name for texts without ids, such as "the chair" or "operative 2"; "nobody" for ""."""
+def role(agent: str) -> str:
+    """Return an agent's role in words, such as "the chair" or "operative 2"; "nobody" for ""."""
     return ROLES.get(agent) or agent.replace("-", " ") or "nobody"
+
+
+def called(state: MissionState, agent: str) -> str:
+    """Return an agent's name for texts without ids: its role, or the name of an operative's persona (rules since 5).
+
+    A name that could also mean another agent is not used.
+    """
+    plain = role(agent)
+    name = speaker(state, agent) if state.rules >= 5 and agent in state.team else agent
+    alike = [other for other in state.agents if speaker(state, other).casefold() == name.casefold()]
+    return name if name != agent and alike == [agent] and not _TAKEN.search(name) else plain
 
 
 def speaker(state: MissionState, agent: str) -> str:

@@ -49,7 +49,7 @@ def checked(
             said += refuted
             what = f"the {item.kind}" if isinstance(item, Collab) else "the inspection"
             name = after.products[item.product].name
-            text = f"{name}, {what} by {called(agent)}: {_count(refuted)}"
+            text = f"{name}, {what} by {called(state, agent)}: {_count(refuted)}"
             state = _told(state, step, text, item.product, item.id)
     if said:
         state = replace(state, remarks=(*state.remarks, _remark(state, agent, said)))

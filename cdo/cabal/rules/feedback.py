@@ -75,8 +75,8 @@ def remarked(state: MissionState, step: MissionStep, agent: str, items: Sequence
         return state, tuple(problems)
     after = replace(state, remarks=(*state.remarks, *made))
     for remark in made:
-        to = listed("itself" if name == agent else called(name) for name in remark.recipients)
-        text = f"From {called(agent)} to {to}: {told(state, remark.content)}"
+        to = listed("itself" if name == agent else called(state, name) for name in remark.recipients)
+        text = f"From {called(state, agent)} to {to}: {told(state, remark.content)}"
         after = recorded(after, step, "message" if USER in remark.recipients else "remark", agent, text)
         if USER in remark.recipients:
             after = replace(after, messages=(*after.messages, EnvoyMessage(state.round, agent, remark.content, ())))
@@ -89,7 +89,9 @@ def closed(state: MissionState, step: MissionStep, id: str, by: str, how: str, w
     if not collab.open:
         return state
     shut = replace(collab, open=False, closed_by=by, how=how, why=why)
-    text = f"{state.products[collab.product].name}: {told(state, collab.summary)}: {_DONE[how]} by {called(by)}"
+    text = (
+        f"{state.products[collab.product].name}: {told(state, collab.summary)}: {_DONE[how]} by {called(state, by)}"
+    )
     after = replace(state, collabs={**state.collabs, id: shut})
     return recorded(after, step, "closed", by, text, collab.product, id)
 
@@ -292,7 +294,9 @@ def _reflection(state: MissionState, agent: str, product: Product, item: Reflect
         item.next_version_delta, item.blockers,
     )  # fmt: skip
     after = replace(state, reflections=(*state.reflections, made))
-    text = f"{product.name}: {called(agent)} says its definition of done is {item.dod_status.replace('_', ' ')}"
+    text = (
+        f"{product.name}: {called(state, agent)} says its definition of done is {item.dod_status.replace('_', ' ')}"
+    )
     after = recorded(after, MissionStep.REFLECT, "reflection", agent, text, product.id)
     for response in responses:
         if there[response.collab].importance < BLOCKING:

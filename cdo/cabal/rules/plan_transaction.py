@@ -258,7 +258,7 @@ class _PlanDraft:
         status = Status.IN_PROGRESS if product.status is Status.PENDING else product.status
         self._put(replace(product, owner=writer, status=status))
         self.state = replace(self.state, assignments={**self.state.assignments, product.id: made})
-        self._tell("assigned", f"{product.name} was assigned to {called(writer)}", product.id)
+        self._tell("assigned", f"{product.name} was assigned to {called(self.state, writer)}", product.id)
 
     def _unassignable(self, product: Product) -> list[str]:
         """Return why the product cannot be assigned."""

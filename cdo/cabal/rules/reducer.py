@@ -64,7 +64,14 @@ _DOING = {
     MissionStep.INSPECT: "inspection",
     MissionStep.PRESENT: "presentation",
 }
+_ABOUT = (MissionStep.WRITE, MissionStep.REVIEW, MissionStep.INSPECT)  # steps that are about single products
+_NAMED = 5  # most products that are named in one event
 OVERTAKEN = Missing("overtaken by others")
+_ENDED = {  # how a deliberation ended, by its status
+    "converged": "converged",
+    "max_turns": "took all of its turns",
+    "stopped": "was stopped before its end",
+}
 _WHY = {  # by the kind of reason
     **{fault.value: fault.value for fault in Fault},
     **{kind: kind for kind in (OVERTAKEN.kind, "no model")},
@@ -255,11 +262,19 @@ def _events(state: MissionState) -> tuple[str, ...]:
     return tuple(reversed(found))
 
 
-def record_missing_reply(state: MissionState, step: MissionStep, agent: str, reason: Missing) -> MissionState:
-    """Record that an agent gave no valid reply in a step. The event tells only the kind of the reason."""
-    why = _WHY.get(reason.kind, "no reply")
-    text = f"Nothing came from {called(agent)} in its {_DOING[step]}: {why}"
-    return recorded(_forgotten(state, agent), step, "missed", agent, text)
+def record_missing_reply(
+    state: MissionState, step: MissionStep, agent: str, reason: Missing, about: Sequence[str] = ()
+) -> MissionState:
+    """Record that an agent gave no valid reply in a step. The event tells only the kind of the reason.
+
+    It names the products that the agent was to write, review or inspect (`about`), by rules since 5.
+    """
+    why, doing = _WHY.get(reason.kind, "no reply"), f"its {_DOING[step]}"
+    named = about if step in _ABOUT and state.rules >= 5 else ()
+    if named:
+        doing = f"the {_DOING[step]} of {listed((state.products[id].name for id in named), _NAMED)}"
+    text = f"Nothing came from {called(state, agent)} in {doing}: {why}"
+    return recorded(_forgotten(state, agent), step, "missed", agent, text, named[0] if len(named) == 1 else "")
 
 
 def record_refused(
@@ -277,7 +292,7 @@ def record_refused(
     remark = f"What {agent} replied{about} was {said}: {one_line(why, 1000)}"
     told_to = tuple(dict.fromkeys((agent, CHAIR)))
     state = replace(state, remarks=(*state.remarks, Remark("code", told_to, "note", remark, state.round, state.at)))
-    text = f"Part of what {called(agent)} replied in its {_DOING[step]} was {said}{about}"
+    text = f"Part of what {called(state, agent)} replied in its {_DOING[step]} was {said}{about}"
     return recorded(state, step, "again" if again else "missed", agent, text)
 
 
@@ -298,7 +313,7 @@ def edited_by_hand(
     known = len(before.messages)
     said = tuple(replace(item, edited=True) for item in after.messages[known:])
     after = replace(after, messages=(*after.messages[:known], *said), **marked)
-    text = f"The user edited the reply of {called(agent)} in its {_DOING[step]} by hand"
+    text = f"The user edited the reply of {called(after, agent)} in its {_DOING[step]} by hand"
     return recorded(after, step, "edited", USER, text, "", call)
 
 
@@ -438,6 +453,8 @@ def deliberated(
     addresses = tuple(id for id in (order.address if order else ()) if id in open_ones)
     outcome = outcome.strip() or "No decision was reached"
     summary = f"Deliberated: {status}" if status else "Deliberated"
+    if state.rules >= 5:
+        summary = f"A deliberation decided this; it {_ENDED.get(status, 'came to its end')}"
     state = versioned(
         state,
         MissionStep.WRITE,

@@ -174,7 +174,7 @@ def versioned(
     after = replace(
         state, products={**state.products, product: item}, versions={**state.versions, version.id: version}
     )
-    text = f"{item.name} got its version {version.number} from {called(author)}: {told(state, summary)}"
+    text = f"{item.name} got its version {version.number} from {called(state, author)}: {told(state, summary)}"
     after = recorded(after, step, "version", author, text, product, version.id)
     if not item.meta:
         after = reopened(after, product, step, author, "it has a new version", delivered=True)

@@ -217,7 +217,7 @@ def test_remarks_have_canonical_recipients() -> None:
     state = taken(talked(replace(todo(2), at=4), MissionStep.WRITE, JORDAN, said))
     assert [item.recipients for item in state.remarks] == [(JORDAN, CHAIR, ALEX, WATCHDOG, ENVOY), (USER,)]
     assert {item.at for item in state.remarks} == {4}
-    assert state.events[-1].text == "From operative 2 to the user: Is that so?"
+    assert state.events[-1].text == "From Jordan to the user: Is that so?"
     assert state.events[-2].text.endswith(": Look at Technical Architecture again.")
 
 
@@ -304,7 +304,7 @@ def test_a_version_is_numbered_told_and_answers_what_it_was_told_to() -> None:
     assert (made.id, made.number, made.author, made.round, made.outcome) == ("v3", 2, JORDAN, 2, "CRUD, cookies")
     assert state.collabs["c2"].blocking  # only the watchdog lifts its flag
     assert state.products["p3"].versions == ("v1", "v3")
-    assert state.events[-1].text == "MVP Features Selection got its version 2 from operative 2: It says more"
+    assert state.events[-1].text == "MVP Features Selection got its version 2 from Jordan: It says more"
 
 
 def test_a_version_closes_what_it_addresses_and_does_not_block() -> None:

@@ -40,6 +40,7 @@ from cdo.core.mission_names import CHAIR, ENVOY, ROOT, USER, WATCHDOG
 from cdo.core.steps import InvalidReply
 from cdo.formats import strict_yaml
 from cdo.formats.document_blocks import joined
+from cdo.planning.mission_crew import KNOWN_RULES
 from tests.support.missions import ALEX, JORDAN, V3, V4, todo
 
 HOSTILE = (
@@ -354,18 +355,20 @@ ACTIVE = {"html_inline", "html_block", "image"}
 @pytest.mark.wide
 @given(SAID)
 def test_no_text_of_a_model_is_markup_in_what_cdo_shows(text: str) -> None:
-    told = written(hostile(text))
-    for name in ("TREE.md", "CHAT.md", "mission.md"):
-        allowed = {"link_open", "link_close"} if name == "TREE.md" else set[str]()
-        found = tokens(told[name])
-        assert not found & (ACTIVE | {"link_open", "link_close", "code_inline", "fence", "hr"}) - allowed, name
-        front(told[name])
+    for rules in KNOWN_RULES:
+        told = written(replace(hostile(text), rules=rules))
+        for name in ("TREE.md", "CHAT.md", "mission.md"):
+            allowed = {"link_open", "link_close"} if name == "TREE.md" else set[str]()
+            allowed |= {"code_inline"} if rules >= 5 else set()
+            found = tokens(told[name])
+            assert not found & (ACTIVE | {"link_open", "link_close", "code_inline", "fence", "hr"}) - allowed, name
+            front(told[name])
 
 
 def test_the_known_tricks_do_nothing() -> None:
     told = written(hostile(HOSTILE))
     for name in ("TREE.md", "CHAT.md", "mission.md"):
-        assert not tokens(told[name]) & (ACTIVE | {"code_inline", "fence", "hr"}), name
+        assert not tokens(told[name]) & (ACTIVE | {"fence", "hr"}), name
         assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\u202e]", told[name]), name
         body = told[name].partition("\n---\n")[2]
         assert "\n---" not in body and "\n# Result" not in body

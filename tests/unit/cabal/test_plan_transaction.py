@@ -310,8 +310,8 @@ def test_a_plan_assigns_what_it_adds() -> None:
     assert (state.products["p5"].owner, state.products["p5"].status) == (JORDAN, Status.IN_PROGRESS)
     assert news(before, state) == [
         ("created", "Error Handling was planned"),
-        ("assigned", "Error Handling was assigned to operative 2"),
-        ("assigned", "Technical Architecture was assigned to operative 1"),
+        ("assigned", "Error Handling was assigned to Jordan"),
+        ("assigned", "Technical Architecture was assigned to Alex"),
     ]
 
 

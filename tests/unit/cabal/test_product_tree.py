@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from cdo.cabal.model.entities import Kind, MissionStep, Status, identity
 from cdo.cabal.model.events import recorded
-from cdo.cabal.model.names import called
+from cdo.cabal.model.names import role
 from cdo.cabal.model.references import listed
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.fields import TreeOperation
@@ -213,7 +213,7 @@ def test_what_is_removed_is_archived_with_all_below_it_and_still_resolves() -> N
 def test_a_reason_is_told_with_names_in_place_of_ids() -> None:
     item = {**remove("p5"), "reason": "[[p:p4]] covers it, says [[a:operative-1]]"}
     archived, *rest = (event.text for event in done(todo(2), item).events[len(todo(2).events) :])
-    assert archived == "Error Handling was archived: Technical Architecture covers it, says operative 1"
+    assert archived == "Error Handling was archived: Technical Architecture covers it, says Alex"
     assert len(rest) == 1 and not done(replace(todo(2), rules=3), item).events[len(todo(2).events) + 1 :]
     assert "[[p:p77]]" in refused(todo(2), {**item, "reason": "See [[p:p77]]"})[0]
 
@@ -439,8 +439,8 @@ def test_presets_are_those_that_are_given() -> None:
 # -- in words --------------------------------------------------------------------------------------
 
 
-def test_agents_have_plain_names() -> None:
-    names = [called(agent) for agent in (CHAIR, ALEX, WATCHDOG, ENVOY, "u:user-1", "u:all", "code", "")]
+def test_agents_have_plain_roles() -> None:
+    names = [role(agent) for agent in (CHAIR, ALEX, WATCHDOG, ENVOY, "u:user-1", "u:all", "code", "")]
     assert names == [
         "the chair",
         "operative 1",

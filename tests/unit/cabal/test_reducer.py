@@ -209,15 +209,17 @@ def test_what_comes_of_an_edited_reply_says_so_in_its_file_too() -> None:
     assert inspection_of(inspection_text(marked.inspections["i3"])) == marked.inspections["i3"]
     event = marked.events[-1]
     assert (event.kind, event.actor, event.ref) == ("edited", USER, "r2-write-operative-1")
-    assert event.text == "The user edited the reply of operative 1 in its writing by hand"
+    assert event.text == "The user edited the reply of Alex in its writing by hand"
 
 
 def test_who_gives_no_reply_is_told_of_by_no_id() -> None:
-    state = reducer.record_missing_reply(
-        todo(1), MissionStep.REVIEW, ALEX, Missing("invalid", "`p4` of operative-1 is no e2 in collabs.0")
-    )
+    why, asked = Missing("invalid", "`p4` of operative-1 is no e2 in collabs.0"), (todo(1), MissionStep.REVIEW, ALEX)
+    state = reducer.record_missing_reply(*asked, why, ("p3", "p4"))
     assert state.events[-1].kind == "missed"
-    assert state.events[-1].text == "Nothing came from operative 1 in its review: no valid reply"
+    both = f"{todo(1).products['p3'].name} and {todo(1).products['p4'].name}"
+    assert state.events[-1].text == f"Nothing came from Alex in the review of {both}: no valid reply"
+    earlier = reducer.record_missing_reply(replace(todo(1), rules=4), *asked[1:], why, ("p3", "p4"))
+    assert earlier.events[-1].text == "Nothing came from operative 1 in its review: no valid reply"
 
 
 @pytest.mark.parametrize(
@@ -236,7 +238,7 @@ def test_who_gives_no_reply_is_told_of_by_no_id() -> None:
 )
 def test_of_a_missing_reply_only_the_kind_of_reason_is_told(reason: str, told: str) -> None:
     text = reducer.record_missing_reply(todo(1), MissionStep.WRITE, ALEX, Missing.read(reason)).events[-1].text
-    assert text == f"Nothing came from operative 1 in its writing: {told}"
+    assert text == f"Nothing came from Alex in its writing: {told}"
 
 
 def test_what_an_agent_was_shown_is_kept() -> None:
