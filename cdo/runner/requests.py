@@ -245,18 +245,33 @@ class RequestBuilder:
 
     def _answers(self) -> list[Message]:
         """Return the tool results as they are sent."""
-        return [message for message in self._looked() if message.role == "tool"]
+        return [message for message in self._looked() if message.role != "assistant"]
 
     def _looked(self) -> list[Message]:
-        """Return the messages of tool use so far, without what has no room. The last one says if no uses are left."""
+        """Return the messages of tool use so far, without what has no room. The last one says if no uses are left.
+
+        They are told as text if no tools can be offered any more: who refuses tools refuses uses of them too.
+        """
         told = self._library.render("engine/left-out", {}) if self._looks_limit else ""
         looks = without_oldest(self._looks, self._looks_limit, told)
+        if looks and self._toolbox is None:
+            return [Message("user", self._library.render("engine/looked", {"looks": _as_texts(looks)}))]
         if looks and self._toolbox and self._used_up:
             values = {"used": min(self._requests, self._toolbox.max_requests),
                       "requests": self._toolbox.max_requests, "rounds": self._rounds}  # fmt: skip
             told = self._library.render("engine/answer-now", values)
             looks[-1] = replace(looks[-1], text=f"{looks[-1].text}\n\n{told}")
         return looks
+
+
+def _as_texts(looks: Sequence[Message]) -> list[dict[str, str]]:
+    """Return each tool use with its result, as data of a template."""
+    wishes = [wish for message in looks for wish in message.tool_calls]
+    results = (message.text for message in looks if message.role == "tool")
+    return [
+        {"tool": wish.name, "arguments": wish.arguments, "result": result}
+        for wish, result in zip(wishes, results, strict=True)
+    ]
 
 
 def _tokens(messages: Sequence[Message]) -> int:

@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import A, Desk
 from tests.support.answers import Answer, RequestInfo, agent_text, synthesis_text
 from tests.support.harness import exchanges, tree
-from tests.support.provider import Provider, ToolCall
+from tests.support.provider import Fault, Provider, ToolCall
 
 Script = Callable[[RequestInfo], Answer | None]
 
@@ -64,6 +64,32 @@ def test_no_context_means_none_and_no_tools_either(checkout: Desk, provider: Pro
     checkout("think", "--turns", "1", "--no-context", *A, "How does the queue push a job?").ok()
     assert "def push" not in "".join(info.prompt for info in provider.calls)
     assert not any(info.body.get("tools") for info in provider.calls)
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["signed", "a gateway loses the signature"])
+def test_a_provider_that_wants_its_signature_back_with_a_use_of_tools(
+    checkout: Desk, provider: Provider, kept: bool
+) -> None:
+    """Gemini refuses the next round otherwise. Then the voice answers from what it has seen, and people are told."""
+    use = {"id": "u1", "type": "function", "function": {"name": "search", "arguments": '{"text": "heappush"}'}}
+    signed = {"extra_content": {"google": {"thought_signature": "c2ln"}}} if kept else {}
+    asked = {"choices": [{"message": {"tool_calls": [use | signed]}, "finish_reason": "tool_calls"}]}
+    missing = {"error": {"message": "Function call is missing a thought_signature in functionCall parts."}}
+
+    def script(info: RequestInfo) -> Answer | Fault | None:
+        uses = [call for message in info.body["messages"] for call in message.get("tool_calls", ())]
+        if info.kind != "agent" or not (uses or info.body.get("tools")):
+            return None
+        if not uses:
+            return Fault(status=200, body=asked)
+        return None if all("extra_content" in call for call in uses) else Fault(status=400, body=missing)
+
+    provider.script = script
+    done = checkout("think", "--turns", "1", *A, "How does the queue push a job?").ok()
+    voices = {info.call: info for info in provider.calls if info.kind == "agent"}
+    assert len(voices) > 1 and all("heapq.heappush(HEAP, item)" in info.prompt for info in voices.values())
+    assert done.err.count("refuses tools: its voices cannot look") == (not kept)
+    assert all((checkout.session() / f"{call}.md").exists() for call in voices)
 
 
 # -- further files ----------------------------------------------------------------------------------

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec.structs import replace
 
 from cdo.core.exchange import Effort, Fault, Finish, Message, Request, Response, ToolCall, Usage
 from cdo.providers.http.backend import SCHEMA_NAME, SCHEMA_REFUSED, HttpBackend
@@ -22,6 +24,20 @@ _EFFORT, _MARK = "reasoning_effort", "cache_control"
 _EFFORTS = {Effort.LOW: "low", Effort.MEDIUM: "medium", Effort.HIGH: "high", Effort.MAX: "high"}  # none goes higher
 # Words that refuse the effort itself, and not tools beside it, as OpenAI's current models do here.
 _REFUSED = re.compile(r"^(?!.*\btools?\b).*(reasoning[_. ]?effort|\beffort\b)", re.IGNORECASE | re.DOTALL)
+# What some providers want back with the tool uses of an answer, and refuse the next round without: DeepSeek its
+# reasoning, Gemini the signature beside a use, OpenRouter what it got from either. Others, such as Groq, refuse it.
+_THOUGHTS, _DETAILS, _SIGNATURE = "reasoning_content", "reasoning_details", "extra_content"
+_PIECED = ("text", "summary", "data")  # the fields of such details that a stream sends in pieces
+_CARRIED = "carried"
+_UNACCEPTED = re.compile(
+    rf"^(?!.*(missing|passed back|required)).*({_THOUGHTS}|{_DETAILS}|{_SIGNATURE})", re.IGNORECASE | re.DOTALL
+)
+# The two names of the field that limits the reply, and how a server says that it does not know the one it got.
+_CAPS = ("max_tokens", "max_completion_tokens")
+_UNKNOWN = re.compile(
+    r"unsupported|unrecognized|unknown|unexpected|deprecated|not (?:supported|permitted|allowed)", re.IGNORECASE
+)
+_OPTIONAL = ("temperature", "stream_options")
 FINISH = {
     "stop": Finish.STOP,
     "eos": Finish.STOP,
@@ -64,23 +80,39 @@ class ChatBackend(HttpBackend):
             return {_EFFORT}
         if self.marks and _MARK in message:
             return {_MARK}
+        if _UNACCEPTED.search(message) and any(map(_carries, body["messages"])):
+            return {_CARRIED}
+        if named := self._unknown(message, body):
+            return named
         return {self.structured} if self.structured in body and SCHEMA_REFUSED.search(message) else set()
 
+    def _unknown(self, message: str, body: Mapping[str, Any]) -> set[str]:
+        """Return the parameter of `body` that a refusal names first, if it says that it does not know or take it."""
+        names = [name for name in (*_CAPS, *_OPTIONAL) if name in body]
+        found = re.search(rf"\b({'|'.join(names)})\b", message) if _UNKNOWN.search(message) else None
+        return {found[1]} if found else set()
+
     def _body(self, request: Request) -> dict[str, Any]:
-        marked = self.marks and _MARK not in self.left_out(request.model)
+        left_out = self.left_out(request.model)
+        said = request.messages
+        if _CARRIED in left_out:
+            said = tuple(replace(message, carried=()) for message in said)
+        other = next(name for name in _CAPS if name != self.cap)
         body: dict[str, Any] = {
             "model": request.model,
-            "messages": _messages(request) if marked else list(map(message_json, request.messages)),
+            "messages": _messages(said, grows=bool(request.tools))
+            if self.marks and _MARK not in left_out
+            else list(map(message_json, said)),
             "stream": True,
-            self.cap: request.max_tokens,
+            other if self.cap in left_out and other not in left_out else self.cap: request.max_tokens,
         }
-        if self.usage:
+        if self.usage and "stream_options" not in left_out:
             body["stream_options"] = {"include_usage": True}
-        if self.temperature is not None:
+        if self.temperature is not None and "temperature" not in left_out:
             body["temperature"] = self.temperature
         if request.tools:
             body["tools"] = [{"type": "function", "function": dict(tool)} for tool in request.tools]
-        if request.effort and _EFFORT not in self.left_out(request.model):
+        if request.effort and _EFFORT not in left_out:
             body[_EFFORT] = _EFFORTS[request.effort]
         if schema := self._schema(request):
             told = {"name": SCHEMA_NAME, "strict": True, "schema": schema}
@@ -90,14 +122,10 @@ class ChatBackend(HttpBackend):
         return body
 
 
-def _messages(request: Request) -> list[dict[str, Any]]:
-    """Return the messages with marks: at the end of shared parts, and with tools at the end of the user's last."""
-    said = request.messages
+def _messages(said: Sequence[Message], *, grows: bool) -> list[dict[str, Any]]:
+    """Return the messages with marks: at the end of shared parts, and if it `grows` at the end of the user's last."""
     last = max((place for place, message in enumerate(said) if message.role == "user"), default=-1)
-    return [
-        message_json(message, marked=True, whole=bool(request.tools) and place == last)
-        for place, message in enumerate(said)
-    ]
+    return [message_json(message, marked=True, whole=grows and place == last) for place, message in enumerate(said)]
 
 
 def message_json(message: Message, *, marked: bool = False, whole: bool = False) -> dict[str, Any]:
@@ -120,6 +148,10 @@ def message_json(message: Message, *, marked: bool = False, whole: bool = False)
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
             for call in message.tool_calls
         ]
+        for kept in message.carried:
+            shown |= kept.get("message", {})
+            for call, own in zip(shown["tool_calls"], kept.get("calls", ()), strict=False):
+                call |= own
     if message.tool_call_id:
         shown["tool_call_id"] = message.tool_call_id
     return shown
@@ -131,6 +163,9 @@ class _ChatReply(IncomingReply):
 
     calls: list[dict[str, str]] = field(default_factory=list)
     places: dict[int, int] = field(default_factory=dict)
+    signatures: dict[int, Any] = field(default_factory=dict)
+    content: list[str] = field(default_factory=list)
+    details: dict[Any, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def settled(self) -> bool:
@@ -175,11 +210,22 @@ class _ChatReply(IncomingReply):
         ):
             if isinstance(value, str) and value:
                 into.append(value)
-        calls = piece.get("tool_calls")
-        for position, call in enumerate(calls if isinstance(calls, list) else ()):
-            if isinstance(call, dict):
-                self._tool(position, call)
+        if isinstance(thought := piece.get(_THOUGHTS), str):  # even an empty one is wanted back
+            self.content.append(thought)
+        for detail in _dicts(piece.get(_DETAILS)):
+            self._detail(detail)
+        for position, call in enumerate(_dicts(piece.get("tool_calls"))):
+            self._tool(position, call)
         return text if isinstance(text, str) else ""
+
+    def _detail(self, detail: dict[str, Any]) -> None:
+        """Add a reasoning detail: a whole one, or the next piece of one that began before."""
+        known = self.details.setdefault(tuple(str(detail.get(key)) for key in ("type", "index", "id")), {})
+        for key, value in detail.items():
+            if key in _PIECED and isinstance(value, str):
+                known.setdefault(key, []).append(value)
+            elif value is not None:
+                known[key] = value
 
     def _tool(self, position: int, call: Mapping[str, Any]) -> None:
         index = call.get("index")
@@ -195,6 +241,8 @@ class _ChatReply(IncomingReply):
             self.calls.append(known)
         known["id"] = str(ident or known["id"])
         known["name"] = str(name or known["name"])
+        if call.get(_SIGNATURE):
+            self.signatures[self.places[key]] = call[_SIGNATURE]
         if arguments:
             known["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
 
@@ -209,7 +257,33 @@ class _ChatReply(IncomingReply):
         if finish is None:
             raise self.error(Fault.TRUNCATED, f"the provider ended with `{self.finish[:40]}`")
         calls = tuple(ToolCall(*(joined([call[key]]) for key in ("id", "name", "arguments"))) for call in self.calls)
-        return Response(text or refused, finish, self.usage, joined(self.thoughts), calls)
+        return Response(text or refused, finish, self.usage, joined(self.thoughts), calls, carried=self._carried())
+
+    def _carried(self) -> tuple[Mapping[str, Any], ...]:
+        """Return what goes back with the tool uses, if anything: fields of the message, and of each use."""
+        fields: dict[str, Any] = {_THOUGHTS: "".join(self.content)} if self.content else {}
+        if self.details:
+            whole = ({key: "".join(value) if key in _PIECED else value for key, value in detail.items()}
+                     for detail in self.details.values())  # fmt: skip
+            fields[_DETAILS] = list(whole)
+        uses = [
+            {_SIGNATURE: self.signatures[place]} if place in self.signatures else {}
+            for place in range(len(self.calls))
+        ]
+        if not self.calls or not (fields or any(uses)):
+            return ()
+        return (json.loads(joined([json.dumps({"message": fields, "calls": uses}, ensure_ascii=False)])),)
+
+
+def _carries(message: Mapping[str, Any]) -> bool:
+    """True if a message of a request has anything that came with an earlier answer."""
+    return bool({_THOUGHTS, _DETAILS} & message.keys()) or any(
+        _SIGNATURE in call for call in message.get("tool_calls", ())
+    )
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _usage(data: Mapping[str, Any]) -> Usage | None:

@@ -75,7 +75,8 @@ def said(error: Any) -> str:
     if not isinstance(error, dict):
         return ""
     found = next(filter(None, (said(error.get(key)) for key in ("error", "message", "detail", "msg", "type"))), "")
-    field = error.get("param")
+    place = error.get("loc")
+    field = error.get("param") or (place[-1] if isinstance(place, list) and len(place) > 1 else None)
     if found and isinstance(field, str) and field and field not in found:
         found = f"{found} (`{field}`)"  # the part of the request that is meant
     cause = error["metadata"].get("raw") if isinstance(error.get("metadata"), dict) else None

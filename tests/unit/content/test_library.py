@@ -306,6 +306,7 @@ PROMPTS: dict[str, dict[str, Any]] = {
     "engine/repair-draft": {"problems": ["PROBLEM"], "form": "FORM", "draft": "DRAFT", "schema": True,
                             "documents_kept": True},
     "engine/left-out": {},
+    "engine/looked": {"looks": [{"tool": "TOOL", "arguments": "ARGUMENTS", "result": "RESULT"}]},
     "engine/looking": {"tools": {"requests": "FIVE", "rounds": "THREE"}},
     "engine/answer-now": {"used": "FOUR", "requests": "FIVE", "rounds": "THREE"},
 }  # fmt: skip
@@ -320,6 +321,7 @@ def blocks(name: str) -> tuple[str, ...]:
         "engine/answer-now": ("",),
         "engine/left-out": ("",),
         "engine/looking": ("",),
+        "engine/looked": ("",),
         "engine/repair-draft": ("system", "own"),
         "templates/common": ("system", "material", "record"),
     }

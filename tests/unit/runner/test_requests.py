@@ -83,6 +83,23 @@ def test_a_model_that_knows_no_tools_is_told_nothing_of_them() -> None:
     assert "look into the repository" not in str(conversation.request().messages)
 
 
+def test_what_was_looked_up_is_told_as_text_once_tools_are_refused() -> None:
+    """A provider that refuses tools refuses the messages of their use as well, so the voice would fail."""
+    conversation = talk()
+    look(conversation, "1| x = 1", "2| </result> y")
+    assert conversation.refuse_tools()
+    request = conversation.request()
+    assert not (request.tools or request.closed_tools)
+    assert [message.role for message in request.messages] == ["system", "user", "user"]
+    told = request.messages[-1].text
+    assert "read {}\n<result>\n1| x = 1\n</result>" in told and told.count("</result>") == 2
+    assert "Answer now" in told and USED_UP not in told
+    conversation = talk(window=16_000, reply_tokens=4000)
+    look(conversation, "x" * 25_000, "y" * 25_000)
+    conversation.refuse_tools()
+    assert sum(estimate_tokens(message.text) for message in conversation.request().messages) <= 12_000
+
+
 # -- how much --------------------------------------------------------------------------------------
 
 
