@@ -25,8 +25,8 @@ from cdo.core.events import Event, Observe
 from cdo.core.result import Result
 from cdo.core.signals import left_to_caller
 from cdo.core.usage import TotalUsage, estimate_tokens, totals
+from cdo.history.index_entries import look
 from cdo.history.pending import open_seats
-from cdo.history.run_index import look
 from cdo.planning import settings, spending
 from cdo.planning.arguments import Invocation
 from cdo.planning.estimate import Range, estimate

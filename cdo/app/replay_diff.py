@@ -12,7 +12,7 @@ from msgspec import Struct, to_builtins
 from cdo.app.replay import KEPT, MADE, ReplayRun, edited, inputs
 from cdo.core.mission_names import MODE
 from cdo.history import history
-from cdo.history.run_index import decided
+from cdo.history.index_entries import decided
 from cdo.session.artifact import SIDECARS
 from cdo.session.reader import InMemorySession, SessionReader
 

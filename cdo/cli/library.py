@@ -32,7 +32,7 @@ from cdo.core.errors import UsageError
 
 if TYPE_CHECKING:
     from cdo.history.costs import Sum
-    from cdo.history.run_index import IndexEntry
+    from cdo.history.index_entries import IndexEntry
     from cdo.history.search import Hit
     from cdo.history.search_query import RunFilter
 
@@ -342,7 +342,7 @@ def cost(
 
 def _named(names: Sequence[str], out: str | None) -> list[IndexEntry]:
     """Return the index entries of these sessions, each once; a session without a folder is read from git."""
-    from cdo.history.run_index import entry, look
+    from cdo.history.index_entries import entry, look
     from cdo.session.reader import SessionFolder
 
     found: dict[str, IndexEntry] = {}

@@ -46,7 +46,7 @@ def show(session: str | None, name: str | None, out: str | None, as_json: bool) 
     (`products/p4-api/v7`). With --json a call is shown with every recorded attempt: request, response, usage, cost,
     times.
     """
-    from cdo.history.run_index import look
+    from cdo.history.index_entries import look
 
     archive = session_archive(session, out)
     if session and name:

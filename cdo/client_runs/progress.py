@@ -110,7 +110,7 @@ def _changed(path: Path, record: RunRecord | None) -> datetime:
 
 def spent(path: Path) -> float | None:
     """Return what a session has cost in dollars, its deliberations too; None if a price is not known."""
-    from cdo.history.run_index import look
+    from cdo.history.index_entries import look
 
     try:
         row: dict[str, Any] = look(SessionFolder(path)).row

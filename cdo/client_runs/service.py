@@ -186,7 +186,7 @@ class RunService:
 
     def result(self, session: str, *, plain: bool = False) -> str:
         """Return FINAL.md of a session, or with `plain` its decision alone; raise `SessionError` without one."""
-        from cdo.history.run_index import decided
+        from cdo.history.index_entries import decided
 
         path = self.find(session)
         if not (path / "FINAL.md").is_file():

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from cdo.core.usage import TotalUsage
-from cdo.history.run_index import IndexEntry, Paid
+from cdo.history.index_entries import IndexEntry, Paid
 
 
 class Sum(Struct, frozen=True):

@@ -6,8 +6,8 @@ import threading
 from pathlib import Path
 
 from cdo.core.errors import CdoError
-from cdo.history import run_index, search
-from cdo.history.run_index import IndexEntry
+from cdo.history import index_entries, run_index, search
+from cdo.history.index_entries import IndexEntry
 from cdo.session.reader import SessionReader
 from cdo.session.records import PREFIX
 
@@ -36,7 +36,7 @@ class IndexWriter:
         """Read a session that has come to its end and is still open."""
         _, files = run_index.seen(Path(archive.place))
         try:
-            entry = run_index.read(archive)
+            entry = index_entries.read(archive)
         except CdoError:
             return
         self._open[archive.name] = files, entry, search.texts_of(entry.row, archive)

@@ -18,7 +18,7 @@ from cdo.core.formatting import pluralise
 from cdo.core.usage import estimate_tokens
 from cdo.formats.final_answer import final_section
 from cdo.history import search
-from cdo.history.run_index import decided
+from cdo.history.index_entries import decided
 from cdo.history.search_query import content_words, created, family, finished
 from cdo.repository.context import code_span, fenced
 from cdo.session.reader import SessionFolder

@@ -1,4 +1,4 @@
-"""Indexes past runs: reads the key data of every session in a folder and caches them in SQLite.
+"""Indexes past runs: the key data of every session in a folder (`index_entries`), cached in SQLite.
 
 The session files are authoritative. The cache lies in the user's cache folder, so that only changed sessions are read
 again. If it cannot be used (locked, damaged, not writable), the index is built in memory.
@@ -9,38 +9,27 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from cdo.core.errors import CdoError, SessionError
-from cdo.core.mission_names import CHAIR, ENVOY, MODE, WATCHDOG, round_of
-from cdo.core.people import person_of
-from cdo.core.usage import TotalUsage
 from cdo.files.atomic_files import closing as released
 from cdo.files.atomic_files import encodable, open_directory
-from cdo.session.records import PREFIX, locked, session_folders
-
-if TYPE_CHECKING:
-    from cdo.session.reader import SessionReader
+from cdo.history.index_entries import IndexEntry, Paid, entry, placed, unplaced
+from cdo.session.records import PREFIX, session_folders
 
 VERSION = 4
 _PATIENCE = 1.0  # seconds to wait for another process's lock
 _SETTLED = 2 * 10**9  # ns; a file changed more recently may change again in one tick of the file system's clock
 _DAMAGED = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-_TAIL = 2**15  # bytes at the end of a journal that hold its last event
-_AFTERWARDS = ("content", "note")  # events that say nothing about the state of a run
 _PLAN = "/session.yaml"  # what makes a folder a session
 _WATCHED = ("", _PLAN, "/00-input.md", "/FINAL.md", "/FINAL.yaml", "/calls")
-_OF_ROUND = re.compile(r"r([0-9]{1,6})-([a-z]+)(?:-(operative-[0-9]+))?(?:-.*)?")
-_AGENTS = {"bootstrap": CHAIR, "plan": CHAIR, "inspect": WATCHDOG, "present": ENVOY}
 _TABLE = """
 CREATE TABLE sessions (
     id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE, signature TEXT, row TEXT, paid TEXT, searchable INTEGER
@@ -51,32 +40,6 @@ ON CONFLICT (name) DO UPDATE SET
     signature = excluded.signature, row = excluded.row, paid = excluded.paid, searchable = 0"""
 
 Found = TypeVar("Found")
-
-
-class Paid(NamedTuple):
-    """One recorded exchange as costs are summed. `cost` is in dollars; `unpriced` is 1 if its price is unknown.
-
-    `turn` is None outside of turns. The turns of a mission are its rounds, and its roles are its agents. `shared`: a
-    fork took the exchange over from the session that paid for it.
-    """
-
-    call: str
-    kind: str
-    role: str
-    turn: int | None
-    model: str
-    started: str
-    shared: bool
-    tokens: int
-    cost: float
-    unpriced: int
-
-
-class IndexEntry(Struct, frozen=True):
-    """The data of one session: its row as `rows` returns it, and its recorded exchanges."""
-
-    row: dict[str, Any]
-    paid: tuple[Paid, ...] = ()
 
 
 class FoundSession(Struct, frozen=True):
@@ -92,15 +55,12 @@ class FoundSession(Struct, frozen=True):
     @property
     def row(self) -> dict[str, Any]:
         """The row as `rows` returns it."""
-        return _placed(json.loads(self.kept) if isinstance(self.kept, str) else self.kept, self.place)
+        return placed(json.loads(self.kept) if isinstance(self.kept, str) else self.kept, self.place)
 
     @property
     def damaged(self) -> bool:
         """True if it cannot be read. The index has no row of such a session that counts."""
         return not isinstance(self.kept, str) and self.kept["status"] == "damaged"
-
-
-# -- sessions --------------------------------------------------------------------------------------
 
 
 def rows(out: Path) -> list[dict[str, Any]]:
@@ -111,7 +71,7 @@ def rows(out: Path) -> list[dict[str, Any]]:
 def _rows(found: Collection[FoundSession]) -> list[dict[str, Any]]:
     """Return the rows of sessions. Those of the index are parsed at once, which is faster than one by one."""
     parsed = iter(json.loads(f"[{','.join(item.kept for item in found if isinstance(item.kept, str))}]"))
-    return [_placed(next(parsed) if isinstance(item.kept, str) else item.kept, item.place) for item in found]
+    return [placed(next(parsed) if isinstance(item.kept, str) else item.kept, item.place) for item in found]
 
 
 def newest(out: Path, most: int) -> tuple[list[dict[str, Any]], int]:
@@ -140,169 +100,7 @@ def entries(out: Path) -> list[IndexEntry]:
     return indexed(out, read)
 
 
-def entry(path: Path) -> IndexEntry:
-    """Read the entry of one session from its files; a damaged session gets a row as in `rows`."""
-    return _entry(_safely(path), path)
-
-
-def look(archive: SessionReader) -> IndexEntry:
-    """Read the entry of a session wherever it is kept; raise `SessionError` if it is damaged."""
-    from cdo.session.reader import SessionFolder
-
-    found = _checked(archive)
-    if isinstance(archive, SessionFolder):
-        return _entry(found, archive.path)
-    return IndexEntry({"session": archive.name, "path": archive.place, **found.row}, found.paid)
-
-
-def read(archive: SessionReader) -> IndexEntry:
-    """Read what the index holds of a session wherever it is kept; raise `SessionError` if it is damaged."""
-    return _checked(archive)
-
-
-def _safely(path: Path) -> IndexEntry:
-    from cdo.session.reader import SessionFolder
-
-    try:
-        return _checked(SessionFolder(path))
-    except CdoError as error:
-        return IndexEntry({"status": "damaged", "problem": error.message})
-
-
-def _checked(archive: SessionReader) -> IndexEntry:
-    try:
-        return _read(archive)
-    except (KeyError, TypeError, ValueError, AttributeError):
-        why = f"{archive.place} holds records that this version of cdo cannot read."
-        raise SessionError(why, "Update cdo.") from None
-
-
-def _read(archive: SessionReader) -> IndexEntry:
-    from cdo.history.history import spent_by
-    from cdo.runner.endpoint_batches.submissions import open_submissions
-
-    frozen = archive.frozen()
-    records = archive.records()
-    used = sum(spent_by(records)[0].values(), TotalUsage())
-    plan = frozen.plan
-    row: dict[str, Any] = {"created": frozen.created, "preset": plan.preset, "mode": plan.mode}
-    row |= {"modifiers": list(plan.modifiers), "domain": plan.domain, "models": list(plan.named)}
-    row |= {"calls": used.calls, "tokens": used.tokens, "cost": used.known_cost, "status": "unfinished"}
-    final = archive.artifact("FINAL")
-    if final is not None:
-        row["status"] = str(final.own.get("status") or "finished")
-        row["confidence"] = final.meta.get("confidence")
-    elif waiting := open_submissions(records):
-        row["status"], row["waits"] = "waiting", "; ".join(submission.told() for submission in waiting)
-    if frozen.forked:
-        row["forked"] = f"from {frozen.forked.session} after turn {frozen.forked.turn}"
-    if plan.mode == MODE:
-        row["rounds"] = max((number for file in archive.files() if (number := round_of(file)) is not None), default=0)
-        row["deliberations"] = [_nested(record) for record in records if record["kind"] == "nested"]
-    row["problem"] = _flat(archive.text("00-input.md"))
-    if final is not None:
-        row["decision"] = _flat(decided(final.body))
-        tensions = final.own.get("open_tensions")
-        row["open_tensions"] = list(map(str, tensions)) if isinstance(tensions, list) else []
-    asked = [record for record in records if record["kind"] == "exchange" and not person_of(str(record["model"]))]
-    return IndexEntry(row, tuple(_paid(record, plan.known_roles) for record in asked))
-
-
-def decided(body: str) -> str:
-    """Return the decision in the body of a FINAL.md; for a mission, its result and the outcomes it accepted."""
-    from cdo.formats.final_answer import final_section
-    from cdo.formats.markdown import sections
-
-    if decision := final_section(body, "Decision"):
-        return decision.strip()
-    found = sections(body)
-    return "\n\n".join(filter(None, (found.get(key, "").strip() for key in ("result", "decisions"))))
-
-
-def _nested(record: dict[str, Any]) -> dict[str, Any]:
-    """Return the data of a mission's deliberation: its session, which paid for it, its calls and its cost."""
-    used = record["used"]
-    return {
-        "session": str(record["result"]["session"]),
-        "calls": int(used["calls"]),
-        "cost": None if used["unpriced"] else float(used["cost"]),
-    }
-
-
-def _paid(record: dict[str, Any], roles: Sequence[str]) -> Paid:
-    call, spent = str(record["call"]), TotalUsage.of(record)
-    head, _, voice = call.partition("-")
-    turn = int(head[1:]) if head[:1] == "t" and head[1:].isdecimal() else None
-    role = call if turn is None else voice
-    if match := _OF_ROUND.fullmatch(call):
-        turn, role = int(match[1]), match[3] or _AGENTS.get(match[2], match[2])
-    base, _, seat = role.rpartition("-")
-    if seat.isdecimal() and base in roles and role not in roles:  # "critic-2" is a critic as well
-        role = base
-    model, kind, started = (str(record.get(key) or "") for key in ("model", "call_kind", "started"))
-    shared = bool(record.get("from"))
-    return Paid(call, kind, role, turn, model, started, shared, spent.tokens, spent.cost, spent.unpriced)
-
-
-def _flat(text: str | None) -> str:
-    return " ".join((text or "").split())
-
-
-def _entry(found: IndexEntry, path: Path) -> IndexEntry:
-    return IndexEntry(_placed(found.row, str(path)), found.paid)
-
-
-def _placed(row: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Add the session's name and its path `place` to a row, and whether it runs now or waits for a person."""
-    placed = {"session": place.rpartition("/")[2].removeprefix(PREFIX), "path": place, **row}
-    if placed["status"] == "waiting" and locked(Path(place)):
-        placed["status"] = "running"
-    if placed["status"] == "unfinished":
-        path = Path(place)
-        placed["status"] = "running" if locked(path) else _stopped(path)
-    return placed
-
-
-def _stopped(path: Path) -> str:
-    """Return the status of a session that nobody runs: "paused" waits for a person, "answered" for a resume alone.
-
-    It waits for a person if the last event on the state of the run in its journal says so.
-    """
-    from cdo.history.pending import answered
-    from cdo.session.reader import SessionFolder
-
-    event = _last_event(path)
-    if event.get("event") != "stopped" or event.get("status") != "NeedsHuman":
-        return "unfinished"
-    try:
-        return "answered" if answered(SessionFolder(path)) else "paused"
-    except (CdoError, KeyError, TypeError, ValueError, AttributeError):  # `cdo resume` says what is damaged
-        return "paused"
-
-
-def asks(path: Path) -> bool:
-    """Return True if the last event of a session, which runs now, is that it asks a person."""
-    return _last_event(path).get("event") in ("pause", "review")
-
-
-def _last_event(path: Path) -> dict[str, Any]:
-    """Return the last event on the state of a run in its journal, {} if there is none that can be read."""
-    try:
-        with (
-            released(open_directory(path)) as folder,
-            released(os.open("journal.jsonl", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)) as fd,
-        ):
-            tail = os.pread(fd, _TAIL, max(0, os.fstat(fd).st_size - _TAIL))
-        for line in reversed(tail.split(b"\n")[:-1]):
-            event: dict[str, Any] = json.loads(line)
-            if event["event"] not in _AFTERWARDS:
-                return event
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return {}  # the journal is only informative, and may hold anything
-    return {}
-
-
-# -- the index -------------------------------------------------------------------------------------
+# -- the file --------------------------------------------------------------------------------------
 
 
 def cache_folder() -> Path:
@@ -397,7 +195,7 @@ def refreshed(db: sqlite3.Connection, out: Path, *, save: bool = False) -> dict[
         if sign and name in known and known[name][0] == sign:
             found[name] = FoundSession(f"{place}{folder}", known[name][1])
             continue
-        read = _safely(out / folder)
+        read = unplaced(out / folder)
         kept = "" if read.row["status"] == "damaged" else sign  # a repair may leave the folder's time unchanged
         fresh.append((name, kept, json.dumps(read.row), json.dumps(read.paid)))
         found[name] = FoundSession(f"{place}{folder}", read.row, read.paid)

@@ -17,7 +17,8 @@ from msgspec import Struct
 from cdo.core.errors import CdoError, ConfigError
 from cdo.core.mission_names import MODE
 from cdo.files.atomic_files import encodable
-from cdo.history.run_index import FoundSession, IndexEntry, attempt, indexed, refreshed, save, writing
+from cdo.history.index_entries import IndexEntry
+from cdo.history.run_index import FoundSession, attempt, indexed, refreshed, save, writing
 from cdo.history.search_query import quoted
 from cdo.repository.citation_marks import SUMMARY
 from cdo.session.reader import SessionReader

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from cdo.core.errors import CdoError, SessionError
 from cdo.core.events import BatchBegan, Event, RunEnded, RunStopped, ToolUsed
+from cdo.history.index_entries import look
 from cdo.history.journal_events import parsed, told
 from cdo.history.journal_follower import JOURNAL, LONGEST
-from cdo.history.run_index import look
 from cdo.session.reader import SessionReader
 from cdo.session.session_file import Frozen, read_frozen
 from cdo.tracing.identity import TraceIdentity

@@ -21,7 +21,7 @@ from cdo.core.errors import SessionError
 from cdo.core.events import RunEnded
 from cdo.core.formatting import one_line, rounded_money
 from cdo.formats.markdown import split_front_matter
-from cdo.history import run_index
+from cdo.history import index_entries
 from cdo.history.journal_follower import SessionPhase
 from cdo.history.pending import require_heard
 from cdo.history.watching import session_name
@@ -153,7 +153,7 @@ class WebPages:
 
     def _row(self, row: Mapping[str, Any]) -> dict[str, Any]:
         state, name = str(row["status"]), str(row["session"])
-        if state == "running" and run_index.asks(Path(row["path"])):
+        if state == "running" and index_entries.asks(Path(row["path"])):
             state = "paused"
         kind = " ".join(filter(None, (str(row.get("preset") or ""), str(row.get("mode") or ""))))
         cost = row.get("cost")
@@ -196,7 +196,7 @@ class WebPages:
             "standing": given or ("" if final else state.standing),
             "problem": state.problem,
             "final": final,
-            "decided": run_index.decided(final) or final,
+            "decided": index_entries.decided(final) or final,
             "sure": result.confidence_reason if result else "",
             "flags": result.flags if result else (),
             "now_title": f"{board.title[:1].upper()}{board.title[1:]}" or "Calls",

@@ -16,7 +16,7 @@ import pytest
 from rich.cells import cell_len
 
 from cdo.history.costs import summed
-from cdo.history.run_index import IndexEntry, Paid
+from cdo.history.index_entries import IndexEntry, Paid
 from cdo.session.records import group_file, group_records
 from tests.conftest import A, Desk, explained
 from tests.support.answers import Answer, RequestInfo

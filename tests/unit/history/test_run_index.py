@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from cdo.content.library import Library
 from cdo.core.usage import estimate_tokens
-from cdo.history import baseline, run_index, search, search_query
+from cdo.history import baseline, index_entries, run_index, search, search_query
 from cdo.history.recall import Precedents, recalled
 from cdo.history.search import MARKS, Hit
 from cdo.repository.citation_marks import cited_in_words
@@ -95,7 +95,7 @@ def test_rows_are_what_the_files_say_with_or_without_an_index(finished: Desk, ou
     past(finished, out, "done", old=70)
     (past(finished, out, "begun") / "FINAL.md").unlink()
     spoil(past(finished, out, "spoiled"))
-    fresh = [run_index.entry(out / f"cdo-{name}") for name in ("spoiled", "begun", "done")]
+    fresh = [index_entries.entry(out / f"cdo-{name}") for name in ("spoiled", "begun", "done")]
     first, second = run_index.rows(out), run_index.rows(out)
     order = {"spoiled": 0, "begun": 1, "done": 2}
     assert sorted(first, key=lambda row: order[row["session"]]) == [entry.row for entry in fresh]
@@ -116,7 +116,7 @@ def test_a_session_that_did_not_change_is_not_read_again(finished: Desk, out: Pa
     status = names(out)["a"]
     spoil(path)
     assert names(out) == {"a": status}
-    assert run_index.entry(path).row["status"] == "damaged"
+    assert index_entries.entry(path).row["status"] == "damaged"
     run_index.index_file(out).unlink()
     assert names(out) == {"a": "damaged"}
 
