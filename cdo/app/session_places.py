@@ -7,13 +7,47 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from cdo.core.errors import NeedsHuman
-from cdo.planning.settings import Resolved
 from cdo.repository.work_tree import root_of
+
+if TYPE_CHECKING:
+    from cdo.content.library import Library
+    from cdo.planning.settings import Resolved
+
+# Variables that move folders and are no settings.
+NO_SETTINGS = ("CDO_CONFIG_DIR", "CDO_DATA_DIR", "CDO_MODELS_DIR", "CDO_CACHE_DIR")
+
+
+def sessions_folder(out: str | None, library: Library, env: Mapping[str, str] | None = None) -> Path:
+    """Return the folder of the sessions: the one given, else the one set, else `tmp` at the repository's root.
+
+    Settings are checked where there are any. Where there are none, what checks them is not imported, which takes
+    longer than to list ten thousand sessions. Raises `ConfigError` and `UsageError` as `settings.resolve`.
+    """
+    env = os.environ if env is None else env
+    places = [place for place in (out, env.get("CDO_OUT")) if place]
+    others = {name for name, value in env.items() if name.startswith("CDO_") and value} - {"CDO_OUT", *NO_SETTINGS}
+    if others or any(map(str.isspace, places)) or any(map(_may_exist, library.config_files())):
+        from cdo.planning import settings
+
+        return Path(placed(settings.resolve({"out": out} if out else {}, library, env)).values.out)
+    return Path(places[0]) if places else _tmp()
+
+
+def _may_exist(file: Path) -> bool:
+    try:
+        os.lstat(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def placed(resolved: Resolved) -> Resolved:

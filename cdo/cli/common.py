@@ -40,10 +40,9 @@ def library_here(*, trust_now: bool = False) -> Library:
 
 def out_folder(out: str | None) -> Path:
     """The folder that sessions live in: the one given, else the one set, else `tmp` at the repository's root."""
-    from cdo.app.session_places import placed
-    from cdo.planning import settings
+    from cdo.app.session_places import sessions_folder
 
-    return Path(placed(settings.resolve({"out": out} if out else {}, library_here())).values.out)
+    return sessions_folder(out, library_here())
 
 
 def session_folders(out: str | None) -> list[Path]:
@@ -170,12 +169,8 @@ def print_table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Non
 
     shown = [[visible(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    lines = list[str]()
-    for row in shown:
-        cells = zip(row, widths, strict=True)
-        columns = (text.rjust(width) if at in right else text.ljust(width) for at, (text, width) in enumerate(cells))
-        lines.append(f"{'  '.join(columns).rstrip()}\n")
-    click.echo("".join(lines), nl=False)
+    line = "  ".join(f"{{:{'>' if at in right else '<'}{width}}}" for at, width in enumerate(widths))
+    click.echo("".join(f"{line.format(*row).rstrip()}\n" for row in shown), nl=False)
 
 
 def dumps(value: Any) -> str:

@@ -23,7 +23,6 @@ from cdo.cli.common import (
     complete_session,
     dumps,
     library_here,
-    out_folder,
     print_table,
     session_archive,
     session_folders,
@@ -85,11 +84,12 @@ def list_(
     from cdo.history import run_index
     from cdo.history.search_query import filtered
 
-    folder = out_folder(out)
-    rows = _in_order([run_index.rows(place) for place in session_folders(out)])
+    folder, *others = session_folders(out)
+    words = tuple(word for argument in text for word in argument.split())
+    most = None if git or words or any(options.values()) else limit
+    rows = _in_order([run_index.rows(place, most) for place in (folder, *others)])
     if git:
         rows = _with_branches(rows, folder)
-    words = tuple(word for argument in text for word in argument.split())
     chosen = filtered(rows, _wanted(options, rows, words))[:limit]
     if as_json:
         click.echo(dumps(chosen))
@@ -252,9 +252,8 @@ def search(words: tuple[str, ...], limit: int | None, out: str | None, as_json: 
     from cdo.history import search as fulltext
     from cdo.history.search_query import match
 
-    folder, expression = out_folder(out), match(words)
-    most = limit or 10
-    hits = [hit for place in session_folders(out) for hit in fulltext.search(place, expression, most)][:most]
+    folders, expression, most = session_folders(out), match(words), limit or 10
+    hits = [hit for place in folders for hit in fulltext.search(place, expression, most)][:most]
     if as_json:
         return click.echo(dumps([_hit(hit) for hit in hits]))
     for hit in hits:
@@ -262,7 +261,7 @@ def search(words: tuple[str, ...], limit: int | None, out: str | None, as_json: 
     if not hits:
         phrase = any(len(argument.split()) > 1 for argument in words)
         hint = " Words in quotes are a phrase; without quotes each is looked for." if phrase else ""
-        _say(f"No session in {folder} matches.{hint}" if expression else "There is no word to look for.")
+        _say(f"No session in {folders[0]} matches.{hint}" if expression else "There is no word to look for.")
     return None
 
 
@@ -319,8 +318,8 @@ def cost(
     from cdo.history import costs, run_index
     from cdo.history.search_query import filtered
 
-    folder = out_folder(out)
-    every = (item for place in session_folders(out) for item in run_index.entries(place))
+    folders = session_folders(out)
+    every = (item for place in folders for item in run_index.entries(place))
     found = _named(sessions, out) if sessions else list(every)
     rows = [entry.row for entry in found]
     chosen = filtered(rows, _wanted(options, rows))[:limit]
@@ -337,7 +336,7 @@ def cost(
     elif sums:
         _print_sums(by, sums, total)
     else:
-        _say(f"{folder} holds no sessions to add up.")
+        _say(f"{folders[0]} holds no sessions to add up.")
 
 
 def _named(names: Sequence[str], out: str | None) -> list[IndexEntry]:

@@ -39,7 +39,7 @@ def _findings() -> dict[str, str]:
     import shutil
 
     from cdo.app import seats
-    from cdo.app.session_places import placed
+    from cdo.app.session_places import NO_SETTINGS, placed
     from cdo.planning import settings
     from cdo.providers import models
     from cdo.providers.model_names import meant
@@ -67,13 +67,12 @@ def _findings() -> dict[str, str]:
     rows["git"] = shutil.which("git") or "missing"
     rows["check"] = _sandbox()
     rows["content"] = " > ".join(f"{source} ({root})" for source, root in library.roots)
-    files = [str(path) for path in settings.config_files(library) if path.exists()]
+    files = [str(path) for path in library.config_files() if path.exists()]
     set_ = [source for source in resolved.sources.values() if source.startswith("CDO_")]
     rows["settings"] = ", ".join([*set_, *files]) or "no file"
     if waiting := _waiting(library, resolved):
         rows["not trusted"] = waiting
-    known = {"CDO_CONFIG_DIR", "CDO_DATA_DIR", "CDO_MODELS_DIR", "CDO_CACHE_DIR"}
-    known |= {f"CDO_{key.upper()}" for key in settings.Settings.model_fields if key != "prices"}
+    known = {*NO_SETTINGS, *(f"CDO_{key.upper()}" for key in settings.Settings.model_fields if key != "prices")}
     if ignored := sorted(name for name in os.environ if name.startswith("CDO_") and name not in known):
         rows["not settings"] = ", ".join(ignored)
     rows["sessions"] = f"{resolved.values.out} ({_writable(Path(resolved.values.out).absolute())})"
@@ -279,7 +278,7 @@ def config(as_json: bool) -> None:
         click.echo(dumps({key: {"value": value, "source": resolved.sources[key]} for key, value in values.items()}))
         return
     print_table([[key, _value(key, value), resolved.sources[key]] for key, value in values.items()])
-    print_text("\nFiles, strongest first: " + ", ".join(str(path) for path in settings.config_files(library)))
+    print_text("\nFiles, strongest first: " + ", ".join(str(path) for path in library.config_files()))
     if waiting := _waiting(library, resolved):
         print_text(waiting)
 

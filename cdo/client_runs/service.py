@@ -199,7 +199,7 @@ class RunService:
         """Return the sessions of this project, newest first."""
         from cdo.history import run_index
 
-        return [_row(row) for row in run_index.rows(self.out)[:limit]]
+        return [_row(row) for row in run_index.rows(self.out, limit)]
 
     def search(self, query: str, limit: int) -> list[dict[str, Any]]:
         """Return the past decisions that a query finds, best first."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec import Struct
 
-from cdo.content.project import FOLDERS, SUFFIXES, ProjectFolder, is_there, read_content, read_project
+from cdo.content.project import CONFIG, FOLDERS, SUFFIXES, ProjectFolder, is_there, read_content, read_project
 from cdo.core.errors import ContentError
 
 if TYPE_CHECKING:
@@ -87,6 +87,12 @@ class Library:
         project = read_project(directory, trust_now=trust_now)
         roots = [("project", project.folder)] if project and project.trusted else []
         return cls((*roots, ("user", user_folder()), ("packaged", PACKAGED)), project)
+
+    def config_files(self) -> list[Path]:
+        """The files of settings, strongest first, whether or not they exist; a project's also before its trust."""
+        waiting = [self.project.folder] if self.project and not self.project.trusted else []
+        roots = (root for source, root in self.roots if source != "packaged")
+        return [root / CONFIG for root in (*waiting, *roots)]
 
     def waiting(self) -> list[str]:
         """The full names of the project's content files that wait for trust."""

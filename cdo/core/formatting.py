@@ -16,7 +16,7 @@ def visible(text: str) -> str:
     Every untrusted text passes through here on its way to a terminal. No escape sequence, no bidi override, no
     character of zero width and no lone surrogate gets through.
     """
-    if text.isascii() and text.isprintable():  # as most are
+    if text.isprintable():  # as most are
         return text
     return re.sub(r"[^\n\t -~]", _sign, text)
 

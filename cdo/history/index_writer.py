@@ -8,6 +8,7 @@ from pathlib import Path
 from cdo.core.errors import CdoError
 from cdo.history import index_entries, run_index, search
 from cdo.history.index_entries import IndexEntry
+from cdo.history.run_index import IndexLine
 from cdo.session.reader import SessionReader
 from cdo.session.records import PREFIX
 
@@ -24,7 +25,7 @@ class IndexWriter:
     def __init__(self, out: Path) -> None:
         self._out = out
         self._open: dict[str, tuple[str, IndexEntry, tuple[str, ...]]] = {}
-        self._ended: list[tuple[str, str, IndexEntry, tuple[str, ...]]] = []
+        self._ended: list[tuple[IndexLine, tuple[str, ...]]] = []
         self._writing = threading.Lock()
 
     @property
@@ -34,21 +35,22 @@ class IndexWriter:
 
     def take(self, archive: SessionReader) -> None:
         """Read a session that has come to its end and is still open."""
-        _, files = run_index.seen(Path(archive.place))
+        files = run_index.seen(Path(archive.place))
         try:
             entry = index_entries.read(archive)
         except CdoError:
             return
-        self._open[archive.name] = files, entry, search.texts_of(entry.row, archive)
+        if files:
+            self._open[archive.name] = files.single, entry, search.texts_of(entry.row, archive)
 
     def closed(self, path: Path) -> None:
         """Note that a session has been closed: its files stay as they are."""
         name = path.name.removeprefix(PREFIX)
         if found := self._open.pop(name, None):
             before, entry, texts = found
-            sign, files = run_index.seen(path)
-            if files and files == before:
-                self._ended.append((name, sign, entry, texts))
+            files = run_index.seen(path)
+            if files and files.single == before:
+                self._ended.append((run_index.line(name, files, entry), texts))
 
     def write(self) -> None:
         """Write what was collected."""

@@ -2,6 +2,12 @@
 
 The session files are authoritative. The cache lies in the user's cache folder, so that only changed sessions are read
 again. If it cannot be used (locked, damaged, not writable), the index is built in memory.
+
+Whether a session changed is seen by inode, size and time of what `_OF_ALL` names. A session with an answer is only
+looked at where `_OF_ENDED` says: cdo itself replaces files, which changes the folder, and adds records, which changes
+`calls`; a person who edits an answer in place changes FINAL.md or FINAL.yaml. So status, decision, confidence and
+cost are always those of the files. An edit in place of the question or the plan of a session with an answer, which is
+the answer to what was there before, shows in lists when the session goes on.
 """
 
 from __future__ import annotations
@@ -11,12 +17,14 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from cdo.files.atomic_files import closing as released
@@ -24,54 +32,110 @@ from cdo.files.atomic_files import encodable, open_directory
 from cdo.history.index_entries import IndexEntry, Paid, entry, placed, unplaced
 from cdo.session.records import PREFIX, session_folders
 
-VERSION = 4
+VERSION = 5
 _PATIENCE = 1.0  # seconds to wait for another process's lock
 _SETTLED = 2 * 10**9  # ns; a file changed more recently may change again in one tick of the file system's clock
 _DAMAGED = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _PLAN = "/session.yaml"  # what makes a folder a session
-_WATCHED = ("", _PLAN, "/00-input.md", "/FINAL.md", "/FINAL.yaml", "/calls")
+_OF_ENDED = ("/FINAL.md", "/FINAL.yaml", "", "/calls")
+_OF_ALL = (*_OF_ENDED, _PLAN, "/00-input.md")
+_FEW = 500  # rows that are asked for by name
+# The short columns come first: SQLite reads the long ones only where they are asked for.
 _TABLE = """
 CREATE TABLE sessions (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE, signature TEXT, row TEXT, paid TEXT, searchable INTEGER
+    id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE, signature TEXT, begun INTEGER, searchable INTEGER,
+    row BLOB, paid BLOB
 )"""
 _SAVE = """
-INSERT INTO sessions (name, signature, row, paid, searchable) VALUES (?, ?, ?, ?, 0)
+INSERT INTO sessions (name, signature, begun, row, paid, searchable) VALUES (?, ?, ?, ?, ?, 0)
 ON CONFLICT (name) DO UPDATE SET
-    signature = excluded.signature, row = excluded.row, paid = excluded.paid, searchable = 0"""
+    signature = excluded.signature, begun = excluded.begun, searchable = 0,
+    row = excluded.row, paid = excluded.paid"""
 
 Found = TypeVar("Found")
 
 
 class FoundSession(Struct, frozen=True):
-    """A session of a folder as it is now: its place and its row, as JSON where the index had it.
-
-    `paid` are its exchanges if it was just read; None if the index holds them.
-    """
+    """A session of a folder as it is now: its place, and what was just read of it; None if the index holds that."""
 
     place: str
-    kept: str | dict[str, Any]
-    paid: tuple[Paid, ...] | None = None
-
-    @property
-    def row(self) -> dict[str, Any]:
-        """The row as `rows` returns it."""
-        return placed(json.loads(self.kept) if isinstance(self.kept, str) else self.kept, self.place)
+    read: IndexEntry | None = None
 
     @property
     def damaged(self) -> bool:
         """True if it cannot be read. The index has no row of such a session that counts."""
-        return not isinstance(self.kept, str) and self.kept["status"] == "damaged"
+        return self.read is not None and self.read.row["status"] == "damaged"
 
 
-def rows(out: Path) -> list[dict[str, Any]]:
-    """Return the rows of all sessions in a folder, newest first; a damaged one has its error under `problem`."""
-    return indexed(out, lambda db: _rows(refreshed(db, out).values()))
+class SeenFiles(Struct, frozen=True):
+    """When a session began (the time of its plan, ns), and a signature that changes with its files.
+
+    The signature is "" if they changed too recently to rely on it.
+    """
+
+    begun: int
+    signature: str
+
+    @property
+    def single(self) -> str:
+        """The part of the signature that is about single files: not the folder, and not that of the records."""
+        final, fields, _, _, *others = self.signature.split(";")
+        return ";".join([final, fields, *others])
 
 
-def _rows(found: Collection[FoundSession]) -> list[dict[str, Any]]:
-    """Return the rows of sessions. Those of the index are parsed at once, which is faster than one by one."""
-    parsed = iter(json.loads(f"[{','.join(item.kept for item in found if isinstance(item.kept, str))}]"))
-    return [placed(next(parsed) if isinstance(item.kept, str) else item.kept, item.place) for item in found]
+class IndexLine(Struct, frozen=True):
+    """A session as it is written into the index, by its name there."""
+
+    name: str
+    signature: str
+    begun: int
+    entry: IndexEntry
+
+
+def line(name: str, files: SeenFiles, entry: IndexEntry) -> IndexLine:
+    """Return the line of a session. One that is damaged has no signature: a repair may leave its files' times."""
+    return IndexLine(name, "" if entry.row["status"] == "damaged" else files.signature, files.begun, entry)
+
+
+def rows(out: Path, most: int | None = None) -> list[dict[str, Any]]:
+    """Return the rows of the sessions in a folder, newest first, at most `most`.
+
+    A damaged one has its error under `problem`.
+    """
+
+    def read(db: sqlite3.Connection) -> list[dict[str, Any]]:
+        return rows_of(db, dict(islice(refreshed(db, out).items(), most)))
+
+    return indexed(out, read)
+
+
+def rows_of(db: sqlite3.Connection, found: Mapping[str, FoundSession]) -> list[dict[str, Any]]:
+    """Return the rows of sessions of `refreshed`."""
+    kept = _column(db, "row", found)
+    return [
+        placed(item.read.row if item.read else _parsed(kept[name]) if name in kept else _now(item).row, item.place)
+        for name, item in found.items()
+    ]
+
+
+def _column(db: sqlite3.Connection, column: str, found: Mapping[str, FoundSession]) -> dict[str, bytes]:
+    """Return the JSON in a column for those of the sessions that the index holds."""
+    names = list(found) if len(found) < _FEW else []
+    chosen = f" WHERE name IN ({', '.join('?' * len(names))})" if len(found) < _FEW else ""
+    return dict(db.execute(f"SELECT name, {column} FROM sessions{chosen}", names))
+
+
+def _parsed(data: bytes) -> Any:
+    """Parse JSON of the index, also with the lone surrogates that msgspec refuses; raise `ValueError`."""
+    try:
+        return msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        return json.loads(data)
+
+
+def _now(found: FoundSession) -> IndexEntry:
+    """Read a session that another process has just taken out of the index."""
+    return unplaced(Path(found.place))
 
 
 def newest(out: Path, most: int) -> tuple[list[dict[str, Any]], int]:
@@ -91,11 +155,14 @@ def entries(out: Path) -> list[IndexEntry]:
 
     def read(db: sqlite3.Connection) -> list[IndexEntry]:
         found = refreshed(db, out)
-        kept = dict(db.execute("SELECT name, paid FROM sessions"))
-        return [
-            IndexEntry(row, tuple(Paid(*part) for part in json.loads(kept[key])) if item.paid is None else item.paid)
-            for (key, item), row in zip(found.items(), _rows(found.values()), strict=True)
-        ]
+        kept = _column(db, "paid", found)
+        paid = (
+            item.read.paid if item.read
+            else tuple(Paid(*part) for part in _parsed(kept[name])) if name in kept
+            else _now(item).paid
+            for name, item in found.items()
+        )  # fmt: skip
+        return [IndexEntry(row, exchanges) for row, exchanges in zip(rows_of(db, found), paid, strict=True)]
 
     return indexed(out, read)
 
@@ -186,82 +253,76 @@ def refreshed(db: sqlite3.Connection, out: Path, *, save: bool = False) -> dict[
 
     With `save`, an index that cannot be written raises an error; without it, that is ignored.
     """
-    known = {name: (sign, row) for name, sign, row in db.execute("SELECT name, signature, row FROM sessions")}
-    found: dict[str, FoundSession] = {}
-    fresh: list[tuple[str, str, str, str]] = []
+    known = {name: (sign, begun) for name, sign, begun in db.execute("SELECT name, signature, begun FROM sessions")}
+    there, fresh = list[tuple[int, str, str]](), dict[str, IndexLine]()
+    folders, now = session_folders(out), time.time_ns()
+    with released(os.open(out if folders else os.curdir, os.O_RDONLY | os.O_DIRECTORY)) as fd:
+        for folder in folders:
+            name = encodable(folder.removeprefix(PREFIX))
+            sign, begun = known.get(name, ("", 0))
+            if not _stands(folder, fd, sign):
+                files = _seen(folder, fd, now)
+                if files is None:
+                    continue
+                begun = files.begun
+                if not files.signature or files.signature != sign:
+                    fresh[name] = line(name, files, unplaced(out / folder))
+            there.append((begun, folder, name))
     place = str(out / "x")[:-1]
-    for folder, sign in _signed(out):
-        name = encodable(folder.removeprefix(PREFIX))
-        if sign and name in known and known[name][0] == sign:
-            found[name] = FoundSession(f"{place}{folder}", known[name][1])
-            continue
-        read = unplaced(out / folder)
-        kept = "" if read.row["status"] == "damaged" else sign  # a repair may leave the folder's time unchanged
-        fresh.append((name, kept, json.dumps(read.row), json.dumps(read.paid)))
-        found[name] = FoundSession(f"{place}{folder}", read.row, read.paid)
+    found = {
+        name: FoundSession(f"{place}{folder}", fresh[name].entry if name in fresh else None)
+        for _, folder, name in sorted(there, reverse=True)
+    }
     gone = known.keys() - found.keys()
     if fresh or gone:
         try:
-            _save(db, fresh, gone)
+            with writing(db):
+                db.executemany("DELETE FROM sessions WHERE name = ?", [(name,) for name in gone])
+                _save(db, fresh.values())
         except sqlite3.OperationalError:
             if save:
                 raise
     return found
 
 
-def _save(db: sqlite3.Connection, fresh: Sequence[tuple[str, str, str, str]], gone: Iterable[str]) -> None:
-    with writing(db):
-        db.executemany("DELETE FROM sessions WHERE name = ?", [(name,) for name in gone])
-        db.executemany(_SAVE, fresh)
+def save(db: sqlite3.Connection, lines: Sequence[IndexLine]) -> list[int]:
+    """Write sessions into the index within a transaction; return their keys."""
+    _save(db, lines)
+    return [db.execute("SELECT id FROM sessions WHERE name = ?", [line.name]).fetchone()[0] for line in lines]
 
 
-def save(db: sqlite3.Connection, ended: Sequence[tuple[str, str, IndexEntry]]) -> list[int]:
-    """Write the entries of sessions (name, signature, entry) within a transaction; return their keys."""
+def _save(db: sqlite3.Connection, lines: Iterable[IndexLine]) -> None:
     db.executemany(
-        _SAVE, [(name, sign, json.dumps(entry.row), json.dumps(entry.paid)) for name, sign, entry in ended]
+        _SAVE,
+        [(line.name, line.signature, line.begun, _json(line.entry.row), _json(line.entry.paid)) for line in lines],
     )
-    return [db.execute("SELECT id FROM sessions WHERE name = ?", [name]).fetchone()[0] for name, *_ in ended]
 
 
-def seen(path: Path) -> tuple[str, str]:
-    """Return the signature of a session's files, however recent, and the part of it that is about single files.
+def _json(value: Any) -> bytes:
+    return json.dumps(value).encode()
 
-    Both are "" if that is no session.
-    """
+
+# -- the files of sessions -------------------------------------------------------------------------
+
+
+def seen(path: Path) -> SeenFiles | None:
+    """Look at a session's files, however recent; None if that is no session."""
     try:
         with released(open_directory(path.parent)) as out:
-            whole = _signature(path.name, out, 0)[1]
+            return _seen(path.name, out, 0)
     except OSError:
-        return "", ""
-    return whole, "".join(f"{part};" for part in whole.split(";")[1:-2])
+        return None
 
 
-def _signed(out: Path) -> list[tuple[str, str]]:
-    """Return the folders of the sessions in `out` with their signatures, newest first."""
-    folders, now = session_folders(out), time.time_ns()
-    if not folders:
-        return []
-    found: list[tuple[int, str, str]] = []
-    with released(os.open(out, os.O_RDONLY | os.O_DIRECTORY)) as fd:
-        for folder in folders:
-            begun, sign = _signature(folder, fd, now)
-            if begun:
-                found.append((begun, folder, sign))
-    return [(folder, sign) for _, folder, sign in sorted(found, reverse=True)]
-
-
-def _signature(folder: str, out: int, now: int) -> tuple[int, str]:
-    """Return when the session in a folder of the open directory `out` began (ns; 0 if it is none), and a signature.
-
-    The signature changes with the session's files; it is "" if they changed too recently to rely on it.
-    """
-    begun, settled, found, stat = 0, True, "", os.stat
-    for name in _WATCHED:
+def _seen(folder: str, out: int, now: int) -> SeenFiles | None:
+    """Look at the files of the session in a folder of the open directory `out`; None if it is none."""
+    begun, settled, found = 0, True, ""
+    for name in _OF_ALL:
         try:
-            status = stat(folder + name, dir_fd=out, follow_symlinks=False)
+            status = os.stat(folder + name, dir_fd=out, follow_symlinks=False)
         except OSError:
             if name == _PLAN:
-                return 0, ""
+                return None
             found += ";"
             continue
         changed = status.st_mtime_ns
@@ -270,4 +331,19 @@ def _signature(folder: str, out: int, now: int) -> tuple[int, str]:
         if -_SETTLED < now - changed < _SETTLED:
             settled = False
         found += f"{status.st_ino} {status.st_size} {changed};"
-    return begun, found if settled else ""
+    return SeenFiles(begun, found if settled else "")
+
+
+def _stands(folder: str, out: int, signature: str) -> bool:
+    """True if a session has an answer and is as its signature says, by the files `_OF_ENDED`."""
+    if signature[:1] in ("", ";"):  # no signature, or no FINAL.md
+        return False
+    found, stat = "", os.stat
+    for name in _OF_ENDED:
+        try:
+            status = stat(folder + name, dir_fd=out, follow_symlinks=False)
+        except OSError:
+            found += ";"
+            continue
+        found += f"{status.st_ino} {status.st_size} {status.st_mtime_ns};"
+    return signature.startswith(found)

@@ -10,26 +10,26 @@ import sqlite3
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from cdo.core.errors import CdoError, ConfigError
 from cdo.core.mission_names import MODE
 from cdo.files.atomic_files import encodable
-from cdo.history.index_entries import IndexEntry
-from cdo.history.run_index import FoundSession, attempt, indexed, refreshed, save, writing
+from cdo.history.run_index import FoundSession, IndexLine, attempt, indexed, refreshed, rows_of, save, writing
 from cdo.history.search_query import quoted
-from cdo.repository.citation_marks import SUMMARY
-from cdo.session.reader import SessionReader
+
+if TYPE_CHECKING:
+    from cdo.session.reader import SessionReader
 
 COLUMNS = ("decision", "sections", "tensions", "positions", "problem")
 MARKS = "\x01", "\x02"  # around the matching words of a passage
 _WEIGHTS = (8.0, 2.0, 2.0, 1.0, 6.0)
 _BREAK = "\x1e"  # between the sections of a session
 _SIGNS = str.maketrans(dict.fromkeys((*MARKS, _BREAK)))
-# Lines that cdo itself writes into a section: they would match in every session.
-_FORM = re.compile(rf"(?m)^(?:\*\*[01]\.\d\d(?: \(.*[,;] uncalibrated\)|[:,] .*)\*\*|On record: .*|{SUMMARY})$")
+# Lines that cdo itself writes into a section: they would match in every session. The last is a count of citations.
+_FORM = r"(?m)^(?:\*\*[01]\.\d\d(?: \(.*[,;] uncalibrated\)|[:,] .*)\*\*|On record: .*|{})$"
 # Sections of a mission's FINAL.md that repeat its decision, its deliverables and its rounds.
 _SAID_AGAIN = ("result", "decisions", "deliverables", "course")
 _TEXTS = f"""
@@ -61,7 +61,10 @@ def search(out: Path, match: str, most: int | None = None) -> list[Hit]:
         there = _searchable(db, out)
         values = [*MARKS * len(COLUMNS), match]
         best = _ranked(db, match, there)[:most]
-        return [_hit(there[key].row, db.execute(passages, [*values, key]).fetchone()) for key in best]
+        rows = _rows(db, there, best)
+        return [
+            _hit(row, db.execute(passages, [*values, key]).fetchone()) for key, row in zip(best, rows, strict=True)
+        ]
 
     return indexed(out, find)
 
@@ -103,13 +106,21 @@ def related(out: Path, words: Sequence[str], common: int) -> list[dict[str, Any]
         for word in words:
             seen.update(key for (key,) in db.execute(_MATCHING, [f"{inside} {quoted(word)}"]))
         best = _ranked(db, f"{inside} ({' OR '.join(map(quoted, words))})", there)
-        return [there[key].row for key in best if seen[key] >= common]
+        return _rows(db, there, [key for key in best if seen[key] >= common])
 
     return indexed(out, find)
 
 
-def _searchable(db: sqlite3.Connection, out: Path) -> dict[int, FoundSession]:
-    """Index the texts that are missing; return the readable sessions by their keys in `texts`, newest first.
+def _rows(
+    db: sqlite3.Connection, there: Mapping[int, tuple[str, FoundSession]], keys: Sequence[int]
+) -> list[dict[str, Any]]:
+    return rows_of(db, dict(there[key] for key in keys))
+
+
+def _searchable(db: sqlite3.Connection, out: Path) -> dict[int, tuple[str, FoundSession]]:
+    """Index the texts that are missing; return the readable sessions, with their names, by their keys in `texts`.
+
+    They are sorted, newest first.
 
     Raises `sqlite3.Error` if the index cannot be written, and `ConfigError` if SQLite has no full-text search.
     """
@@ -123,13 +134,14 @@ def _searchable(db: sqlite3.Connection, out: Path) -> dict[int, FoundSession]:
                 why, "Use another Python; `cdo list WORDS` looks through problems and decisions."
             ) from None
         raise
-    known = {name: rest for name, *rest in db.execute("SELECT name, id, signature, searchable FROM sessions")}
-    there = {known[name][0]: item for name, item in found.items() if name in known and not item.damaged}
-    new = [known[name] for name in found if name in known and not known[name][2]]
-    texts = [(key, *_texts(there[key].row)) for key, *_ in new if key in there]
-    if texts:
+    keys = dict[str, int](db.execute("SELECT name, id FROM sessions"))
+    there = {keys[name]: (name, item) for name, item in found.items() if name in keys and not item.damaged}
+    new = db.execute("SELECT id, signature FROM sessions WHERE searchable = 0").fetchall()
+    if new := [(key, sign) for key, sign in new if key in there]:
+        rows = _rows(db, there, [key for key, _ in new])
+        texts = [(key, *_texts(row)) for (key, _), row in zip(new, rows, strict=True)]
         with writing(db):
-            _insert(db, texts, [(key, sign) for key, sign, _ in new if key in there])
+            _insert(db, texts, new)
     return there
 
 
@@ -141,18 +153,18 @@ def _insert(db: sqlite3.Connection, texts: Sequence[tuple[Any, ...]], done: Sequ
     db.executemany("UPDATE sessions SET searchable = 1 WHERE id = ? AND signature = ?", done)
 
 
-def keep(out: Path, ended: Sequence[tuple[str, str, IndexEntry, tuple[str, ...]]]) -> None:
-    """Write sessions of a folder into its index: (name, signature, entry, searchable texts) of each.
+def keep(out: Path, ended: Sequence[tuple[IndexLine, tuple[str, ...]]]) -> None:
+    """Write sessions of a folder into its index, each with its searchable texts.
 
     An index that cannot be written is left as it is: the sessions are then read when they are listed.
     """
 
     def write(db: sqlite3.Connection) -> None:
         with writing(db):
-            keys = save(db, [(name, sign, entry) for name, sign, entry, _ in ended])
+            keys = save(db, [line for line, _ in ended])
             db.execute(_TEXTS)
-            texts = [(key, *said) for key, (*_, said) in zip(keys, ended, strict=True)]
-            _insert(db, texts, [(key, sign) for key, (_, sign, *_) in zip(keys, ended, strict=True)])
+            texts = [(key, *said) for key, (_, said) in zip(keys, ended, strict=True)]
+            _insert(db, texts, [(key, line.signature) for key, (line, _) in zip(keys, ended, strict=True)])
 
     attempt(out, write)
 
@@ -198,9 +210,11 @@ def _argued(sections: Mapping[str, str]) -> dict[str, str]:
     """Return the sections of FINAL.md by heading, without the decision and without those that cdo writes itself."""
     from cdo.history import baseline
     from cdo.programs.deliberation import final_record
+    from cdo.repository.citation_marks import SUMMARY
 
+    form = re.compile(_FORM.format(SUMMARY))
     return {
-        " ".join(title.translate(_SIGNS).casefold().split()): _FORM.sub("", text).translate(_SIGNS).strip()
+        " ".join(title.translate(_SIGNS).casefold().split()): form.sub("", text).translate(_SIGNS).strip()
         for title, text in sections.items()
         if title not in ("Decision", baseline.TITLE, final_record.TITLE)
     }

@@ -187,13 +187,6 @@ def stricter(mine: Settings, now: Resolved) -> dict[str, Any]:
     return found
 
 
-def config_files(library: Library) -> list[Path]:
-    """The configuration files, strongest first, whether or not they exist; a project's also before it is trusted."""
-    own = library.project
-    waiting = [own.folder] if own and not own.trusted else []
-    return [root / CONFIG for root in (*waiting, *(root for source, root in library.roots if source != "packaged"))]
-
-
 def resolve(flags: Mapping[str, Any], library: Library, env: Mapping[str, str] | None = None) -> Resolved:
     """Merge all sources, one value per setting; raise `ConfigError` naming source, key and what is allowed.
 

@@ -135,12 +135,20 @@ def test_what_changed_between_two_calls_is_seen(finished: Desk, out: Path) -> No
     for status in ("converged", "stopped"):
         change(out / "cdo-a", "\nstatus: ", f"\nstatus: {status}  # ", "FINAL.yaml")
         assert names(out)["a"] == status
-    (out / "cdo-a" / "FINAL.md").unlink()
-    assert names(out)["a"] == "unfinished"
-    calls = run_index.rows(out)[0]["calls"]
+
+    def calls() -> int:
+        return {row["session"]: int(row["calls"]) for row in run_index.rows(out)}["a"]
+
     group = max((out / "cdo-a" / "calls").iterdir())
-    shutil.copy(group, group.with_name("0099.jsonl"))
-    assert {row["session"]: row["calls"] for row in run_index.rows(out)}["a"] > calls
+    for number, status in (("0099", "stopped"), ("0100", "unfinished")):  # with an answer, and without one
+        aged(out / "cdo-a")
+        before = calls()
+        shutil.copy(group, group.with_name(f"{number}.jsonl"))
+        assert calls() > before and names(out)["a"] == status
+        (out / "cdo-a" / "FINAL.md").unlink(missing_ok=True)
+    assert names(out)["a"] == "unfinished"
+    change(out / "cdo-a", "Should we split the service?", "Should we join the services?", "00-input.md")
+    assert "join" in next(row["problem"] for row in run_index.rows(out) if row["session"] == "a")
     shutil.rmtree(out)
     assert run_index.rows(out) == []
 

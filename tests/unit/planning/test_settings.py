@@ -14,7 +14,7 @@ import pytest
 from cdo.content.library import Library
 from cdo.core.errors import CdoError, ConfigError, UsageError
 from cdo.core.exchange import Effort
-from cdo.planning.settings import Resolved, Settings, config_files, narrowed, resolve, skill_folders
+from cdo.planning.settings import Resolved, Settings, narrowed, resolve, skill_folders
 from cdo.security.trust import Trust
 from tests.conftest import Desk, explained
 from tests.support.harness import ROOT
@@ -32,14 +32,14 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
 
 def project(library: Library, text: str) -> Path:
     """Write the project's file and return its path."""
-    path = config_files(library)[0]
+    path = library.config_files()[0]
     path.write_text(text, encoding="utf-8")
     return path
 
 
 def work(library: Library) -> Path:
     """The project's folder."""
-    return config_files(library)[0].parent.parent
+    return library.config_files()[0].parent.parent
 
 
 def resolved(library: Library, flags: Mapping[str, Any] | None = None, **env: str) -> Resolved:
@@ -59,7 +59,7 @@ def doubted(library: Library, flags: Mapping[str, Any] | None = None, **env: str
 @pytest.mark.parametrize("given", list(itertools.product([False, True], repeat=4)))
 def test_flag_over_variable_over_project_over_user_over_default(library: Library, given: tuple[bool, ...]) -> None:
     flag, variable, in_project, in_user = given
-    near, far = config_files(library)
+    near, far = library.config_files()
     if in_project:
         near.write_text("turns: 3\n")
     if in_user:
@@ -123,7 +123,7 @@ def test_every_setting_can_stand_in_every_source(library: Library) -> None:
 
 
 def test_what_is_empty_is_not_set(library: Library) -> None:
-    near, far = config_files(library)
+    near, far = library.config_files()
     near.write_text("width:\nturns: null\nmodel: []\n")
     far.write_text("width: 4\n")
     found = resolve({"turns": None, "model": (), "strict": False}, library, {"CDO_BUDGET": "", "CDO_PRICES": "1"})
@@ -258,7 +258,7 @@ def test_a_bad_file_is_explained_with_its_path(library: Library, text: str, word
 
 
 def test_files_that_cannot_be_read_are_named(library: Library, tmp_path: Path) -> None:
-    path = config_files(library)[0]
+    path = library.config_files()[0]
     path.write_bytes(b"out: caf\xe9\n")
     assert mistake(library, ConfigError).startswith(f"{path} is not UTF-8 text.")
     path.unlink()
@@ -312,7 +312,7 @@ def test_a_mistake_is_found_even_where_a_stronger_source_wins(library: Library) 
 )
 def test_a_project_lowers_a_cap_and_never_raises_it(library: Library, key: str, lower: float, higher: float) -> None:
     """Trusted or not: a cap of a person's own is theirs to lift, with a flag or a variable."""
-    near, far = config_files(library)
+    near, far = library.config_files()
     for ours, theirs in ((lower, higher), (higher, lower)):
         far.write_text(f"{key}: {ours}\n")
         near.write_text(f"{key}: {theirs}\n")
@@ -327,7 +327,7 @@ def test_a_project_lowers_a_cap_and_never_raises_it(library: Library, key: str, 
 
 
 def test_a_project_does_not_undo_that_no_branch_is_kept(library: Library) -> None:
-    near, far = config_files(library)
+    near, far = library.config_files()
     for ours, theirs, kept in (("yes", "no", True), ("no", "yes", True), ("no", "no", False)):
         far.write_text(f"no_git: '{ours}'\n")
         near.write_text(f"no_git: '{theirs}'\n")
@@ -339,7 +339,7 @@ COSTLY = "model: openai/o1-pro\nprices: {openai/gpt-4.1: {input: 0, output: 0}}\
 
 def test_a_project_names_no_model_and_no_price_before_it_is_trusted(library: Library) -> None:
     """Nor anything else that does not narrow."""
-    near, far = config_files(library)
+    near, far = library.config_files()
     far.write_text("model: openai/mine\nprices: {openai/gpt-4.1: {input: 2, output: 8}}\n")
     near.write_text(f"{COSTLY}turns: 3\n")
     found = doubted(library)
@@ -366,7 +366,7 @@ WIDER = {"turns": 100, "width": "256", "context_tokens": 800_000, "concurrency":
 
 def test_a_project_that_is_not_trusted_only_narrows(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     """More turns, voices and context would multiply what a run costs."""
-    near, far = config_files(library)
+    near, far = library.config_files()
     near.write_text("".join(f"{key}: {value}\n" for key, value in WIDER.items()))
     far.write_text("turns: 2\nwidth: 2-3\ncontext_tokens: 5000\nconcurrency: 9\n")
     found = doubted(library)
@@ -398,7 +398,7 @@ def test_all_else_of_a_project_waits_for_trust(library: Library, key: str) -> No
 
 def test_a_projects_file_is_its_own(library: Library, tmp_path: Path) -> None:
     """A repository may hold links: what they lead to is not read, and nothing of it is told."""
-    path = config_files(library)[0]
+    path = library.config_files()[0]
     (tmp_path / "secret").write_text("sk-0123456789abcdef: 1\n")
     path.symlink_to(tmp_path / "secret")
     said = mistake(library, ConfigError)
