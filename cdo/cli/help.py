@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdo.core.errors import CdoError
+from cdo.core.errors import CdoError, UsageError
 
 if TYPE_CHECKING:
     from cdo.content.library import Library
@@ -190,7 +191,26 @@ def _calls(name: str, library: Library) -> tuple[int, int] | None:
 
 
 def asks_for_help(args: Sequence[str], commands: Sequence[str]) -> list[str] | None:
-    """Return the arguments that `cdo help …` stands for: a command or a word such as `think`; None if unknown."""
-    if set(args) <= set(commands) and len(args) < 2:
+    """Return the arguments that `cdo help …` stands for: a command or a word such as `think`; None for a question.
+
+    Raises `UsageError` for one word that is neither: no question is that short, and a run would cost money.
+    """
+    if not args or (args[0] in commands and len(args) < 3 and " " not in args[-1]):
         return [*args, "--help"]
-    return ["run", *args, "--help"] if list(_told(args)) and re.fullmatch(r"\S+", args[-1]) else None
+    if list(_told(args)) and re.fullmatch(r"\S+", args[-1]):
+        return ["run", *args, "--help"]
+    if len(args) > 1 or not re.fullmatch(r"[\w,-]+", args[0]):
+        return None
+    near = difflib.get_close_matches(args[0], [*commands, *_words()], n=2)
+    meant = f"Did you mean {' or '.join(f'`cdo help {name}`' for name in near)}? " if near else ""
+    raise UsageError(
+        f"`{args[0][:40]}` is not a command, preset, modifier or mode.", f"{meant}`cdo help` lists the commands."
+    )
+
+
+def _words() -> tuple[str, ...]:
+    from cdo.content.library import Library
+    from cdo.planning.arguments import vocabulary
+
+    library = Library.at(Path.cwd())
+    return vocabulary(library.names("presets"), library.names("modes")).words()

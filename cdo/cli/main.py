@@ -97,7 +97,7 @@ def cli() -> None:
     """
 
 
-def _mend_streams() -> None:
+def _fix_streams() -> None:
     """Open closed standard streams on /dev/null (`cdo … >&-`), so that no other file gets their number.
 
     Characters that a stream's encoding lacks are escaped, so that printing a paid result cannot fail.
@@ -119,7 +119,7 @@ def run(args: Sequence[str] | None = None) -> NoReturn:
     words = list(sys.argv[1:] if args is None else args)
     code = 1
     try:
-        _mend_streams()
+        _fix_streams()
         if instruction := os.environ.get("_CDO_COMPLETE"):
             from click.shell_completion import shell_complete
 
@@ -148,8 +148,11 @@ def run(args: Sequence[str] | None = None) -> NoReturn:
         if isinstance(error, FileNotFoundError) and error.filename is None:
             gone = UsageError("The folder you are in does not exist any more.", "Change to one that does: cd …")
             code = _explain(gone, words)
+        elif error.filename is None:
+            told = explain(error, "The output")
+            code = _explain(type(told)(told.message, "Send the output elsewhere; nothing recorded is lost."), words)
         else:
-            code = _explain(explain(error, str(error.filename or "The output")), words)
+            code = _explain(explain(error, str(error.filename)), words)
     except Exception as error:
         code = _explain(
             CdoError(

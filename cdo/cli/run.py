@@ -5,8 +5,11 @@ Both end in `run_session.run_and_report`, which shows the run and asks the perso
 
 from __future__ import annotations
 
+import fcntl
 import os
+import stat
 import sys
+import termios
 from collections.abc import Mapping, Sequence
 from itertools import chain, cycle, islice
 from pathlib import Path
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
     from cdo.terminal.plan_preview import Preview
 
 MAX_PROBLEM = 2**20  # bytes
+UNREAD = "What comes by stdin is not read: save it in a file and give that with -c FILE, or write - for the question."
 
 
 # -- the commands ------------------------------------------------------------------------------------
@@ -164,11 +168,25 @@ def _asked(ctx: click.Context, words: tuple[str, ...], options: Mapping[str, Any
     _not_waiting(words, vocabulary.words(), library)
     require_question(words, after, vocabulary, options["out"])
     try:
-        return grammar.parse(words, vocabulary, after_dashes=after)
+        asked = grammar.parse(words, vocabulary, after_dashes=after)
     except grammar.NoProblem:
         if sys.stdin.isatty():
             raise
         return grammar.parse([*words, "-"], vocabulary)
+    if asked.problem != "-" and not options["quiet"] and _unread_pipe():
+        click.echo(UNREAD, err=True)
+    return asked
+
+
+def _unread_pipe() -> bool:
+    """True if stdin is a pipe with something in it by now, as in `git diff | cdo think "Is this safe?"`."""
+    try:
+        count = bytearray(4)
+        if stat.S_ISFIFO(os.fstat(0).st_mode):
+            fcntl.ioctl(0, termios.FIONREAD, count)
+        return any(count)
+    except OSError:
+        return False
 
 
 @click.command("resume")
@@ -303,7 +321,8 @@ def given_text(words: str) -> str:
     except OSError as error:
         raise UsageError(f"The file {value} cannot be read: {error.strerror}.", "Check the path.") from None
     if not text.strip():
-        raise UsageError("There is no problem to deliberate.", 'Give one: cdo think "Should we …?"')
+        why = {"stdin": ": nothing came by stdin", "file": f": the file {value} is empty", "text": ""}[source]
+        raise UsageError(f"There is no problem to deliberate{why}.", 'Give one: cdo think "Should we …?"')
     return text.strip()
 
 

@@ -301,6 +301,7 @@ def explain(error: OSError, path: Path | str) -> SessionError:
     reasons = {
         errno.ENOSPC: ("the disk is full", "Make room, then `cdo resume`: nothing recorded is lost."),
         errno.EDQUOT: ("your disk quota is used up", "Make room, then `cdo resume`: nothing recorded is lost."),
+        errno.ENOENT: ("there is no such file or folder", "Check the path, or choose another place with --out."),
         errno.EROFS: ("the file system is read-only", "Choose another place with --out."),
         errno.EACCES: ("permission is denied", "Choose another place with --out, or fix the permissions."),
         errno.EIO: ("the disk reports an input/output error", "Check the disk before you resume."),

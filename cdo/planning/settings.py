@@ -275,7 +275,10 @@ def _bytes(path: Path, source: str, library: Library) -> bytes | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}.", "Fix the file and run again.") from None
+        fix = "Fix the file and run again."
+        if isinstance(error, PermissionError):
+            fix = "Let this user read it, or set HOME to a folder of yours (`sudo` may keep that of another user)."
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.", fix) from None
 
 
 def _file(path: Path, found: bytes | None) -> Mapping[str, Any]:

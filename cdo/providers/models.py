@@ -238,6 +238,7 @@ def _provided(name: str, library: Library, prices: Mapping[str, Price], env: Map
     window = int(known.get("max_input_tokens") or provider.window or DEFAULT_WINDOW)
     reply, longest = reply_tokens(known, window)
     key_env = _first(provider.key_env, env)
+    _require_key_text(key_env, env)
     if not provider.url:
         if provider.key_env and not key_env:
             raise _no_key(name, provider)
@@ -300,6 +301,13 @@ def _owner(name: str, providers: Mapping[str, Provider], env: Mapping[str, str])
 
 def _no_key(name: str, provider: Provider) -> ConfigError:
     return ConfigError(f"There is no key for {name}.", f"Set {' or '.join(provider.key_env)} in the environment.")
+
+
+def _require_key_text(key_env: str, env: Mapping[str, str]) -> None:
+    """Raise `ConfigError` for a key that no HTTP header can hold, such as the `…` of an example."""
+    if odd := re.search(r"[^!-~]", env.get(key_env, "").strip()):
+        what = "a line break" if odd[0] in "\r\n" else "a blank" if odd[0].isspace() else f"`{odd[0]}`"
+        raise ConfigError(f"{key_env} is not a key: it has {what} in it.", "Copy the key from your provider again.")
 
 
 def _address(override: str, default: str) -> str:

@@ -169,7 +169,10 @@ USAGE: list[tuple[list[str], list[str]]] = [
     (["deep"], ["no problem"]),
     ([""], ["empty"]),
     (["deep", "  \t"], ["empty"]),
-    (["-"], ["no problem"]),
+    (["-"], ["no problem", "nothing came by stdin"]),
+    (["help", "nope"], ["`nope` is not a command, preset, modifier or mode", "`cdo help`"]),
+    (["help", "reusme"], ["Did you mean `cdo help resume`"]),
+    (["-c", "-", "Why?"], ["no '-' to use as context", "Save what comes by stdin in a file"]),
     (["@"], ["names no file"]),
     (["@nowhere.md"], ["nowhere.md", "No such file"]),
     (["@."], ["Is a directory"]),
@@ -233,8 +236,10 @@ def test_the_problem_comes_from_a_pipe_a_file_or_a_dash(cdo: Desk, provider: Pro
         (("deep", "Not from the pipe?"), "From the pipe?", "Not from the pipe?"),
     ]
     cdo.path.joinpath("latin.txt").write_bytes(b"caf\xe9")
+    cdo.write("empty.md", "\n")
     wrong: list[tuple[tuple[str, ...], str | bytes | None, str]] = [
         (("deep", "-"), "", "no problem"),
+        (("deep", "@empty.md"), None, "the file empty.md is empty"),
         (("deep",), " \n\t\n", "no problem"),
         (("deep",), b"\xff\xfe", "not UTF-8"),
         (("@latin.txt",), None, "not UTF-8"),
@@ -246,6 +251,7 @@ def test_the_problem_comes_from_a_pipe_a_file_or_a_dash(cdo: Desk, provider: Pro
     for (_, _, problem), done in zip(given, seen, strict=False):
         assert done.ok().json["problem"] == problem
         assert set(re.findall(r"[^ -~]", done.out)) <= {"\n"}
+        assert ("What comes by stdin is not read" in done.err) == (problem == "Not from the pipe?")
     for (_, _, word), done in zip(wrong, seen[len(given) :], strict=True):
         explained(done, 2, word)
     assert provider.requests == []
@@ -534,8 +540,8 @@ def test_models_that_fail_exit_7(cdo: Desk, provider: Provider) -> None:
 
 
 def test_help_is_grouped_and_explains_the_words(bare: Desk) -> None:
-    alone, asked, think, both, command = bare.several(
-        [], ["--help"], ["think", "--help"], ["help", "adaptive,deep"], ["help", "resume"]
+    alone, asked, think, both, command, below = bare.several(
+        [], ["--help"], ["think", "--help"], ["help", "adaptive,deep"], ["help", "resume"], ["help", "models", "pull"]
     )
     assert alone.ok().out == asked.ok().out
     places = [asked.out.index(f"\n{title}:\n") for title in ("Ask", "Look", "Change course", "Missions", "Set up")]
@@ -546,6 +552,7 @@ def test_help_is_grouped_and_explains_the_words(bare: Desk) -> None:
     assert 'cdo think "' in think.out and "\nCaps:\n" in think.out
     assert "adaptive (modifier): " in both.ok().out and "deep (preset): " in both.out
     assert "No recorded call is repeated" in command.ok().out
+    assert "Usage: cdo models pull " in below.ok().out
 
 
 @pytest.mark.slow  # a closed port is tried again for a while: it may be a server that starts
@@ -1262,7 +1269,11 @@ ANNOYING: list[tuple[str, int, str]] = [
     ("cdo quick x --json 2>&-", 0, '"status": "max_turns"'),
     ("cdo list --nope 2>&-", 2, ""),
     ("cdo quick x --max-calls 1 <&- >&- 2>&-", 5, ""),
-    ("cdo content list >/dev/full", 8, "disk is full"),
+    ("cdo content list >/dev/full", 8, "disk is full.\n     Send the output elsewhere"),
+    ("cdo quick x --out /proc", 8, "choose another place with --out"),
+    ("OPENAI_API_KEY=… cdo quick x", 4, "OPENAI_API_KEY is not a key: it has `…` in it."),
+    ("OPENAI_API_KEY=$'a\\nb' cdo quick x", 4, "it has a line break in it.\n     Copy the key"),
+    ("OPENAI_API_KEY=$OPENAI_API_KEY$'\\r\\n' cdo quick -q x", 0, DECISION),
     ("cdo --version >/dev/full", 8, "disk is full"),
     ("cdo list --nope 2>/dev/full", 2, ""),
     ("mkdir gone; cd gone; rmdir ../gone; cdo --dry-run x?", 2, "folder you are in does not exist"),

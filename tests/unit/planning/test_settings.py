@@ -271,7 +271,9 @@ def test_files_that_cannot_be_read_are_named(library: Library, tmp_path: Path) -
     if os.geteuid():
         path.write_text("width: 3")
         path.chmod(0)
-        assert mistake(library, ConfigError).startswith(f"{path} cannot be read: Permission denied.")
+        assert mistake(library, ConfigError).startswith(
+            f"{path} cannot be read: Permission denied. Let this user read it"
+        )
         path.unlink()
     # A folder that is none, as for daemons whose home is /dev/null.
     gone = Library((("user", tmp_path / "work/.cdo/nowhere"), ("user", Path("/dev/null"))))

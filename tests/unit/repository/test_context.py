@@ -165,6 +165,20 @@ def test_paths_outside_the_root_are_named_from_it(tmp_path: Path) -> None:
     assert paths(gather([tmp_path / "there/b.py"], tmp_path / "alias", PLENTY)) == ["b.py"]
 
 
+def test_a_folder_of_too_many_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`-c /` would be read for minutes, in silence."""
+    monkeypatch.setattr(context, "MAX_FOUND", 3)
+    folder = tmp_path / "many"
+    folder.mkdir()
+    for number in range(3):
+        (folder / f"{number}.md").write_text("x\n")
+    assert len(context.gather([folder], tmp_path, 1000).pieces) == 3
+    (folder / "secret.pem").write_text("x\n")  # what is left out was looked at too
+    with pytest.raises(UsageError, match="'many' holds more than 3 files") as caught:
+        context.gather([folder], tmp_path, 1000)
+    assert "that matter" in str(caught.value.hint)
+
+
 def test_a_path_that_does_not_exist(tmp_path: Path) -> None:
     error = refused(tmp_path, Path("no/such\x1b.py"))
     assert "'no/such␛.py'" in error.message and str(tmp_path) in error.hint
