@@ -1,8 +1,8 @@
 """Runs the open items of a batch on a Dask cluster. This process holds the batch: its table, its caps, its leases.
 
-Chunks of items are tasks of Dask, each for one worker. The coordinator calls every worker all the time (`line`), so
-it learns at once when one is lost. The chunk of a lost worker goes to another one, which goes on from the record of
-its sessions where the folder is shared.
+Chunks of items are tasks of Dask, each for one worker. The coordinator calls every worker all the time
+(`cluster_worker`), so it learns at once when one is lost. The chunk of a lost worker goes to another one, which goes
+on from the record of its sessions where the folder is shared.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from cdo.app.batch.items import BatchItem
 from cdo.app.batch.plans import ItemPlans
 from cdo.app.batch.running import AHEAD, AT_STOP, BatchTally
 from cdo.app.cluster import worker as remote
+from cdo.app.cluster.cluster_worker import ClusterWorker, called
 from cdo.app.cluster.connection import ClusterLost, ClusterOrder, connected, members
-from cdo.app.cluster.leasing import LeaseDesk, LeaseHolder
-from cdo.app.cluster.line import LOST, Inbox, Message, Outbox, error_of
+from cdo.app.cluster.leasing import LeaseDesk
+from cdo.app.cluster.line import LOST, Message, error_of
 from cdo.app.cluster.session_copy import unpacked
 from cdo.app.run import SharedByRuns
 from cdo.core.errors import BudgetReached, CdoError, ConfigError, SessionError
@@ -41,29 +42,6 @@ LOOK = 1.0  # seconds between two looks at which workers there are
 GRACE = 30.0  # seconds without any worker after which the cluster counts as lost
 CHUNKS = 4  # chunks of one worker at the same time
 DEATHS = 3  # workers that may be lost with one item before that fails
-
-
-@dataclass
-class ClusterWorker:
-    """A worker that has said hello: what it was told and has told, what it holds, and the items given to it."""
-
-    address: str
-    host: str
-    run: str
-    shared: bool
-    holder: LeaseHolder
-    out: Outbox
-    items: dict[str, BatchItem] = field(default_factory=dict)
-    live: set[str] = field(default_factory=set)  # those of the items that have begun
-    heard: Inbox = field(default_factory=Inbox)
-    news: asyncio.Event = field(default_factory=asyncio.Event)
-    tasks: list[asyncio.Task[None]] = field(default_factory=list)
-    answered: float = field(default_factory=time.monotonic)  # when it last answered
-
-    @property
-    def name(self) -> str:
-        """The worker as a person is told of it."""
-        return f"{self.address} ({self.host})"
 
 
 @dataclass
@@ -131,7 +109,7 @@ class ClusterRun:
         finally:
             with contextlib.suppress(TimeoutError, OSError):
                 async with asyncio.timeout(AT_STOP):
-                    await asyncio.gather(*(self._dismiss(worker) for worker in list(self._workers.values())))
+                    await asyncio.gather(*(worker.dismiss() for worker in list(self._workers.values())))
 
     def _finished(self) -> bool:
         under_way = self._ending or self._given_out or any(worker.items for worker in self._workers.values())
@@ -171,7 +149,7 @@ class ClusterRun:
         """Say hello to a worker, and give it items unless it cannot help."""
         run = secrets.token_hex(8)
         told = json.dumps({**self._hello(), "run": run})
-        answer = await self._call(address, remote.hello, told)
+        answer = await called(self._client, address, remote.hello, told)
         if isinstance(answer, BaseException):
             if isinstance(answer, (ImportError, AttributeError)):
                 self._refuse(address, "it has no cdo, or another version of it")
@@ -181,14 +159,7 @@ class ClusterRun:
         said = json.loads(answer)
         if said["refused"]:
             return self._refuse(f"{address}", said["refused"], said["host"])
-        out = Outbox()
-        worker = ClusterWorker(address, said["host"], run, said["shared"], LeaseHolder(lambda _: None), out)
-
-        def send(message: Message) -> None:
-            out.add(message)
-            worker.news.set()
-
-        worker.holder.send = send
+        worker = ClusterWorker(self._client, address, said["host"], run, said["shared"], self._desk.state, self._hear)
         self._workers[address] = worker
         if not worker.shared:
             self.say(
@@ -197,7 +168,7 @@ class ClusterRun:
                 "counts as spent"
             )
         feeders = [self._feed(worker) for _ in range(max(1, min(threads, CHUNKS)))]
-        worker.tasks = [asyncio.create_task(work) for work in (self._talk(worker), *feeders)]
+        worker.tasks = [asyncio.create_task(work) for work in (worker.talk(), *feeders)]
         for task in worker.tasks:
             task.add_done_callback(self._over)
         return None
@@ -218,8 +189,7 @@ class ClusterRun:
     async def _lose(self, worker: ClusterWorker, why: str) -> None:
         """Give up a worker: take back its leases, count what it has recorded, and give its items to others."""
         del self._workers[worker.address]
-        for task in worker.tasks:
-            task.cancel()
+        worker.give_up()
         self._desk.take_back(worker.holder, spent=not worker.shared)
         if worker.shared:
             for identity in worker.live:
@@ -321,44 +291,16 @@ class ClusterRun:
     def _plan(self, item: BatchItem) -> Message:
         return self.plans.plan(item).model_dump(mode="json")
 
-    # -- talking --
+    # -- what workers say --
 
-    async def _talk(self, worker: ClusterWorker) -> None:
-        """Call a worker all the time; call it a second time at once when there is something new to say."""
-        calls: set[asyncio.Task[bool]] = set()
-        while True:
-            worker.news.clear()
-            calls.add(asyncio.create_task(self._exchange(worker)))
-            news = asyncio.create_task(worker.news.wait())
-            try:
-                while calls and not (news.done() and len(calls) < 2):
-                    waiting = {*calls, news} if len(calls) < 2 else calls
-                    done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                    ended, calls = calls & done, calls - done
-                    if not all(call.result() for call in ended):
-                        await asyncio.sleep(LOOK / 2)
-            finally:
-                news.cancel()
-
-    async def _exchange(self, worker: ClusterWorker) -> bool:
-        """Call a worker once and take what it says; return whether it answered."""
-        told = {**worker.out.told(), "heard": worker.heard.heard, "state": self._desk.state(stop=False)}
-        answer = await self._call(worker.address, remote.exchange, worker.run, json.dumps(told))
-        if self._workers.get(worker.address) is not worker or not isinstance(answer, str):
-            return False
-        if not answer:  # another process has the address now
-            worker.answered = float("-inf")
-            return False
-        worker.answered = time.monotonic()
-        said = json.loads(answer)
-        worker.out.confirmed(said["heard"])
+    def _hear(self, worker: ClusterWorker, messages: list[Message]) -> None:
+        """Take what a worker says."""
         ahead = not self._desk.answered.is_set()
-        for message in worker.heard.new(said):
+        for message in messages:
             self._take(worker, message)
         if ahead and self._desk.answered.is_set():
             self._tell()
         self.tally.standing.used = self.shared.budget.totals
-        return True
 
     def _take(self, worker: ClusterWorker, message: Message) -> None:
         """Take a message of a worker. What comes late from one that lost an item is left out."""
@@ -414,22 +356,6 @@ class ClusterRun:
             except SessionError as error:
                 why = error.message
         return self.say(f"the session {path.name} stays at worker {worker.name}: {why}")
-
-    async def _dismiss(self, worker: ClusterWorker) -> None:
-        """Tell a worker to stop."""
-        for task in worker.tasks:
-            task.cancel()
-        told = {**worker.out.told(), "heard": worker.heard.heard, "state": self._desk.state(stop=True)}
-        await self._call(worker.address, remote.exchange, worker.run, json.dumps(told))
-
-    async def _call(self, address: str, function: Callable[..., Any], *args: str) -> str | BaseException:
-        """Call a function in a worker; return its result, or the error."""
-        try:
-            async with asyncio.timeout(LOST):
-                found = await self._client.run(function, *args, workers=[address], on_error="return")
-            return found.get(address, OSError("no answer"))  # type: ignore[no-any-return]
-        except Exception as error:  # Dask and tornado raise many kinds
-            return error
 
 
 def _failure(told: Message) -> CdoError:
