@@ -15,7 +15,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 from mcp.server.mcpserver.prompts import Prompt
 from mcp.shared.exceptions import MCPError
-from mcp_types import ToolAnnotations
+from mcp_types import INVALID_REQUEST, ToolAnnotations
 
 from cdo import __version__
 from cdo.client_runs.progress import as_json
@@ -23,7 +23,7 @@ from cdo.client_runs.service import RESOURCE, RunService
 from cdo.content.library import Library
 from cdo.core.errors import CdoError
 from cdo.core.signals import STOPS
-from cdo.mcp_server.bounded_input import bounded_stdin
+from cdo.mcp_server.bounded_input import REFUSED, bounded_streams
 from cdo.mcp_server.tasks import TaskExtension
 from cdo.mcp_server.tools import RunTools
 from cdo.mcp_server.wording import NAME, ServerWording
@@ -41,7 +41,7 @@ def serve(out: Path, root: Path, max_budget: float | None) -> None:
     server = build(RunService(out, root, max_budget), wording)
     for number in STOPS:  # nothing is lost: runs are processes of their own
         signal.signal(number, lambda *_: os._exit(0))
-    sys.stdin = bounded_stdin()
+    sys.stdin, sys.stdout = bounded_streams()
     server.run("stdio")
 
 
@@ -103,6 +103,8 @@ def _limited() -> ServerMiddleware[Any]:
 
     async def middleware(ctx: _Context, call_next: CallNext) -> HandlerResult:
         nonlocal busy
+        if ctx.method == REFUSED:
+            raise MCPError(INVALID_REQUEST, str((ctx.params or {}).get("why", ""))[:300])
         if ctx.request_id is not None and busy >= _AT_ONCE:
             raise MCPError(BUSY, f"{_AT_ONCE} requests are being served. Wait for their answers.")
         busy += 1

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -96,27 +98,77 @@ def test_a_client_without_tasks_starts_and_polls(cdo: Desk, provider: Provider) 
     assert "Split after the audit in May." in voices[0].prompt and voices[0].body["model"] == "gpt-4.1"
 
 
-def test_stdout_carries_the_protocol_only_and_what_is_no_message_is_survived(cdo: Desk) -> None:
-    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
-    call = {"name": "list", "arguments": {}}
+HELLO = (
+    json.dumps(
+        {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "initialize",
+            "params": {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {},
+                "clientInfo": {"name": "raw", "version": "1"},
+            },
+        }
+    ),
+    json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}),
+)
+
+
+def most_memory(process: subprocess.Popen[str]) -> float:
+    """How many megabytes a process held at most."""
+    return int(re.findall(r"VmHWM:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())[0]) / 1024
+
+
+def test_stdout_carries_the_protocol_only_and_what_is_no_message_is_refused(cdo: Desk) -> None:
+    """A request gets an error if its id can be read, wherever it stands; nothing of it takes much memory."""
+    call = '{"jsonrpc": "2.0", "id": %s, "method": "tools/call", "params": {"name": "list", "arguments": %s}}'
     lines = [
-        json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}),
-        json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}),
+        *HELLO,
         "no JSON at all",
         "[" * 100_000,
-        '{"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "' + "x" * (9 * 2**20) + '"}}',
-        json.dumps({"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": call}),
+        call % (2, '{"x": "' + "x" * (9 * 2**20) + '"}'),
+        '{"method": "tools/call", "params": {"x": "'
+        + "x" * (9 * 2**20)
+        + '", "id": 99}, "jsonrpc": "2.0", "id": "é"}',
+        call % (3, '{"x": [' + "[]," * 600_000 + "0]}"),
+        call % (4, '{"a":' * 2000 + "1" + "}" * 2000),
+        call % (5, '{"query": "\\ud800"}'),
+        call % (6, '{"x": "' + "[{,:" * 100_000 + '"}'),
     ]
     with cdo.start("mcp", stdin=subprocess.PIPE) as process:
         assert process.stdin and process.stdout
         process.stdin.write("\n".join(lines) + "\n")
         process.stdin.flush()
-        answers = [json.loads(process.stdout.readline()) for _ in range(2)]
+        answers = {(answer := json.loads(process.stdout.readline()))["id"]: answer for _ in range(7)}
+        used = most_memory(process)
         process.stdin.close()
         assert process.stdout.read() == "" and process.wait(30) == 0
-    assert [answer["id"] for answer in answers] == [1, 3]
-    assert answers[0]["result"]["capabilities"]["tools"] is not None
-    assert answers[1]["result"]["content"][0]["text"] == "[]"
+    assert answers[1]["result"]["capabilities"]["tools"] is not None
+    refused = {id: answer["error"]["message"] for id, answer in answers.items() if "error" in answer}
+    assert set(refused) == {2, "é", 3, 4, 5} and "no valid JSON" in refused[5]
+    assert all("10,000 values" in text for id, text in refused.items() if id != 5)
+    assert answers[6]["result"]["content"][0]["text"] == "[]", "what stands in a text is no value"
+    assert used < 200
+
+
+def test_a_client_that_reads_no_answer_is_not_read_from(cdo: Desk) -> None:
+    ask = b'{"jsonrpc": "2.0", "id": 5, "method": "tools/list"}\n' * 100
+    with cdo.start("mcp", stdin=subprocess.PIPE) as process:
+        assert process.stdin
+        process.stdin.write("\n".join(HELLO) + "\n")
+        process.stdin.flush()
+        fd, taken, blocked = process.stdin.fileno(), 0, 0
+        os.set_blocking(fd, False)
+        while blocked < 60 and taken < 2_000_000:  # a pipe holds 65,536 bytes
+            try:
+                taken, blocked = taken + os.write(fd, ask), 0
+            except BlockingIOError:
+                blocked += 1
+                time.sleep(0.1)
+        assert taken < 2_000_000 and process.poll() is None and most_memory(process) < 250
+        process.stdin.close()
+        assert process.wait(60) == 0, "nobody reads, and nobody writes any more"
 
 
 def test_without_the_extra_one_line_names_it(bare: Desk) -> None:
