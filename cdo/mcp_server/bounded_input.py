@@ -31,7 +31,7 @@ class AnswerPipe(io.RawIOBase):
     """An open file for the answers, which knows how long the client has not read one."""
 
     def __init__(self, fd: int) -> None:
-        self._fd = fd
+        self._file = io.FileIO(fd, "w")
         self._since: float | None = None
 
     def writable(self) -> bool:
@@ -41,7 +41,7 @@ class AnswerPipe(io.RawIOBase):
         """Write a part of an answer, as soon as the client reads."""
         self._since = time.monotonic()
         try:
-            return os.write(self._fd, data)
+            return self._file.write(data)
         finally:
             self._since = None
 
