@@ -113,7 +113,8 @@ def test_each_step_of_a_run_is_a_batch_at_half_the_price(cdo: Desk, provider: Pr
     assert len(provider.requests) == before
 
 
-@pytest.mark.parametrize(
+# When a provider holds its answer back: to the file of requests, before it makes the batch, or after that.
+KILLS = pytest.mark.parametrize(
     ("path", "moment"),
     [
         ("/v1/responses", "files"),
@@ -126,29 +127,37 @@ def test_each_step_of_a_run_is_a_batch_at_half_the_price(cdo: Desk, provider: Pr
         ("/v1beta/models", "after"),
     ],
 )
-def test_a_kill_at_any_moment_of_a_submission_submits_nothing_twice(
-    cdo: Desk, provider: Provider, path: str, moment: str
-) -> None:
-    """The provider holds its answer back: to the file of requests, before it makes the batch, or after that."""
-    way, model = WAYS[path]
-    desk, batches = way(cdo, provider), provider.batches
+
+
+def killed_at(desk: Desk, provider: Provider, moment: str, *command: str) -> bool:
+    """Kill a command while it submits a batch, which goes on; return whether the provider had made it."""
+    batches = provider.batches
     batches.stall, batches.going = moment, True
-    process = desk.start(*TWO_TURNS, "--batch-api", *model, *A, QUESTION)
+    process = desk.start(*command)
     try:
-        within(lambda: any(batches.knows(info) and batches.held for info in list(provider.requests)))
+        within(lambda: batches.held)
     finally:
         kill_group(process.pid)
         process.communicate()
-    assert len(records(desk, "batch-intent")) == 1 and not records(desk, "batch-sent")
-    made = len(batches.batches)
-    assert made == (moment == "after")
+    assert len(batches.batches) == (moment == "after")
     batches.stall = ""
+    return bool(batches.batches)
+
+
+@KILLS
+def test_a_kill_at_any_moment_of_a_submission_submits_nothing_twice(
+    cdo: Desk, provider: Provider, path: str, moment: str
+) -> None:
+    way, model = WAYS[path]
+    desk, batches = way(cdo, provider), provider.batches
+    made = killed_at(desk, provider, moment, *TWO_TURNS, "--batch-api", *model, *A, QUESTION)
+    assert len(records(desk, "batch-intent")) == 1 and not records(desk, "batch-sent")
     again = desk("resume", "a").failed(6)
     if made and path in ("/v1/messages", "openrouter"):  # its ids can be read only when it has ended
         assert "may be it" in again.err
         batches.going = False
         again = desk("resume", "a").failed(6)
-    assert ("found again" in again.err) == bool(made)
+    assert ("found again" in again.err) == made
     batches.going = False
     assert collected(desk)[-1].code == 0
     assert set(submitted(provider).values()) == {1}
@@ -386,7 +395,7 @@ def item_records(desk: Desk, kind: str) -> list[dict[str, Any]]:
     return [record for records in found for record in records if record["kind"] == kind]
 
 
-@pytest.mark.parametrize("path", ["/v1/responses", "/v1beta/models"])
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "openrouter", "/v1beta/models"])
 def test_all_items_of_a_file_leave_in_one_batch(cdo: Desk, provider: Provider, path: str) -> None:
     way, model = WAYS[path]
     desk, batches = way(cdo, provider), provider.batches
@@ -417,11 +426,20 @@ def test_all_items_of_a_file_leave_in_one_batch(cdo: Desk, provider: Provider, p
     assert len(provider.requests) == before
 
 
-@pytest.mark.parametrize("path", ["/v1/responses", "/v1beta/models"])
+@pytest.mark.parametrize(
+    ("path", "end"),
+    [
+        ("/v1/responses", "cancelled"),
+        ("/v1/messages", "cancelled"),
+        ("/v1/messages", "expired"),
+        ("openrouter", "expired"),
+        ("/v1beta/models", "cancelled"),
+    ],
+)
 def test_what_a_batch_of_items_did_not_come_to_goes_into_the_next_one(
-    cdo: Desk, provider: Provider, path: str
+    cdo: Desk, provider: Provider, path: str, end: str
 ) -> None:
-    """The first batch is cancelled after three of its eight requests; one of the three gets an error."""
+    """The first batch ends after three of its eight requests; one of the three gets an error."""
     way, model = WAYS[path]
     desk, batches, turned_away = way(cdo, provider), provider.batches, list[str]()
     desk.write("q.jsonl", ITEMS)
@@ -431,9 +449,9 @@ def test_what_a_batch_of_items_did_not_come_to_goes_into_the_next_one(
             return result
         turned_away.append(call)
         named: dict[str, Any] = {key: result[key] for key in ("custom_id", "metadata") if key in result}
-        return {**named, **BUSY[path]}
+        return {**named, **BUSY.get(path, BUSY["/v1/responses"])}
 
-    batches.end, batches.answered, batches.spoil = "cancelled", 3, spoil
+    batches.end, batches.answered, batches.spoil = end, 3, spoil
     desk(*FILE, *model).failed(6)
     desk("batch", "resume", "q").failed(6)
     assert [len(batch.requests) for batch in batches.batches] == [8, 6]
@@ -446,31 +464,15 @@ def test_what_a_batch_of_items_did_not_come_to_goes_into_the_next_one(
     assert len(item_records(desk, "exchange")) == 16 + 6 == len(batches.asked)
 
 
-@pytest.mark.parametrize(
-    ("path", "moment"),
-    [
-        ("/v1/responses", "files"),
-        ("/v1/responses", "before"),
-        ("/v1/responses", "after"),
-        ("/v1beta/models", "before"),
-        ("/v1beta/models", "after"),
-    ],
-)
+@KILLS
 def test_a_kill_of_a_batch_of_items_submits_nothing_twice(
     cdo: Desk, provider: Provider, path: str, moment: str
 ) -> None:
     way, model = WAYS[path]
     desk, batches = way(cdo, provider), provider.batches
     desk.write("q.jsonl", ITEMS)
-    batches.stall, batches.going = moment, True
-    process = desk.start(*FILE, *model)
-    try:
-        within(lambda: batches.held)
-    finally:
-        kill_group(process.pid)
-        process.communicate()
-    assert len(item_records(desk, "batch-intent")) == 4
-    batches.stall = ""
+    killed_at(desk, provider, moment, *FILE, *model)
+    assert len(item_records(desk, "batch-intent")) == 4 and not item_records(desk, "batch-sent")
     desk("batch", "resume", "q").failed(6)
     assert len(batches.batches) == 1 and len(batches.asked) == 8
     batches.going = False
