@@ -27,6 +27,7 @@ from cdo.cabal.model.state import MissionState
 from cdo.cabal.nested_decisions import decide
 from cdo.cabal.replies.schemas import BootstrapReply, PlanReply
 from cdo.cabal.rules import acceptance, automatic_acceptance, command_checks, peer_review, reducer, sign_off
+from cdo.cabal.rules.presentation import STANDING
 from cdo.core.events import MessageTold, TreeChanged
 from cdo.core.mission_names import CHAIR, ENVOY, WATCHDOG
 from cdo.core.steps import Ask, Call, CheckRun, Program, Project, Publish, RunCheck
@@ -256,7 +257,10 @@ class _MissionLoop:
     def _news(self) -> Iterator[MessageTold | TreeChanged]:
         """Yield what observers have not been told yet: messages to the person, and the tree if it has changed."""
         state, desk = self.desk.state, self.desk
+        standing = {event.round: event.text for event in state.events if event.kind == STANDING}
         for message in state.messages[desk.said :]:
+            if message.events and (fact := standing.pop(message.round, "")):
+                yield MessageTold(name=f"r{message.round}", by="", text=fact)
             by = speaker(state, message.agent)
             yield MessageTold(name=f"r{message.round}", by=by, text=spoken(state, message.content))
         desk.said = len(state.messages)

@@ -280,6 +280,8 @@ class RoundEnded(Event, frozen=True, kw_only=True):
 class MessageTold(Event, frozen=True, kw_only=True):
     """The team of a mission says something to the person; `by` is the speaker's name.
 
+    Before what the team says at the end of a round, `by` is "" and code says what is accepted.
+
     `how` is "recorded" where that was said in an earlier process.
     """
 

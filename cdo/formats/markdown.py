@@ -213,6 +213,18 @@ def change_prose(text: str, change: Callable[[str], str]) -> str:
     return _changed(text, change, code)
 
 
+def without_definitions(text: str) -> str:
+    """Return Markdown with an empty line in place of each line of a link definition, which no viewer shows."""
+    if "]:" not in text:
+        return text
+    lines, env = line_breaks(text).split("\n"), dict[str, Any]()
+    _blocks(definitions=True).parse(text, env)
+    for item in (*env.get("references", {}).values(), *env.get("duplicate_refs", ())):
+        start, stop = item["map"]
+        lines[start:stop] = [""] * (stop - start)
+    return "\n".join(lines)
+
+
 def inert_line(text: object, limit: int = 600, *, code: bool = False) -> str:
     """Return `text` as one line, cut to `limit` characters, with Markdown and HTML escaped and controls visible.
 
@@ -332,8 +344,11 @@ def _spans(text: str, *, wary: bool = True) -> Iterator[tuple[int, int]]:
 
 
 @cache
-def _blocks() -> MarkdownIt:
-    """Return a parser of blocks only. HTML and references are text for it, as `neutralise` makes them text."""
+def _blocks(*, definitions: bool = False) -> MarkdownIt:
+    """Return a parser of blocks only. HTML and references are text for it, as `neutralise` makes them text.
+
+    With `definitions`, they are what they are.
+    """
     from markdown_it import MarkdownIt
 
-    return MarkdownIt("commonmark").disable(["html_block", "reference", "inline"])
+    return MarkdownIt("commonmark").disable(["inline"] if definitions else ["html_block", "reference", "inline"])

@@ -23,7 +23,9 @@ from cdo.core.schema import Schema
 # - code spans in FINAL.md, CHAT.md and TREE.md stay code;
 # - events call operatives by the names of their personas, and say of which product a version, review or inspection
 #   is missing;
-# - the summary of a Decision's deliberation is a sentence.
+# - the summary of a Decision's deliberation is a sentence;
+# - words in a link definition of Markdown are no quote of it;
+# - what the envoy says of a round stands behind what is accepted, by code.
 RULES = 5
 KNOWN_RULES = (3, 4, RULES)
 Round = Annotated[int, Field(ge=1, le=100)]

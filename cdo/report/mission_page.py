@@ -59,6 +59,7 @@ _TOLD = frozenset((
     "command",
 ))  # fmt: skip
 _ABOUT = re.compile(r"(?<=-)p[1-9][0-9]*(?=-|$)")  # the product in the name of a call
+_CODE = re.compile("(?<!`)`([^`<>]+)`(?!`)")  # a code span in escaped text
 ITEM = TypeVar("ITEM")
 KEY = TypeVar("KEY", bound=Hashable)
 
@@ -246,7 +247,7 @@ def _minorities(row: ProductRow) -> list[tuple[Version, str]]:
 
 
 def _linked(text: str, state: MissionState) -> str:
-    """Return `text` as HTML; each reference that has a place in the page becomes a link with a name."""
+    """Return `text` as HTML with code spans; each reference that has a place in the page is a link with a name."""
     parts, at = [], 0
     for match in REFERENCE.finditer(text):
         name = _name(match[1], match[2], state)
@@ -256,7 +257,7 @@ def _linked(text: str, state: MissionState) -> str:
                 f'<a href="#{match[2]}">{safe_html.escape(name)}</a>',
             ]
             at = match.end()
-    return "".join([*parts, safe_html.escape(text[at:])])
+    return _CODE.sub(r"<code>\1</code>", "".join([*parts, safe_html.escape(text[at:])]))
 
 
 def _name(kind: str, id: str, state: MissionState) -> str:

@@ -104,7 +104,8 @@ def line(event: Event, board: LiveRun) -> str:
         case NoteTold():
             return one_line(event.text)
         case MessageTold():
-            return one_line(f"{event.by} to you: {event.text}", 2000)
+            by = f"{event.by} to you" if event.by else "By the record"
+            return one_line(f"{by}: {event.text}", 2000)
     return ""
 
 

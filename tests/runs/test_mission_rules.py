@@ -8,7 +8,7 @@ import pytest
 
 from cdo.planning.mission_crew import KNOWN_RULES
 from tests.conftest import Desk
-from tests.runs.test_mission import Said, names, told
+from tests.runs.test_mission import Said, names, tells, told
 from tests.runs.test_mission_authority import HELLO, hello
 from tests.support.answers import RequestInfo
 from tests.support.cabal_team import (
@@ -125,3 +125,41 @@ def test_a_check_that_nothing_can_pass_is_refused(cdo: Desk, provider: Provider)
     provider.script = told(page(r0_bootstrap=begun))
     cdo(*ROUND).ok()
     assert "p2 only holds other products and never has a version" in prompts[1]
+
+
+HIDDEN = "It greets each visitor by name"
+
+
+@pytest.mark.parametrize("rules", [5, 4])
+def test_words_that_no_viewer_shows_are_no_evidence(rules: int, cdo: Desk, provider: Provider) -> None:
+    made = version("p2", "Hello", f"{HELLO}\n\n[//]: # ({HIDDEN})\n")
+    quoted = inspect(inspection("p2", "v1", {"d1": HIDDEN}), inspection("p1", "", {"d1": "greets its visitor"}))
+    provider.script = told(page(**{f"r1_write_{ALEX}": write(made)}, r1_inspect=quoted))
+    provider.faults = [Fault(status=401, call="r1-plan")]
+    cdo(*ROUND).failed(4)
+    head = cdo.session() / "session.yaml"
+    head.write_text(re.sub(r"\brules: \d\b", f"rules: {rules}", head.read_text()))
+    provider.faults = []
+    assert cdo("resume", "a").code == (3 if rules == 5 else 0)
+    asked = [info.prompt for info in provider.calls if info.call.startswith("r1-inspect-p2")]
+    assert any("the quote for d1 does not stand there" in prompt for prompt in asked) == (rules == 5)
+    cdo("verify", "a").ok()
+
+
+def test_a_boast_stands_behind_the_facts_everywhere(cdo: Desk, provider: Provider) -> None:
+    boast = "Alles fertig und schon online, ready and live!"
+    provider.script = told(page(r1_inspect="Nothing.", r1_present=tells(("chair-1", boast))))
+    ended = cdo(*ROUND).failed(3)
+    fact = "0 of 2 products accepted"
+    lines = ended.err.splitlines()
+    assert lines[lines.index(f"Richard to you: {boast}") - 1] == f"By the record: {fact}"
+    session = cdo.session()
+    chat = (session / "CHAT.md").read_text()
+    assert f"**By the record:** {fact}\n\n**Richard (chair-1):** {boast}" in chat
+    course = (session / "FINAL.md").read_text().partition("## Course")[2]
+    assert f"  - By the record: {fact}.\n  - Told to you: {boast}\n" in course
+    cdo("report", "a").ok()
+    assert re.search(
+        rf"<p><b>By the record</b>: {fact}</p>\s*<div class=\"move\">", (session / "report.html").read_text()
+    )
+    cdo("verify", "a").ok()

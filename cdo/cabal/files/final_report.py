@@ -30,7 +30,7 @@ _COURSE = (
     ("reopened", "Reopened"), ("archived", "Archived"), ("waived", "Waived"),
     ("decided", "Decided"), ("version", "Versions"), ("unreviewed", "Unreviewed"), ("unfounded", "Citations"),
     ("inspection", "Verdicts"), ("command", "Commands"),
-    ("message", "Told to you"), ("missed", "Missed"), ("edited", "Edited"),
+    ("standing", "By the record"), ("message", "Told to you"), ("missed", "Missed"), ("edited", "Edited"),
     ("stall", "Stall"), ("halt", "End"),
 )  # fmt: skip
 

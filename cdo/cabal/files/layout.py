@@ -13,6 +13,7 @@ from cdo.cabal.model.entities import MissionEvent, Product, Status
 from cdo.cabal.model.names import speaker
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.rules import acceptance
+from cdo.cabal.rules.presentation import STANDING
 from cdo.core.formatting import one_line, pluralise
 
 # The kinds of events that CHAT.md lists for a round, beside the messages of the team.
@@ -155,6 +156,9 @@ def _below(depth: int, notes: Iterable[str]) -> list[str]:
 
 def _chat(state: MissionState) -> str:
     said: dict[int, list[str]] = {}
+    for event in state.events:
+        if event.kind == STANDING:  # before all messages of a round: it is what they are held against
+            said.setdefault(event.round, []).extend([f"**By the record:** {prose(state, event.text)}", ""])
     for question in state.questions:
         lines = said.setdefault(question.round, [])
         lines.append(f"**The team asks you:** {prose(state, question.question, LETTER)}")

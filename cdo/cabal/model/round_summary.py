@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from cdo.cabal.model.entities import Collab, Inspection, Product
+from cdo.cabal.model.names import speaker
 from cdo.cabal.model.state import MissionState
 from cdo.core.events import ProductData, RoundEnded
 from cdo.core.mission_names import OWN
@@ -46,8 +47,14 @@ def bulletin(rounds: Sequence[MissionState]) -> RoundEnded:
 
 
 def tree(state: MissionState) -> tuple[ProductData, ...]:
-    """Return the tree of products as live views show it; () before there is one."""
-    return tuple(row(item, depth, state.inspection(item.id), state.about(item.id)) for item, depth in state.walk())
+    """Return the tree of products as live views show it, with the names of owners; () before there is one."""
+    return tuple(
+        {
+            **row(item, depth, state.inspection(item.id), state.about(item.id)),
+            "owner": speaker(state, item.owner) if item.owner else "",
+        }
+        for item, depth in state.walk()
+    )
 
 
 def row(product: Product, depth: int, inspection: Inspection | None, collabs: Iterable[Collab]) -> ProductData:

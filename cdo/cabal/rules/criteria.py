@@ -22,6 +22,7 @@ from cdo.cabal.rules.acceptance import held
 from cdo.core import file_paths
 from cdo.core.formatting import one_line, pluralise
 from cdo.core.steps import Json
+from cdo.formats.markdown import without_definitions
 from cdo.formats.sections import folded
 from cdo.formats.strict_yaml import shown
 from cdo.security.bounded_checks import UnusableCheck, check_schema, document, encodable, misfit, pattern
@@ -292,6 +293,10 @@ class Code(str):
     """The text of a file in which no line is a heading or a comment of Markdown."""
 
 
+class Prose(str):
+    """Markdown in which link definitions, which nobody sees, are no evidence: all Markdown by rules since 5."""
+
+
 def material(state: MissionState, product: str) -> tuple[str, ...]:
     """Return the texts that can prove a product's criteria: content and outcome of its newest version.
 
@@ -306,7 +311,8 @@ def material(state: MissionState, product: str) -> tuple[str, ...]:
         begun.update(inner)
         if not item.container and (latest := state.latest(item.id)):
             files = files_in(item.path, latest.content).items()
-            texts = [text if file_paths.is_markdown(path) else Code(text) for path, text in files]
+            kind = Prose if state.rules >= 5 else str
+            texts = [(kind if file_paths.is_markdown(path) else Code)(text) for path, text in files]
             found += filter(None, (*texts, latest.outcome))
     return tuple(found)
 
@@ -321,8 +327,8 @@ def evidence(quote: str, texts: Iterable[str]) -> bool:
     if sum(map(str.isalnum, text)) < SUBSTANCE:
         return False
     if len(text) >= QUOTE:
-        return any(_stands(f"\0{_pieces(text)}", *_stream(str(item), isinstance(item, Code))) for item in texts)
-    lines = (line for item in texts for line in _lines(str(item), isinstance(item, Code)))
+        return any(_stands(f"\0{_pieces(text)}", *_stream(str(item), type(item))) for item in texts)
+    lines = (line for item in texts for line in _lines(str(item), type(item)))
     return any(text == line and not heading for line, heading in lines)
 
 
@@ -338,12 +344,12 @@ def _stands(quote: str, stream: str, headings: Sequence[tuple[int, int]]) -> boo
 
 
 @lru_cache(maxsize=128)
-def _stream(text: str, code: bool) -> tuple[str, tuple[tuple[int, int], ...]]:
+def _stream(text: str, kind: type[str]) -> tuple[str, tuple[tuple[int, int], ...]]:
     """Return a text's visible pieces, and the (start, end) of its headings there; adjacent headings are one span."""
     parts, size = [], 0
     headings: list[tuple[int, int]] = []
     after = False  # whether the line before is a heading
-    for line, heading in _lines(text, code):
+    for line, heading in _lines(text, kind):
         piece = _pieces(line)
         parts.append(f" \0{piece}")
         size += len(parts[-1])
@@ -360,14 +366,14 @@ def _pieces(text: str) -> str:
 
 
 @lru_cache(maxsize=128)
-def _lines(text: str, code: bool) -> tuple[tuple[str, bool], ...]:
+def _lines(text: str, kind: type[str]) -> tuple[tuple[str, bool], ...]:
     """Return the lines of a text with visible content, each with a flag: True for a Markdown heading.
 
-    In `code` there are no headings, and what looks like a comment of Markdown is text.
+    In `Code` there are no headings, and what looks like a comment of Markdown is text.
     """
-    if code:
+    if kind is Code:
         return tuple((line, False) for line in map(seen, text.splitlines()) if line)
-    lines = _uncommented(text).splitlines()
+    lines = _uncommented(without_definitions(text) if kind is Prose else text).splitlines()
     found = [(seen(line), line, below) for line, below in zip(lines, [*lines[1:], ""], strict=False)]
     return tuple(
         (text, bool(_HEADING.match(line) or _UNDERLINE.fullmatch(line) or _UNDERLINE.fullmatch(below)))

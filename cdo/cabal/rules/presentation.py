@@ -17,8 +17,10 @@ from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.schemas import PresentReply
 from cdo.cabal.rules import acceptance
 from cdo.cabal.rules.feedback import Judged
+from cdo.core.formatting import pluralise
 from cdo.core.mission_names import CHAIR, ENVOY
 
+STANDING = "standing"  # the kind of the event that says how things stand, by rules since 5
 # Words that say that something is finished: the message must cite an acceptance, or the end of the mission.
 FINISHED = r"accepted|finished|completed?|done|delivered|finali[sz]ed"
 # Words for things that cdo never does, whatever the team made.
@@ -50,10 +52,13 @@ def presented(state: MissionState, reply: PresentReply, round_events: Collection
     """Apply the envoy's messages, each in the voice of the chair or an operative and citing events of this round.
 
     A message may call something finished only if it cites an acceptance, and everything only if all is accepted.
+    Words alone do not show every boast, in every language; so an event before the messages says how things stand.
     """
     speakers = (CHAIR, *state.team)
     problems, counts = _miscounted(state, reply), _counts(state)
     after = state
+    if state.rules >= 5 and reply.messages:
+        after = recorded(after, MissionStep.PRESENT, STANDING, "code", _standing(state, counts))
     for place, item in enumerate(reply.messages, 1):
         if item.as_agent not in speakers:
             problems.append(f"Message {place} speaks as {item.as_agent}; who may speak: {', '.join(speakers)}.")
@@ -73,6 +78,13 @@ def _counts(state: MissionState) -> tuple[int, int]:
     """Return how many products are accepted, and of how many."""
     live = state.live()
     return sum(acceptance.holds(state, item.id) for item in live), len(live)
+
+
+def _standing(state: MissionState, counts: tuple[int, int]) -> str:
+    """Return how the mission stands, by code: what is accepted, and what blocks."""
+    blocking = sum(item.blocking for item in state.collabs.values())
+    notes = f", {pluralise(blocking, 'note')} {'blocks' if blocking == 1 else 'block'}" if blocking else ""
+    return f"{counts[0]} of {pluralise(counts[1], 'product')} accepted{notes}"
 
 
 def _miscounted(state: MissionState, reply: PresentReply) -> list[str]:
