@@ -69,8 +69,8 @@ class Shared(Struct, frozen=True):
         last = min(int(name[1 : name.index("-")]) for name in self.stale) - 1
         raise UsageError(
             f"{', '.join(edited)} changed since {stale}.md was made from it.",
-            f"`cdo resume {self.source}` weighs it first, or fork after turn {last}: --turn {last}; --yes asks again "
-            "for what is stale.",
+            f"`cdo resume {self.source}` takes the edit into account first; or fork after turn {last}: --turn {last}."
+            " With --yes the models are asked again for the stale files.",
         )
 
 

@@ -88,7 +88,7 @@ def _handed_over(
     root = Path(os.path.realpath(session.path / crew.root))
     repository = git.find(root)
     if repository is None:
-        raise Refused(f"{root} is no git repository any more")
+        raise Refused(f"{root} is not a git repository any more")
     head = repository.head()
     there = {entry.path: entry for entry in repository.tree(head)} if head else {}
     if problem := _blocked(files, there):

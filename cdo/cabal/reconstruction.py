@@ -68,7 +68,7 @@ def retrace(archive: SessionReader, *, without_files: bool = False) -> Reconstru
     """
     plan = read_frozen(archive.text("session.yaml"), Path(archive.place)).plan
     if plan.crew is None:
-        raise SessionError(f"{archive.place} is no mission of a cabal.", "`cdo show` shows what it is.")
+        raise SessionError(f"{archive.place} is not a mission.", "`cdo show` shows what it is.")
     desk = MissionContext.begin(plan, plan.crew)
     program, past, outcome = cabal(plan, plan.crew, desk), _RecordedReplies(archive, without_files), None
     answer: Any = None

@@ -151,7 +151,7 @@ def _plain(value: Any) -> Any:
 def _files(archive: SessionReader, expected: Mapping[str, bytes]) -> dict[str, str]:
     """Return what is wrong with the files that the record determines, by name."""
     here = {name for name in archive.files() if _MADE.fullmatch(name) or name in _ENDING}
-    wrong = dict.fromkeys(here - set(expected), "it is no part of the mission, by its record")
+    wrong = dict.fromkeys(here - set(expected), "it is not part of the mission, according to its record")
     wrong |= dict.fromkeys(set(expected) - here, "it is gone")
     for name in here & set(expected):
         if (data := archive.data(name)) != expected[name]:
@@ -213,7 +213,7 @@ def _calls(
     wrong |= mission.lost
     strange = {name for name in archive.files() if _CALL.fullmatch(name)} - known - set(wrong)
     if mission.outcome is not None:
-        wrong |= dict.fromkeys(strange, "it is no part of the mission, by its record")
+        wrong |= dict.fromkeys(strange, "it is not part of the mission, according to its record")
     return wrong
 
 

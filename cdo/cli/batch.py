@@ -309,7 +309,7 @@ def _agree(prepared: PreparedBatch, options: Mapping[str, Any]) -> None:
     if not terminal:
         raise NeedsHuman(f"{found.reason}. Nothing was sent.", found.hint)
     if not click.confirm(visible(f"{found.reason}. Go on?"), default=False, err=True):
-        raise NeedsHuman("You did not agree. Nothing was sent.", "--budget USD caps what a batch may cost.")
+        raise NeedsHuman("You did not agree. Nothing was sent.", "--budget USD caps the cost of a batch.")
 
 
 def _sent(prepared: PreparedBatch) -> str:

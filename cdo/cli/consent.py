@@ -55,7 +55,7 @@ def agree(
         for row in told(shown, to=to, option=option, whole=options["verbose"] and not found):
             click.echo(visible(row), err=True)
     if found and not click.confirm(visible(f"{found.reason}. Go on?"), default=False, err=True):
-        raise NeedsHuman("You did not agree. Nothing was sent.", "--budget USD caps what a run may cost.")
+        raise NeedsHuman("You did not agree. Nothing was sent.", "--budget USD caps the cost of a run.")
     return found is not None
 
 

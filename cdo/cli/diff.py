@@ -80,7 +80,7 @@ def _versions(a: str | None, b: str | None, out: str | None) -> VersionCompariso
     archives = [session_archive(match[1], out) for match in sides]
     for archive in archives:
         if not is_mission(archive):
-            raise UsageError(f"{archive.name} is no mission and has no versions.", "Name a turn: cdo diff a:2.")
+            raise UsageError(f"{archive.name} is not a mission and has no versions.", "Name a turn: cdo diff a:2.")
     ids = [match[2] for match in sides]
     return version_comparison.compared(archives[0], ids[0], archives[-1], ids[1] if len(ids) > 1 else "")
 

@@ -170,7 +170,7 @@ def audit(session: str | None, **options: Any) -> None:
     source = begun.plan
     if source.crew:
         raise SessionError(
-            f"{archive.place} cannot be audited: a mission ends by what was accepted, not by what a chair sums up.",
+            f"{archive.place} cannot be audited: an audit repeats the last synthesis, and a mission has none.",
             f"`cdo verify {archive.name}` proves that; `cdo replay {archive.name}` runs its record again.",
         )
     auditing.refuse(archive, source)

@@ -185,7 +185,7 @@ def _change(turn: int, resolved: Resolved, options: Mapping[str, Any]) -> Change
         )
     except ValidationError as error:
         found = error.errors()[0]
-        raise UsageError(f"--{found['loc'][0]}: {worded(found)}.", "`cdo fork --help` shows what it takes.") from None
+        raise UsageError(f"--{found['loc'][0]}: {worded(found)}.", "`cdo fork --help` lists the options.") from None
 
 
 def _program(plan: Plan, library: Library) -> str:
@@ -199,7 +199,7 @@ def _program(plan: Plan, library: Library) -> str:
         return ""
     if plan.mode not in library.names("modes"):
         raise UsageError(
-            f"This session is no deliberation but `{one_line(plan.mode, 40)}`: it has no turns to share.",
+            f"This session is not a deliberation but `{one_line(plan.mode, 40)}`: it has no turns to share.",
             "Fork the run that it is about.",
         )
     return str(library.load(f"modes/{plan.mode}").meta.get("program") or "")

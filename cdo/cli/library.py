@@ -160,7 +160,7 @@ def _known(name: str, what: str, names: Sequence[str]) -> None:
     near = difflib.get_close_matches(name, names, n=1)
     every = ", ".join(dict.fromkeys(names))
     raise UsageError(
-        f"`{name[:40]}` is no {what}.", f"{f'Did you mean {near[0]}? ' if near else ''}There are {every}."
+        f"`{name[:40]}` is not a {what}.", f"{f'Did you mean {near[0]}? ' if near else ''}There are {every}."
     )
 
 

@@ -48,7 +48,7 @@ def mcp(ctx: click.Context, max_budget: float | None, out: str | None) -> None:
 
 @mcp.command("install")
 @click.argument("agent")
-@click.option("--write", is_flag=True, help="Register it now; without this, print what is to be done.")
+@click.option("--write", is_flag=True, help="Register it now. Without this option, only print the steps.")
 @VERBOSE
 @click.pass_context
 def mcp_install(ctx: click.Context, agent: str, write: bool) -> None:

@@ -103,7 +103,9 @@ class RunService:
         left = self._left(resolved)
         most = left if resolved.values.budget is None else min(left, resolved.values.budget)
         if wanted is not None and not (math.isfinite(wanted) and wanted > 0):
-            raise UsageError("The budget has to be more than 0 dollars.", "Leave it out for what the person allows.")
+            raise UsageError(
+                "The budget has to be more than 0 dollars.", "Leave it out to take the limit that the person allows."
+            )
         if wanted is not None and wanted > most:
             raise UsageError(
                 f"A budget of {about_money(wanted)} is more than the {about_money(most)} that are left to spend.",

@@ -268,7 +268,7 @@ class _SkillSearch:
                 raise _Unusable(f"its front matter is not YAML ({one_line(problem, 200)})") from None
             self._note(path, f"of its front matter only name and description count ({one_line(problem, 200)})")
         if not isinstance(meta, dict):
-            raise _Unusable("its front matter is no mapping of keys")
+            raise _Unusable("its front matter is not a mapping of keys")
         return meta
 
     def _name(self, given: Any, folder: Path) -> str:

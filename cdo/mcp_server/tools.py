@@ -27,7 +27,10 @@ Found = TypeVar("Found")
 Question = Annotated[str, Field(max_length=200_000, description="The question, with the facts that a reader needs.")]
 SessionName = Annotated[str, Field(max_length=100, description="The session, as `deliberate` returned it.")]
 Dollars = Annotated[
-    float | None, Field(description="Most that the run may cost in dollars. Leave it out for what the person allows.")
+    float | None,
+    Field(
+        description="Most that the run may cost in dollars. Leave it out to take the limit that the person allows."
+    ),
 ]
 Paths = Annotated[
     tuple[Annotated[str, Field(max_length=4096)], ...],

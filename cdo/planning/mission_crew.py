@@ -99,7 +99,7 @@ class Crew(MissionLimits):
         if not self.known_rules:
             raise SessionError(
                 "This mission was begun by another version of cdo, whose rules of missions differ.",
-                "Its files stay as they are. Begin a new mission; give it what is of use with -c.",
+                "Its files stay as they are. Begin a new mission; give it the useful files with -c.",
             )
 
     @property

@@ -49,7 +49,9 @@ def given(seats: Sequence[str]) -> dict[str, str]:
                 "Its team asks you when only you can tell, and --sign-off has you judge the result.",
             )
         if not (equals and role.strip() and model.strip()):
-            raise UsageError(f"`{text[:60]}` is no seat.", "Give it as ROLE=MODEL: --seat watchdog=openai/gpt-4.1.")
+            raise UsageError(
+                f"`{text[:60]}` is not a seat.", "Give it as ROLE=MODEL: --seat watchdog=openai/gpt-4.1."
+            )
         found[role.strip()] = model.strip()
     return found
 

@@ -56,7 +56,7 @@ def _seats(texts: Sequence[str]) -> Iterator[PersonSeat]:
         name = who.strip().removeprefix(HUMAN)
         if not who.strip().startswith(HUMAN) or not _NAME.fullmatch(name):
             raise UsageError(
-                f"`{text[:60]}` is no seat of a person.",
+                f"`{text[:60]}` is not a seat of a person.",
                 "Give it as human:NAME or human:NAME=ROLE, with letters, digits, - and _ in the name. Models are "
                 "named with -m.",
             )
@@ -77,6 +77,6 @@ def told(seats: Sequence[PersonSeat], wait: str) -> Iterator[str]:
     """Yield a remark for each seat; `wait` is how long a turn waits, in words."""
     for seat in seats:
         yield (
-            f"{seat.name} has a seat as {seat.role} in every turn, which waits for the answer for at most {wait}; it "
-            f"is one voice like the others, and does not see theirs before."
+            f"{seat.name} has a seat as {seat.role} in every turn. A turn waits at most {wait} for the answer. "
+            f"{seat.name} does not see the other voices of a turn before."
         )

@@ -20,13 +20,13 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "add": ("ROLE [CHARGE]", "seat one more voice"),
     "remove": ("VOICE", "take a voice out"),
     "rename": ("VOICE ROLE", "give a voice another role; its charge stays"),
-    "charge": ("VOICE [TEXT]", "say what a voice is to do"),
+    "charge": ("VOICE [TEXT]", "set the task of a voice"),
     "skills": ("VOICE [A,B]", "give a voice these skills, or none"),
     "model": ("VOICE [MODEL]", "ask a voice of this model, or of the next in turn"),
     "width": ("N", "fill up or cut to so many voices"),
-    "turns": ("N|A-B", "most turns, or after which they must be earned, and most"),
+    "turns": ("N|A-B", "most turns; A-B: after turn A only if there is a reason to go on"),
     "set": ("KEY NUMBER", "change a criterion, such as exit_confidence 0.9"),
-    "focus": ("[TEXT]", "say what the turn is to settle"),
+    "focus": ("[TEXT]", "set the question of the turn"),
     "note": ("[TEXT]", "tell every voice something"),
 }
 

@@ -190,7 +190,7 @@ def _wrong(
     said = _said(agent.read.errors, everywhere)
     if not said and not ended.code:
         if strange:
-            return Fault.MALFORMED, "the agent printed what is not the JSON that it documents", None
+            return Fault.MALFORMED, "the agent printed text that is not in the JSON format of its documentation", None
         if not ended.out.strip():
             return Fault.EMPTY, "the agent printed nothing", None
         return Fault.TRUNCATED, "the output ended before the agent's own end", None

@@ -76,7 +76,7 @@ class CommandBackend:
         if found:
             raise ConfigError(
                 f"The folder that command-line agents work in is not empty: it holds {found}.",
-                "Agents take settings and instructions from where they work: remove what is in there.",
+                "Agents take settings and instructions from the folder in which they work: empty that folder.",
             )
         if not self._swept:
             self._swept = True

@@ -126,7 +126,7 @@ def located(name: str, library: Library) -> str:
             return name
         near = ", ".join(table(library))
         raise ConfigError(
-            f"`{DEMO_MODEL}:{name}` is no model that cdo knows, and there is no such file.",
+            f"`{DEMO_MODEL}:{name}` is not a model that cdo knows, and there is no such file.",
             f"Name one of {near}, hf:ORG/REPO/FILE, or the path of a GGUF file.",
         )
     if path := present(source):
@@ -183,7 +183,7 @@ async def pull(
     source, hub = source_of(name, library), Hub(env)
     if source is None:
         raise UsageError(
-            f"`{name[:200]}` is no model that cdo knows.",
+            f"`{name[:200]}` is not a model that cdo knows.",
             f"Name one of {', '.join(table(library))}, or write hf:ORG/REPO/FILE.gguf.",
         )
     path, stated = path_of(source), await hub.stated(source)
@@ -224,7 +224,7 @@ def remove(name: str, library: Library) -> Path:
     path = path_of(source) if source else None
     left = list(path.parent.glob(f".{path.name}.*.part")) if path else []
     if path is None or not (path.exists() or left):
-        raise UsageError(f"{name[:200]} is not on this machine.", "`cdo models` lists what is.")
+        raise UsageError(f"{name[:200]} is not on this machine.", "`cdo models` lists the models that are there.")
     try:
         for file in (path, path.with_name(path.name + PIN), *left):
             file.unlink(missing_ok=True)

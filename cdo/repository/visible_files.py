@@ -379,7 +379,7 @@ def _entry(folder: int, part: str) -> str:
         seen = [shown for name in sorted(names) if not forbidden(name, folder=True) for shown in [printable(name)]]
         near = difflib.get_close_matches(part[:200], seen, n=3)
         raise NotShowable(
-            "not there", f"There is {' and '.join(near)}." if near else "List the folder to see what is."
+            "not there", f"There is {' and '.join(near)}." if near else "List the folder to see its files."
         )
     return found
 

@@ -63,7 +63,7 @@ def copy(root: Path, target: Path, without: Path) -> Copied:
                 raise ConfigError(
                     f"The work tree {root} is too large to be copied for --check: more than {MAX_FILES:,} files or "
                     f"{MAX_BYTES >> 30} GB.",
-                    "Have git ignore what the command does not need, or leave --check out.",
+                    "Let git ignore the files that the command does not need, or leave --check out.",
                 )
     return done
 

@@ -250,7 +250,7 @@ def _files(repository: Repository, commit: str, place: str) -> dict[str, bytes]:
         raise SessionError(f"{place} is too large for a session.", "Look at it with git.")
     if not any(entry.path == "session.yaml" for entry in entries):
         raise SessionError(
-            f"{place} is not a session: it has no session.yaml.", "`cdo list --git` shows what is one."
+            f"{place} is not a session: it has no session.yaml.", "`cdo list --git` shows all sessions."
         )
     return {entry.path: data for entry, data in zip(entries, repository.blobs(entries), strict=True)}
 

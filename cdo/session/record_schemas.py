@@ -335,5 +335,5 @@ def problem(record: object) -> str:
         if (found.response is None) == (found.fault is None):
             return "it has neither a response nor a fault, or both"
         if found.fault and found.fault.kind not in _FAULTS:
-            return f"`fault.kind`: {found.fault.kind[:40]!r} is no fault that cdo knows"
+            return f"`fault.kind`: {found.fault.kind[:40]!r} is not a fault that cdo knows"
     return ""

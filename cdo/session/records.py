@@ -134,7 +134,7 @@ def group_files(number: int, records: Sequence[Mapping[str, Any]]) -> list[tuple
         return found
     if len(records) < 2:
         raise SessionError(
-            f"A record of {len(found[0][1]):,} bytes is too large to be kept.", "Please report what it came from."
+            f"A record of {len(found[0][1]):,} bytes is too large to be kept.", "Please report which command made it."
         )
     half = len(records) // 2
     found = group_files(number, records[:half])

@@ -126,7 +126,7 @@ def with_more_rounds(session: Session, frozen: Frozen, rounds: int) -> Frozen:
     crew = frozen.plan.crew
     if crew is None:
         raise UsageError(
-            f"{session.name} is no mission: it has no rounds.", "`cdo fork --turns` adds turns to a run."
+            f"{session.name} is not a mission: it has no rounds.", "`cdo fork --turns` adds turns to a run."
         )
     plan = frozen.plan.model_copy(update={"crew": crew.model_copy(update={"rounds": rounds})})
     longer = frozen.model_copy(update={"plan": plan})
@@ -161,6 +161,10 @@ def newest_unfinished(found: Sequence[Path], out: Path) -> Path:
     for path in found:
         if not (path / "FINAL.md").exists() and not locked(path):
             return path
+    if not found:
+        raise UsageError(f"There is no unfinished session in {out}.", 'Begin one: cdo think "Should we …?"')
+    name = found[0].name.removeprefix("cdo-")
     raise UsageError(
-        f"There is no unfinished session in {out}.", "`cdo list` shows all; `cdo resume NAME` takes one."
+        f"There is no unfinished session in {out}.",
+        f"To go on with one that you edited, name it: cdo resume {name}; `cdo list` shows all.",
     )

@@ -108,7 +108,7 @@ class Session:
         try:
             if kind_of("session.yaml", fd) is None:
                 raise SessionError(
-                    f"{path} is not a session: it has no session.yaml.", "`cdo list` shows what is one."
+                    f"{path} is not a session: it has no session.yaml.", "`cdo list` shows all sessions."
                 )
             if not locks.take(fd, _PATIENCE):
                 raise SessionError(

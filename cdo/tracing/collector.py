@@ -161,7 +161,7 @@ def _headers(text: str) -> dict[str, str]:
         name, value = name.strip(), unquote(value.strip())
         if not equals or not name.replace("-", "").replace("_", "").isalnum() or not value.isprintable():
             raise UsageError(
-                f"The variable {HEADERS} holds an item that is no header.", "Write it as NAME=VALUE,NAME=VALUE."
+                f"The variable {HEADERS} holds an item that is not a header.", "Write it as NAME=VALUE,NAME=VALUE."
             )
         found[name] = value
     return found

@@ -63,7 +63,7 @@ def submit(folder: Path, kind: str, values: Mapping[str, str], seen: str) -> str
         session = PersonSession(folder)
         form = KINDS[kind].opened(session)
         if form is None:
-            raise StateChanged("This is not open any more.", "Load the page again: it shows what is.")
+            raise StateChanged("This is not open any more.", "Load the page again to see the present state.")
         if not hmac.compare_digest(form.seen.encode(), seen.encode("utf-8", "replace")):
             raise StateChanged(
                 "This has changed since the page was made, so nothing was written.", "Look at it as it is now."

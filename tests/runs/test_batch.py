@@ -171,7 +171,7 @@ WRONG: list[tuple[str, str | bytes, list[str]]] = [
     ("a.csv", "question,question\nWhy?,x\n", ["two columns have the same name"]),
     ("a.csv", b"question\ncaf\xe9?\n", ["not UTF-8"]),
     ("a.jsonl", '{"question": "a?"}\n{"question": \n', ["line 2: it is not JSON"]),
-    ("a.jsonl", '["a?"]\n', ["line 1: it is no JSON object"]),
+    ("a.jsonl", '["a?"]\n', ["line 1: it is not a JSON object"]),
     ("a.jsonl", '{"question": 7}\n', ["line 1: `question` is a number"]),
     ("a.jsonl", '{"question": "a?", "preset": "huge"}\n', ["Line 1: `huge` is not a preset", "quick"]),
     ("a.jsonl", '{"question": "a?", "models": "nope/x"}\n', ["`nope`"]),
@@ -179,7 +179,7 @@ WRONG: list[tuple[str, str | bytes, list[str]]] = [
     ("a.jsonl", '{"question": "a?", "session": "../x"}\n', ["line 1: `../x` cannot be the name of a session"]),
     ("a.jsonl", '{"question": "a?", "id": 1}\n{"question": "b?", "id": "1"}\n', ["Lines 1 and 2 have the same id"]),
     ("a.jsonl", '{"question": "a?", "id": "A"}\n{"question": "b?", "id": "a"}\n', ["the same session"]),
-    ("a.txt", "a?\n", ["no table that cdo reads", ".csv"]),
+    ("a.txt", "a?\n", ["not a table that cdo reads", ".csv"]),
 ]
 
 

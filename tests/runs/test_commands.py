@@ -306,7 +306,7 @@ def test_a_model_of_the_hub_is_pulled_named_used_and_removed(bare: Desk, tmp_pat
         hub.holds(files["smollm2-1.7b"], b"GGUF of another")
         explained(desk("models", "pull", "smollm2-1.7b"), 4, "smollm2-1.7b is pinned", "--force")
         desk("models", "pull", "--force", "smollm2-1.7b").ok()
-        explained(desk("models", "pull", "qwen3-9b"), 2, "no model that cdo knows")
+        explained(desk("models", "pull", "qwen3-9b"), 2, "not a model that cdo knows")
     everything = "".join(path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
     assert KEY not in everything and KEY not in pulled.out + pulled.err
 

@@ -52,7 +52,7 @@ def test_two_versions_are_compared_line_by_line(ended: Desk) -> None:
         (("a:p1",), ("has no version p1",)),
         (("a:v2",), ("has no version before v2", "cdo diff a:v2")),
         (("a:v2", "a"), ("compared with a version alone",)),
-        (("t:v1",), ("t is no mission",)),
+        (("t:v1",), ("t is not a mission",)),
         (("a",), ("git log -p cdo/a", "a:v1 a:v2")),
     ],
 )

@@ -250,7 +250,7 @@ def test_what_an_edit_made_stale_is_asked_again_only_with_consent(ran: Desk, pro
     file = ran.session() / "t1-critic.md"
     file.write_text(file.read_text().replace("Stage it", "Split it"))
     refused = explained(ran("fork", "a", "--turn", "2"), 2, "t1-critic.md changed since t1-synthesis.md was made")
-    assert "`cdo resume a` weighs it first, or fork after turn 0: --turn 0" in refused.err
+    assert "`cdo resume a` takes the edit into account first; or fork after turn 0: --turn 0" in refused.err
     assert provider.calls == [] and not ran.session("a-2").exists()
     done = ran("fork", "a", "--turn", "1", "--yes").ok()
     assert "asked again is t1-synthesis, which an edit made stale" in done.err and "not paid" not in done.err

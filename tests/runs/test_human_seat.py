@@ -401,8 +401,8 @@ def test_a_session_without_people_has_nothing_of_them(cdo: Desk) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("think", "--seat", "critic=openai/x"), 2, "no seat of a person"),
-        (("think", "--seat", "human:../x"), 2, "no seat of a person"),
+        (("think", "--seat", "critic=openai/x"), 2, "not a seat of a person"),
+        (("think", "--seat", "human:../x"), 2, "not a seat of a person"),
         (("think", "--seat", "human:anna=referee"), 2, "referee"),
         (("think", "--seat", "human:anna=synthesis"), 2, "reserved"),
         (("think", "--seat", "human:anna", "--seat", "human:Anna"), 2, "two seats"),

@@ -173,11 +173,11 @@ def test_list_explains_names_and_dates_that_are_none(library: Desk) -> None:
         ["cost", "--until", "2026-13-01"], ["list", "--status", "x\x1b[31m"],
     )  # fmt: skip
     words = [
-        ["`thnk` is no preset, mode or domain", "Did you mean think?", "parliament"],
-        ["`converge` is no status", "Did you mean converged?", "damaged"],
+        ["`thnk` is not a preset, mode or domain", "Did you mean think?", "parliament"],
+        ["`converge` is not a status", "Did you mean converged?", "damaged"],
         ["`monday` is not a date", "yesterday"],
         ["`2026-13-01` is not a date"],
-        ["is no status"],
+        ["is not a status"],
     ]
     for done, said in zip(runs, words, strict=True):
         explained(done, 2, *said)

@@ -517,7 +517,7 @@ def test_the_person_at_a_client_has_a_seat_and_is_not_waited_for_without_end(cdo
         assert ended["status"] == "completed"
         assert "bert did not answer turn 1" in await agent.call("result", session=began["session"])
         assert "mission" in await agent.refused("deliberate", question=REQUEST, preset="cabal", seat="bert")
-        assert "no seat of a person" in await agent.refused("deliberate", question=QUESTION, seat="../x")
+        assert "not a seat of a person" in await agent.refused("deliberate", question=QUESTION, seat="../x")
 
     with_agent(steps, cdo, tasks=True)
     (session,) = cdo.sessions()

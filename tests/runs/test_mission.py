@@ -401,7 +401,7 @@ def test_a_higher_cap_of_rounds_goes_on_for_good(todo: Desk, provider: Provider)
     provider.reset()
     assert todo("resume", "a", "--json").ok().json["status"] == "done" and provider.calls == []
     todo("think", "--session", "t", "-q", "--turns", "1", "Should we?").ok()
-    explained(todo("resume", "t", "--rounds", "5"), 2, "no mission")
+    explained(todo("resume", "t", "--rounds", "5"), 2, "not a mission")
 
 
 def test_a_cap_of_calls_leaves_room_for_inspection_and_end_and_a_higher_one_goes_on(
@@ -581,7 +581,7 @@ def test_the_watchdog_sits_on_another_makers_model(todo: Desk, provider: Provide
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("--seat", "watchdog", REQUEST), "is no seat"),
+        (("--seat", "watchdog", REQUEST), "is not a seat"),
         (("--seat", "janitor=openai/x", REQUEST), "janitor"),
         (("--operatives", "0", REQUEST), "operatives"),
         (("--rounds", "0", REQUEST), "rounds"),
@@ -623,7 +623,7 @@ def test_context_shows_what_an_agent_would_be_shown(todo: Desk, provider: Provid
     explained(todo("context", "p3", "--step", "write", "--agent", "nobody"), 2, "nobody")
     assert provider.calls == []
     todo("think", "--session", "t", "-q", "--turns", "1", "Should we?").ok()
-    explained(todo("context", "p3", "--step", "write", "--session", "t"), 8, "no mission")
+    explained(todo("context", "p3", "--step", "write", "--session", "t"), 8, "not a mission")
     explained(todo("answer", "t", "yes"), 8, "waits for no answer to a turn")
 
 

@@ -632,7 +632,7 @@ def test_a_name_that_cannot_be_one_is_refused(empty: Place, p: Provider, name: s
 
 def test_what_is_not_there_is_said(empty: Place) -> None:
     empty.resume(name="nothing").failed(8, "There is no session tmp/cdo-nothing")
-    empty.cdo("resume").failed(2, "There is no unfinished session")
+    empty.cdo("resume").failed(2, "There is no unfinished session", "Begin one: cdo think")
     (empty.path / "src").mkdir()
     (empty.path / "src" / ".x.1.tmp").write_text("mine")
     empty.cdo("resume", "./src/../src").failed(8, "is not a session")

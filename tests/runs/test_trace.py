@@ -281,6 +281,6 @@ def test_a_trace_is_sent_as_the_protocol_asks(finished: Desk) -> None:
         explained(done, 2, "is not the address of a collector")
     explained(finished("trace", "a", "--otlp", "http://me:secret@h"), 2, "OTEL_EXPORTER_OTLP_HEADERS")
     bad = {"OTEL_EXPORTER_OTLP_HEADERS": "a=b%0Ac"}
-    explained(finished("trace", "a", "--otlp", "http://127.0.0.1:1", env=bad), 2, "is no header")
+    explained(finished("trace", "a", "--otlp", "http://127.0.0.1:1", env=bad), 2, "is not a header")
     explained(finished("trace", "a", "--otlp", "http://127.0.0.1:1", "--out", "x"), 2, "Give one of the two")
     explained(finished("trace", "a", "--out", "tmp"), 2, "is a folder")

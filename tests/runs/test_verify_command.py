@@ -158,7 +158,7 @@ def test_stray_and_lost_files_are_named(ended: Desk) -> None:
     (session / "r9-plan.md").write_text("Nobody asked.")
     (session / "r2-inspect-p5.md").unlink()
     found = contradictions(ended)
-    assert found[f"products/{folder.name}/notes.txt"] == "it is no part of the mission, by its record"
+    assert found[f"products/{folder.name}/notes.txt"] == "it is not part of the mission, according to its record"
     assert found["r2-inspect-p5.md"] == "it is gone"
     ended("resume", "a", "-q").ok()
     assert list(contradictions(ended)) == [f"products/{folder.name}/notes.txt", "r9-plan.md"]

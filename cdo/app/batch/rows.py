@@ -37,7 +37,7 @@ def rows(path: Path) -> Iterator[Row]:
     reader = READERS.get(path.suffix.lower())
     if reader is None:
         raise UsageError(
-            f"{path} is no table that cdo reads: its name ends in `{one_line(path.suffix, 20)}`.",
+            f"{path} is not a table that cdo reads: its name ends in `{one_line(path.suffix, 20)}`.",
             f"Give a file whose name ends in one of {', '.join(READERS)}.",
         )
     with _opened(path) as stream:
@@ -81,7 +81,7 @@ def _json_lines(stream: BinaryIO, name: str) -> Iterator[Row]:
             why = getattr(error, "msg", "it is nested too deep")
             raise UsageError(f"{name}, line {number}: it is not JSON: {why}.", ONE_EACH) from None
         if not isinstance(data, dict):
-            raise UsageError(f"{name}, line {number}: it is no JSON object.", ONE_EACH)
+            raise UsageError(f"{name}, line {number}: it is not a JSON object.", ONE_EACH)
         yield Row(data, number, name)
 
 

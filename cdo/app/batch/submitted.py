@@ -37,7 +37,8 @@ class SubmittedBatches:
                     self._counts[marker] = int(told["count"])
             except (ValueError, TypeError, KeyError, RecursionError):
                 raise SessionError(
-                    f"{folder.path / SUBMISSIONS} is damaged.", "Restore it from a copy: it says what was submitted."
+                    f"{folder.path / SUBMISSIONS} is damaged.",
+                    "Restore it from a copy: it lists the submitted requests.",
                 ) from None
 
     def begun(self, marker: str) -> bool:

@@ -38,4 +38,4 @@ def unpacked(path: Path, files: Mapping[str, str]) -> None:
         data = {name: text.encode("utf-8", "surrogateescape") for name, text in files.items()}
         Session.create(path, data, redactor(os.environ)).close()
     except ValueError as error:  # a folder that no session has
-        raise SessionError(f"The worker sent what is no session: {error}.", "Look at its disk.") from None
+        raise SessionError(f"The worker sent data that is not a session: {error}.", "Look at its disk.") from None

@@ -71,7 +71,7 @@ class IncomingReply(ABC):
         try:
             data = json.loads(text)
         except (ValueError, RecursionError):
-            raise self.error(Fault.MALFORMED, f"the provider sent what is not JSON: {text[:80]!r}") from None
+            raise self.error(Fault.MALFORMED, f"the provider sent text that is not JSON: {text[:80]!r}") from None
         if not isinstance(data, dict):
             raise self.error(Fault.MALFORMED, "the provider sent JSON that is not an object")
         return data

@@ -120,7 +120,9 @@ class HttpTransport:
         try:
             found = json.loads(body)
         except (ValueError, RecursionError):
-            raise BackendError(Fault.MALFORMED, f"the provider sent what is not JSON: {bytes(body[:80])!r}") from None
+            raise BackendError(
+                Fault.MALFORMED, f"the provider sent text that is not JSON: {bytes(body[:80])!r}"
+            ) from None
         if not isinstance(found, dict):
             raise BackendError(Fault.MALFORMED, "the provider sent JSON that is not an object")
         return found

@@ -180,7 +180,7 @@ def test_without_any_folder_there_is_nothing(project: Path, home: Path) -> None:
         (b"---\nname: x\n---\nBody\n", "it has no description"),
         (b"---\nname: x\ndescription: ' '\n---\n", "it has no description"),
         (b"---\nname: x\ndescription: [a, b]\n---\n", "it has no description"),
-        (b"---\n- a\n---\n", "its front matter is no mapping of keys"),
+        (b"---\n- a\n---\n", "its front matter is not a mapping of keys"),
         (b"---\nname: *x\nother: 1\n---\n", "its front matter is not YAML (line 2, column 7: aliases"),
         (b"---\nname: x\ndescription: caf\xe9\n---\n", "it, or its path, is not UTF-8 text"),
         (b"---\nname: x\ndescription: y\n---\n" + b"a" * MAX_BYTES, "it is larger than 131,072 bytes"),

@@ -67,7 +67,7 @@ def test_what_is_not_here_is_named_with_the_command_that_fetches_it(hub: Loopbac
     with pytest.raises(ConfigError, match="`local:qwen3-4b` is not on this machine") as caught:
         models.resolve("local:qwen3-4b", LIBRARY, {}, {})
     assert caught.value.hint == "Fetch it: cdo models pull qwen3-4b"
-    with pytest.raises(ConfigError, match="is no model that cdo knows") as caught:
+    with pytest.raises(ConfigError, match="is not a model that cdo knows") as caught:
         models.resolve("local:qwen9", LIBRARY, {}, {})
     assert "qwen3-4b" in caught.value.hint
     for path in ("/some/where.gguf", "~/x", "here.gguf"):
