@@ -174,7 +174,9 @@ _AFAR = r"(?:\((?![\w-](?:[\w/#-]|\.(?!\.))*\))|:)"
 _TAG = re.compile(r"<(?=[A-Za-z/!?])|&(?=(?:amp;)*lt;)")
 _REFERENCE = re.compile(r"&amp;(?=(?:amp;)*lt;)|&lt;")
 _LINK = re.compile(rf"\](\\*)(?={_AFAR})")
-_ACTS = re.compile(rf"<[A-Za-z/!?]|(?<!\\)(?:\\\\)*\]{_AFAR}")
+# Both begin with a letter of their own, for which Python searches a text twenty times as fast as for either.
+_OPENS = re.compile(r"<[A-Za-z/!?]")
+_LEADS = re.compile(rf"\]{_AFAR}")
 _ACTIVE = re.compile(r"[\\`*\[\]<>|&#~]")
 _NAMED = {"<": "&lt;", "&": "&amp;"}
 _PLAIN = re.compile(r"<(?=[A-Za-z/!?])|(?<=\])[(:]|`(?=``)|~(?=~~)|&(?=(?:amp;)*#(?:60|40|58|96|126);)")
@@ -183,7 +185,17 @@ _SPELLED = re.compile(r"&amp;(?=(?:amp;)*#(?:60|40|58|96|126);)|&#(60|40|58|96|1
 
 def has_active_markup(text: str) -> bool:
     """True if a Markdown text may hold an image, a remote link or HTML that a viewer would act on."""
-    return _ACTS.search(text) is not None
+    if _OPENS.search(text):
+        return True
+    return any(not _backslashed(text, match.start()) for match in _LEADS.finditer(text))
+
+
+def _backslashed(text: str, place: int) -> bool:
+    """True if the character at `place` has an odd number of backslashes in front."""
+    first = place
+    while first and text[first - 1] == "\\":
+        first -= 1
+    return (place - first) % 2 == 1
 
 
 def neutralise(text: str) -> str:
