@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import unicodedata
+
+import msgspec
 
 # Not "printable" for Python, yet harmless to a terminal: wide blanks, private use, characters newer than Python.
 _HARMLESS = frozenset({"Zs", "Co", "Cn"})
@@ -42,7 +45,28 @@ def without_controls(text: str) -> str:
     return _CONTROL.sub(_mark, text)
 
 
-_on_one_line = json.JSONEncoder(ensure_ascii=False, default=str).encode
+_packed = msgspec.json.Encoder(enc_hook=str).encode
+_by_python = json.JSONEncoder(ensure_ascii=False, default=str).encode
+
+
+def json_text(value: object) -> str:
+    """Return `value` as JSON on one line, as `json.dumps` lays it out, in a fifth of the time."""
+    try:
+        packed = _packed(value)
+    except UnicodeEncodeError:  # a lone surrogate, which UTF-8 cannot hold
+        return _by_python(value)
+    if b"null" in packed and _infinite(value):  # a reader is to refuse such a number, not to find none
+        return _by_python(value)
+    return msgspec.json.format(packed, indent=0).decode()
+
+
+def _infinite(value: object) -> bool:
+    """True if there is a number in JSON data that is not finite."""
+    if isinstance(value, dict):
+        return any(map(_infinite, value.values()))
+    if isinstance(value, (list, tuple)):
+        return any(map(_infinite, value))
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def json_line(value: object) -> str:
@@ -50,7 +74,7 @@ def json_line(value: object) -> str:
 
     Records and the journal are written with it: a reader gets each text as it was, and `cat` of the file is safe.
     """
-    text = _on_one_line(value)
+    text = json_text(value)
     if text.isascii() and "\x7f" not in text:  # JSON has escapes for all others
         return text
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

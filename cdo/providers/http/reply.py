@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from cdo.core.exchange import BackendError, Fault, Response, Usage
 from cdo.providers.http import faults
 
@@ -69,12 +71,20 @@ class IncomingReply(ABC):
     def parsed(self, text: str) -> Mapping[str, Any]:
         """Return an event or a body as a JSON object; raise `BackendError` if it is none."""
         try:
-            data = json.loads(text)
+            data = _loaded(text)
         except (ValueError, RecursionError):
             raise self.error(Fault.MALFORMED, f"the provider sent text that is not JSON: {text[:80]!r}") from None
         if not isinstance(data, dict):
             raise self.error(Fault.MALFORMED, "the provider sent JSON that is not an object")
         return data
+
+
+def _loaded(text: str) -> Any:
+    """Return the data of a JSON text; raise `ValueError` or `RecursionError`."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:  # NaN, or half of a character: Python's slower parser takes them
+        return json.loads(text)
 
 
 def joined(parts: Iterable[str]) -> str:
