@@ -230,15 +230,20 @@ def open_below(directory: int, folder: str, *, make: bool = False) -> Iterator[i
     """
     if folder and not is_session_folder(folder):
         raise ValueError(f"{folder!r} is not a folder of a session")
-    fd = os.dup(directory)
+    if not folder:
+        yield directory
+        return
+    fd = directory
     try:
-        for part in filter(None, folder.split("/")):
+        for part in folder.split("/"):
             inner = open_or_make(part, fd) if make else open_directory(part, fd)
-            os.close(fd)
+            if fd != directory:
+                os.close(fd)
             fd = inner
         yield fd
     finally:
-        os.close(fd)
+        if fd != directory:
+            os.close(fd)
 
 
 def kind_of(name: str, directory: int) -> int | None:

@@ -22,6 +22,7 @@ from cdo.files.atomic_files import (
 
 _LETTER = 65_536  # bytes; a longer file in a folder for people's messages is not one
 _EDIT = 2 * 1_048_576  # bytes of a file that a person may change
+_KEPT = 65_536  # characters of a text that is kept in memory
 
 
 class SessionFiles:
@@ -35,6 +36,7 @@ class SessionFiles:
         self.directory = directory
         self.written: dict[str, tuple[int, ...]] = {}
         self._redact = redact
+        self._kept: dict[str, tuple[tuple[int, ...], str]] = {}  # texts with the signatures of their files
 
     def place(self, folder: str, *, make: bool = False) -> contextlib.AbstractContextManager[int]:
         """Open a folder of the session ("" is its own), which is made if it is missing and `make` says so."""
@@ -43,13 +45,20 @@ class SessionFiles:
     def read(self, name: str) -> str | None:
         """The text of a file of the session without secrets, or None when there is none; raise `SessionError`.
 
-        A person may have typed one there: it gets no further than that file.
+        A person may have typed one there: it gets no further than that file. One that is as this process left it is
+        read once: each call of a run wants the question and the context.
         """
         folder, _, file = name.rpartition("/")
+        written, kept = self.written.get(name), self._kept.get(name)
         try:
             with self.place(folder) as place:
-                written = self.written.get(name, ())
-                return self._redact(read_file(place, file, written=written)[0].decode("utf-8"))
+                if kept and kept[0] == written and (now := status_of(file, place)) and signature(now) == written:
+                    return kept[1]
+                data, status = read_file(place, file, written=written or ())
+                text = self._redact(data.decode("utf-8"))
+                if signature(status) == written and len(text) <= _KEPT:
+                    self._kept[name] = written, text
+                return text
         except FileNotFoundError:
             return None
         except UnicodeDecodeError:
