@@ -9,11 +9,15 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
+from msgspec import Struct
+
 from cdo.core.errors import SessionError
-from cdo.files import locks
+from cdo.files import grouped_writes, locks
 from cdo.files.atomic_files import (
     closing,
     encodable,
@@ -41,61 +45,154 @@ class Taken(SessionError):
     """There is a session of this name already."""
 
 
-def create_session_dir(
-    path: Path, files: Mapping[str, str | bytes], redact: Callable[[str], str]
-) -> tuple[int, dict[str, tuple[int, ...]]]:
-    """Make a new session at `path` with its first `files`; returns it, open and locked, and the files' signatures.
+class NewFolder(Struct, frozen=True):
+    """A session's folder to create at `path` with its first `files`, whose names may have a folder in front.
 
-    A file's name may have a folder in front (`calls/0001.jsonl`). Texts are redacted; bytes were before, and are
-    taken as they are. Raises `Taken` when it exists already, `SessionError` when it cannot be made.
+    Texts are redacted; bytes were before, and are taken as they are.
     """
-    out = fd = -1
-    try:
-        out = open_path(path.parent, make=True)
-        _prepare(path.parent, out)
-        if (there := kind_of(path.name, out)) is not None:
+
+    path: Path
+    files: Mapping[str, str | bytes]
+    redact: Callable[[str], str]
+
+
+class MadeFolder(Struct, frozen=True):
+    """A session's folder, open and locked, and the signatures of the files in it."""
+
+    fd: int
+    written: dict[str, tuple[int, ...]]
+
+
+@dataclass
+class _Birth:
+    """A folder on its way: open and locked under a name that nobody looks for, below the open folder `out`.
+
+    `unsynced` are open files and folders in it, in the order in which they become durable.
+    """
+
+    new: NewFolder
+    out: int = -1
+    name: str = ""
+    fd: int = -1
+    unsynced: list[int] = field(default_factory=list)
+    written: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    failure: SessionError | None = None
+
+    def fill(self) -> None:
+        """Make the folder, with `calls/` and the files in it; raise `OSError`."""
+        path = self.new.path
+        self.out = open_path(path.parent, make=True)
+        _prepare(path.parent, self.out)
+        if (there := kind_of(path.name, self.out)) is not None:
             raise OSError(errno.ELOOP if there == stat.S_IFLNK else errno.EEXIST, "it exists", path.name)
-        birth = f".{path.name}.{os.urandom(4).hex()}.tmp"
-        os.mkdir(birth, dir_fd=out)
-        try:
-            fd = open_directory(birth, out)
-            locks.take(fd)  # nobody else knows of it yet
-            written = _fill(fd, files, redact)
-            # A directory is never renamed over one that holds something: of two that race one wins.
-            os.rename(birth, path.name, src_dir_fd=out, dst_dir_fd=out)
-        except BaseException:
-            _remove(birth, out)
-            raise
-        sync(out)
-    except OSError as error:
-        if fd >= 0:
-            locks.release(fd)
-            os.close(fd)
-        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
-            raise Taken(f"There is a session {path} already.", f"`cdo resume {path.name}` goes on with it.") from None
-        raise explain(error, path if error.filename == path.name else path.parent) from None
-    finally:
-        if out >= 0:
-            os.close(out)
-    return fd, written
+        name = f".{path.name}.{os.urandom(4).hex()}.tmp"
+        os.mkdir(name, dir_fd=self.out)
+        self.name = name
+        self.fd = open_directory(name, self.out)
+        locks.take(self.fd)  # nobody else knows of it yet
+        os.mkdir("calls", dir_fd=self.fd)
+        for file, content in self.new.files.items():
+            data = content if isinstance(content, bytes) else encodable(self.new.redact(content)).encode()
+            inside, _, last = file.rpartition("/")
+            with open_below(self.fd, inside, make=True) as place:
+                self.unsynced.append(fill(place, last, data))
+                self.written[file] = signature(os.fstat(self.unsynced[-1]))
+                if inside:
+                    self.unsynced.append(os.dup(place))
 
-
-def _fill(folder: int, files: Mapping[str, str | bytes], redact: Callable[[str], str]) -> dict[str, tuple[int, ...]]:
-    """Make a folder that nobody else knows of hold `calls/` and the files, durably; return the files' signatures."""
-    os.mkdir("calls", dir_fd=folder)
-    written: dict[str, tuple[int, ...]] = {}
-    for name, content in files.items():
-        data = content if isinstance(content, bytes) else encodable(redact(content)).encode()
-        inside, _, file = name.rpartition("/")
-        with open_below(folder, inside, make=True) as place, closing(fill(place, file, data)) as fd:
+    def sync(self) -> None:
+        """Make what is in the folder durable; raise `OSError`."""
+        for fd in (*self.unsynced, self.fd):
             sync(fd)
-            written[name] = signature(os.fstat(fd))
-            if inside:
-                sync(place)
-    sync(folder)
-    with open_below(folder, "calls") as calls:
-        note_durable(calls)
-    return written
+
+    def take_name(self) -> None:
+        """Give the folder, whose content is durable, its name; raise `OSError`."""
+        with open_below(self.fd, "calls") as calls:
+            note_durable(calls)
+        # A directory is never renamed over one that holds something: of two that race one wins.
+        os.rename(self.name, self.new.path.name, src_dir_fd=self.out, dst_dir_fd=self.out)
+        self.name = ""
+
+    def fail(self, error: OSError) -> None:
+        """Note why there is no session, and give up what there is of it."""
+        path = self.new.path
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            self.failure = Taken(f"There is a session {path} already.", f"`cdo resume {path.name}` goes on with it.")
+        else:
+            self.failure = explain(error, path if error.filename == path.name else path.parent)
+        self.give_up()
+
+    def give_up(self) -> None:
+        """Remove the folder unless it has its name, and close it."""
+        if self.name:
+            _remove(self.name, self.out)
+        if self.fd >= 0:
+            locks.release(self.fd)
+            os.close(self.fd)
+        self.name, self.fd = "", -1
+
+    def close(self) -> None:
+        """Close all but the folder itself."""
+        for fd in (*self.unsynced, self.out):
+            if fd >= 0:
+                os.close(fd)
+
+
+def create_session_dir(new: NewFolder) -> MadeFolder:
+    """Make the folder of a session. Raise `Taken` when it exists already, `SessionError` when it cannot be made."""
+    (made,) = create_session_dirs([new])
+    if isinstance(made, SessionError):
+        raise made
+    return made
+
+
+def create_session_dirs(wanted: Sequence[NewFolder]) -> list[MadeFolder | SessionError]:
+    """Make folders as `create_session_dir` does, or return why not, in their order.
+
+    They become durable together, so that many wait for the disk hardly more often than one. An error of the disk then
+    concerns all of them, because whose file it was cannot be told.
+    """
+    births = [_Birth(new) for new in wanted]
+    try:
+        for birth in births:
+            _try([birth], birth.fill)
+        _together(births, _Birth.sync)
+        for birth in births:
+            _try([birth], birth.take_name)
+        _together(births, lambda birth: sync(birth.out))
+    except BaseException:
+        for birth in births:
+            birth.give_up()
+        raise
+    finally:
+        for birth in births:
+            birth.close()
+    return [birth.failure or MadeFolder(birth.fd, birth.written) for birth in births]
+
+
+def _together(births: Sequence[_Birth], sync_one: Callable[[_Birth], None]) -> None:
+    """Make what was done for these births durable: as a whole if they are many, on one disk that can do that."""
+    live = [birth for birth in births if birth.failure is None]
+    if (
+        len(live) > 1
+        and len({os.fstat(birth.fd).st_dev for birth in live}) == 1
+        and grouped_writes.syncs_whole(live[0].fd)
+    ):
+        _try(live, lambda: grouped_writes.sync_file_system(live[0].fd))
+        return
+    for birth in live:
+        _try([birth], partial(sync_one, birth))
+
+
+def _try(births: Sequence[_Birth], action: Callable[[], None]) -> None:
+    """Do something for births that have not failed; an `OSError` is the failure of all of them."""
+    live = [birth for birth in births if birth.failure is None]
+    try:
+        if live:
+            action()
+    except OSError as error:
+        for birth in live:
+            birth.fail(error)
 
 
 def _prepare(folder: Path, out: int) -> None:

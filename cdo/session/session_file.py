@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict
 
 from cdo import __version__
@@ -19,7 +20,7 @@ from cdo.formats import strict_yaml
 from cdo.planning.plan import Plan
 from cdo.planning.settings import Resolved, Settings, stricter
 from cdo.security.secrets import redactor
-from cdo.session.creation import Taken
+from cdo.session.creation import NewFolder, Taken, create_session_dirs
 from cdo.session.records import locked, session_path
 from cdo.session.store import Session
 
@@ -84,11 +85,7 @@ def create_session(
     It is called `name`, or the first free one of `names`.
     Raises `Taken` if a session `name` exists, and `SessionError` if the directory cannot be created.
     """
-    text = strict_yaml.dump(frozen.model_dump(mode="json", exclude_defaults=False))
-    whole = {**files, "session.yaml": text}
-    _made[text] = frozen
-    while len(_made) > _REMEMBERED:
-        _made.popitem(last=False)
+    whole = _whole(frozen, files)
     redact = redactor(os.environ)
     if name:
         return Session.create(session_path(out, name), whole, redact)
@@ -98,6 +95,36 @@ def create_session(
             with contextlib.suppress(Taken):
                 return Session.create(path, whole, redact)
     raise SessionError(f"No free name was found for a session in {out}.", "Name one with --session.")
+
+
+class NewSession(Struct, frozen=True):
+    """A session to create at `path`, with session.yaml and its first `files`."""
+
+    frozen: Frozen
+    files: Mapping[str, str | bytes]
+    path: Path
+
+
+def create_sessions(wanted: Sequence[NewSession]) -> list[Session | SessionError]:
+    """Create sessions whose folders become durable together; return those that could not be created as errors."""
+    redact = redactor(os.environ)
+    folders = [NewFolder(new.path, _whole(new.frozen, new.files), redact) for new in wanted]
+    found: list[Session | SessionError] = []
+    for folder, made in zip(folders, create_session_dirs(folders), strict=True):
+        try:
+            found.append(made if isinstance(made, SessionError) else Session.born(folder, made))
+        except SessionError as error:
+            found.append(error)
+    return found
+
+
+def _whole(frozen: Frozen, files: Mapping[str, str | bytes]) -> dict[str, str | bytes]:
+    """Return the first files of a session, with its session.yaml."""
+    text = strict_yaml.dump(frozen.model_dump(mode="json", exclude_defaults=False))
+    _made[text] = frozen
+    while len(_made) > _REMEMBERED:
+        _made.popitem(last=False)
+    return {**files, "session.yaml": text}
 
 
 def load(session: Session) -> Frozen:

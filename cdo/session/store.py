@@ -43,7 +43,7 @@ from cdo.files.atomic_files import (
 )
 from cdo.session import artifact as artifacts
 from cdo.session.artifact import Artifact
-from cdo.session.creation import create_session_dir
+from cdo.session.creation import MadeFolder, NewFolder, create_session_dir
 from cdo.session.human_edits import ARTIFACT, HumanEdits
 from cdo.session.records import PREFIX, group_number, read_groups, subject
 from cdo.session.session_files import SessionFiles
@@ -79,13 +79,18 @@ class Session:
     @classmethod
     def create(cls, path: Path, files: Mapping[str, str | bytes], redact: Callable[[str], str] = str) -> Session:
         """Make a new session at `path` with its first `files`, as `creation.create_session_dir` does, and own it."""
-        fd, written = create_session_dir(path, files, redact)
-        session = cls(path, fd, redact)
-        session.files.written |= written
+        new = NewFolder(path, files, redact)
+        return cls.born(new, create_session_dir(new))
+
+    @classmethod
+    def born(cls, new: NewFolder, made: MadeFolder) -> Session:
+        """Return the session in a folder that was just made; raise `SessionError` if its records are damaged."""
+        session = cls(new.path, made.fd, new.redact)
+        session.files.written |= made.written
         try:
-            group = session._load_records() if any(map(group_number, files)) else 0
+            group = session._load_records() if any(map(group_number, new.files)) else 0
         except SessionError:
-            _left(fd)
+            _left(made.fd)
             raise
         session._writer.start(group)
         return session

@@ -16,6 +16,7 @@ import pytest
 
 from cdo.files import atomic_files
 from cdo.files.atomic_files import file_new
+from cdo.session.creation import MadeFolder, NewFolder, Taken, create_session_dirs
 from cdo.session.records import sessions
 from cdo.session.store import Session
 from tests.support.power import Killed, Tape, Tree, lay_out
@@ -203,6 +204,28 @@ def test_sessions_that_are_written_together_keep_what_each_promised(root: Path) 
     work = Together(root)
     assert work.whole >= 2, "nothing was written together"
     assert hold(work.tape, root, work.check, about=1200) >= 1200  # of 15,000 and more: it takes seconds, not minutes
+
+
+def test_sessions_that_are_made_together_appear_whole_and_stay(root: Path) -> None:
+    names = ["cdo-a", "cdo-b", "cdo-c"]
+    with Tape(root) as tape:
+        wanted = [NewFolder(root / "out" / name, FILES, str) for name in names]
+        made = create_session_dirs([*wanted, wanted[0]])
+        born = len(tape.ops)
+        for new, folder in zip(wanted, made, strict=False):
+            assert isinstance(folder, MadeFolder)
+            Session.born(new, folder).close()
+    assert isinstance(made[3], Taken), "two are made of one name"
+    assert tape.whole == 2, "each was made durable by itself"
+
+    def check(cut: int, place: Path) -> None:
+        found = sessions(place / "out") if (place / "out").exists() else []
+        assert cut < born or sorted(path.name for path in found) == names, "a session that was made is gone"
+        for path in found:
+            with opened(path) as session:
+                assert (session.read("00-input.md"), session.read("session.yaml")) == tuple(FILES.values())
+
+    assert hold(tape, root, check) >= 20
 
 
 def void(_: object) -> None:

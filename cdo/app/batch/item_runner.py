@@ -6,11 +6,10 @@ used, so an item that was stopped at any point repeats nothing that was paid.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from cdo.app import run
 from cdo.app.batch.folder import FAILED, ItemResult, labels_of
 from cdo.app.batch.items import BatchItem
 from cdo.app.batch.plans import files_of
+from cdo.app.batch.session_maker import SessionMaker
 from cdo.content.library import Library
 from cdo.core.errors import BudgetReached, CdoError, Interrupted, SessionError, WaitsForBatch
 from cdo.core.events import Event, ExchangeRecorded
@@ -31,7 +31,7 @@ from cdo.planning.settings import Resolved
 from cdo.providers.models import ModelSpec
 from cdo.security.secrets import redactor
 from cdo.session.records import session_path
-from cdo.session.session_file import create_session, load, new_session_file
+from cdo.session.session_file import NewSession, load, new_session_file
 from cdo.session.store import Session
 
 
@@ -58,6 +58,7 @@ class ItemRunner:
     shared: run.SharedByRuns
     answered: Callable[[], None]
     index: IndexWriter | None = None
+    _maker: SessionMaker = field(default_factory=SessionMaker)
 
     async def run(self, item: BatchItem) -> EndedItem:
         """Return how an item ended; raise `BudgetReached` if a cap keeps it from that, `WaitsForBatch` if calls
@@ -102,15 +103,15 @@ class ItemRunner:
             return found
         plan, now = self.plan_of(item), self.resolved
         head = new_session_file(plan, now.values, now.sources)
-        made = asyncio.to_thread(create_session, head, files_of(item), self.folder, item.session, ())
-        return await made, plan
+        new = NewSession(head, files_of(item), session_path(self.folder, item.session))
+        return await self._maker.create(new), plan
 
     def _begun(self, item: BatchItem) -> tuple[Session, Plan] | None:
         """Return the session of an item and its plan if it was begun."""
         path = session_path(self.folder, item.session)
-        redact = redactor(os.environ)
         if not os.path.lexists(path):
             return None
+        redact = redactor(os.environ)
         session = Session.open(path, redact)
         try:
             if (session.read("00-input.md") or "").strip() != redact(item.question).strip():
