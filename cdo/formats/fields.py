@@ -62,7 +62,7 @@ def number(value: Any) -> Any:
     return value
 
 
-_NONE = ("none", "n/a", "nothing")
+_NONE = ("none", "n/a", "nothing", "none found", "nothing found", "none identified", "no errors", "no errors found")
 
 Text = Annotated[str, Field(min_length=1, max_length=4000)]
 Line = Annotated[str, Field(min_length=1, max_length=600)]

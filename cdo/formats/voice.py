@@ -207,14 +207,21 @@ def agreement(camps: Sequence[Camp], voices: Sequence[str]) -> float | None:
 
 
 NUMBERED = ("claims", "objections")  # lists of a voice whose ids mean nothing outside its reply
-_PLACEHOLDER = re.compile(r"<[a-z][^<>]{3,200}>")
+_PLACEHOLDER = re.compile(r"<[a-z][^<>]{3,200}>|\[(?:your|insert)\b[^\[\]]{0,200}\]", re.IGNORECASE)
+_PERHAPS_ONE = re.compile(r"<|\[(?:your|insert)\b|\.\.\.|…", re.IGNORECASE)
+_DOTS = re.compile(r"[.…\s]+")
 
 
 def placeholders(data: Block) -> list[str]:
-    """Return a sentence for each value that is a placeholder of the prompt, as in `<your answer, one line>`."""
-    if "<" not in data.model_dump_json():
+    """Return a sentence for each value that is a placeholder of the prompt, as in `<your answer, one line>`.
+
+    A position of dots alone is one too.
+    """
+    if not _PERHAPS_ONE.search(data.model_dump_json()):
         return []
     found = dict.fromkeys(text for _, text in texts(data.model_dump()) if _PLACEHOLDER.fullmatch(text.strip()))
+    if _DOTS.fullmatch(position := str(getattr(data, "position", "x"))):
+        found[position] = None
     return [f"`{text[:80]}` is a placeholder of the format: put your own value there." for text in found]
 
 

@@ -13,14 +13,16 @@ from typing import Any
 from msgspec import Struct
 
 from cdo.formats import strict_yaml
-from cdo.formats.lenient.data_text import json_object, key_of, mappings
+from cdo.formats.lenient.data_text import COMMENT, json_object, key_of, mappings
 from cdo.formats.lenient.layout import AS_JSON, BODY, SECTIONS, TITLE, Notes, ReplyLayout, folded
 from cdo.formats.lenient.values import normalised
 from cdo.formats.markdown import Fence, fences, heading_key, headings
 
 _RULE = re.compile(r"[ \t]*(?:-{3,}|\*{3,}|_{3,}|\.{3}|[—–]{1,3})[ \t]*")
 _MARK = re.compile(r"[ \t]{0,3}(?:`{3,}|~{3,})[ \t]*")
-_OPENED = re.compile(r"[ \t]{0,3}(?:`{3,}|~{3,})[ \t]*(?:yaml|yml|json|markdown|md|text|txt|directive)?[ \t]*", re.I)
+_OPENED = re.compile(
+    r"[ \t]{0,3}(?:`{3,}|~{3,})[ \t]*(?:yaml|yml|json|markdown|md|text|txt|directive|front-?matter)?[ \t]*", re.I
+)
 _WRAPPED = re.compile(r"[ \t]{0,3}(?:`{3,}|~{3,})[ \t]*(?:markdown|md)?[ \t]*", re.IGNORECASE)
 _HEADING = re.compile(r"#{1,6}[ \t]+\S")
 _BODY_KEYS = (BODY, "markdown", "content")
@@ -44,6 +46,18 @@ class _Data(Struct, frozen=True):
     before: str
     after: str
     notes: Notes
+
+
+def _known_in(data: dict[str, Any], layout: ReplyLayout) -> bool:
+    """True if the format has a key of the data, or of the one mapping that is all there is in it."""
+    inner = next(iter(data.values())) if len(data) == 1 else None
+    return any({folded(str(key)) for key in each} & layout.names for each in (data, inner) if isinstance(each, dict))
+
+
+def keys_in(text: str, layout: ReplyLayout) -> set[str]:
+    """Return the folded keys of a text that is a mapping in YAML; none if it is something else."""
+    found = next(mappings(text.strip("\n"), layout.all_names, layout.max_bytes, Notes()), None)
+    return {folded(str(key)) for key in found[0]} if found else set()
 
 
 def candidates(text: str, layout: ReplyLayout) -> Iterator[Candidate]:
@@ -96,6 +110,8 @@ def _unfenced(lines: Sequence[str], layout: ReplyLayout) -> Iterator[_Data]:
             notes.add("took the data out of a code fence")
         elif layout.place == "front matter" and first == at and not lines[first].lstrip().startswith("{"):
             notes.add("took the keys without a line `---` above them")
+        if any(map(COMMENT.fullmatch, lines[at:first])):
+            notes.add("left out comments before the keys")
         before = "\n".join(lines[:at])
         if lines[first].lstrip().startswith("{"):
             yield from _object_at(lines, at, first, before, notes)
@@ -107,7 +123,7 @@ def _unfenced(lines: Sequence[str], layout: ReplyLayout) -> Iterator[_Data]:
             body = "\n".join(_before_last_mark(lines[after:], own) if around else lines[after:])
             block = "\n".join(lines[first:end])
             for data, read in mappings(block, layout.all_names, layout.max_bytes, own):
-                if {folded(key) for key in data} & layout.names:
+                if _known_in(data, layout):
                     yield _Data(at, data, before, body, read)
         at = first + 1
 
@@ -117,7 +133,7 @@ def _start(lines: Sequence[str], at: int, layout: ReplyLayout) -> tuple[int, boo
     ruled = wrapped = False
     first = at
     for _ in range(3):
-        while first < len(lines) and not lines[first].strip():
+        while first < len(lines) and (not lines[first].strip() or COMMENT.fullmatch(lines[first])):
             first += 1
         if first == len(lines):
             return None
@@ -251,7 +267,7 @@ def _in_fence(
     if not found and text.lstrip().startswith("{") and (loaded := json_object(text.lstrip(), own)):
         found = [(loaded[0], own)]
     for data, read in found:
-        if {folded(key) for key in data} & layout.names:
+        if _known_in(data, layout):
             yield fence, data, read
 
 

@@ -13,9 +13,12 @@ from cdo.formats.lenient.layout import Notes, folded
 
 _MARKS = "\"“”'‘’*`"
 _KEY = re.compile(
-    rf"^(?P<head>\s*(?:- +)*)(?P<key>[{_MARKS}]*[A-Za-z][\w -]{{0,40}}[{_MARKS}]*)\s*:(?P<rest>\*{{0,2}}(?:\s.*)?)$"
+    rf"^(?P<head>\s*(?:- +)*)(?P<key>[{_MARKS}]*[A-Za-z][\w -]{{0,40}}[{_MARKS}]*)\s*[:：](?P<rest>.*)$"
 )
 _ITEM = re.compile(r"^(?P<head>\s*- +)(?P<rest>\S.*)$")
+COMMENT = re.compile(r"\s*<!--.*-->\s*")
+_BULLET = re.compile(r"(?:[*–+•‣▪◦●✅✔☑➤→▶🔹🔸]\ufe0f?|-\t)\s+(?=\S)")
+_ANCHOR = re.compile(r"&\w+\s")  # YAML's own mark for a value that stands elsewhere too
 _BLOCK_TEXT = re.compile(r"[|>][-+]?\d?(?:\s+#.*)?")
 _QUOTES = {'"': '"', "'": "'", "“": "”", "”": "”", "„": "“", "‘": "’"}
 MOST_LINES = 4000
@@ -30,6 +33,10 @@ def mappings(
     """
     if (data := _loaded(text, max_bytes)) is not None:
         yield data, notes.copy()
+    elif (data := _listed(text, names, max_bytes)) is not None:
+        own = notes.copy()
+        own.add("read a list of keys as a mapping")
+        yield data, own
     if text.count("\n") > MOST_LINES:
         return
     own = notes.copy()
@@ -46,6 +53,20 @@ def _loaded(text: str, max_bytes: int) -> dict[str, Any] | None:
     return data if isinstance(data, dict) else None
 
 
+def _listed(text: str, names: Collection[str], max_bytes: int) -> dict[str, Any] | None:
+    """Return the mapping of a list with one known key in each item; None if it is no such list."""
+    try:
+        items = strict_yaml.load(text, max_bytes=max_bytes)
+    except strict_yaml.YamlProblem:
+        return None
+    found = [item for item in items if isinstance(item, dict) and len(item) == 1] if isinstance(items, list) else []
+    if not isinstance(items, list) or len(found) < max(2, len(items)):
+        return None
+    pairs = [pair for item in found for pair in item.items()]
+    keys = {folded(str(key)) for key, _ in pairs}
+    return dict(pairs) if len(keys) == len(pairs) and keys <= set(names) else None
+
+
 def key_of(line: str) -> str | None:
     """Return the folded key that a line of YAML begins with, or None."""
     match = _KEY.match(line)
@@ -57,7 +78,7 @@ def key_of(line: str) -> str | None:
 
 def _quoted(text: str, names: Collection[str], notes: Notes) -> str:
     """Return YAML in which the text of each known key and list item that cannot stand plainly is in quotes."""
-    lines = [_indented(line, notes) for line in text.split("\n")]
+    lines = [_indented(line, notes) for line in _uncommented(text.split("\n"), notes)]
     found: list[str] = []
     at = 0
     while at < len(lines):
@@ -71,6 +92,8 @@ def _quoted(text: str, names: Collection[str], notes: Notes) -> str:
             if key != match["key"].strip("\"'") or match["rest"].startswith("**"):
                 notes.add(f"took the marks off the key `{key}`")
             head, rest = f"{match['head']}{key}:", match["rest"].removeprefix("**").strip()
+            if rest and not match["rest"][0].isspace() and key == match["key"].strip():
+                notes.add(f"put a blank behind the colon of `{key}`")
             what, column = f"`{key}`", len(match["head"])
         elif item:
             head, rest, what = item["head"].rstrip(), item["rest"].strip(), "a list item"
@@ -83,7 +106,9 @@ def _quoted(text: str, names: Collection[str], notes: Notes) -> str:
             continue
         after = _end(lines, at, column, names, block=bool(_BLOCK_TEXT.fullmatch(rest)))
         whole = " ".join([rest, *(part.strip() for part in lines[at:after])]).strip()
-        if _BLOCK_TEXT.fullmatch(rest) or _stands(whole, item=item is not None):
+        flush = any(line[: column + 1].strip() for line in lines[at:after])
+        asis = _ANCHOR.match(whole) or (not flush and _stands(whole, item=item is not None))
+        if _BLOCK_TEXT.fullmatch(rest) or asis:
             found += [f"{head} {rest}", *lines[at:after]]
         else:
             found.append(f"{head} {_flow(whole) or json.dumps(_literal(whole), ensure_ascii=False)}")
@@ -92,11 +117,18 @@ def _quoted(text: str, names: Collection[str], notes: Notes) -> str:
     return "\n".join(found)
 
 
+def _uncommented(lines: list[str], notes: Notes) -> list[str]:
+    kept = [line for line in lines if not COMMENT.fullmatch(line)]
+    if len(kept) < len(lines):
+        notes.add("left out comments between the keys")
+    return kept
+
+
 def _indented(line: str, notes: Notes) -> str:
     bare = line.lstrip(" \t\u00a0")
     space = line[: len(line) - len(bare)]
-    if bare.startswith("-\t"):
-        bare = f"- {bare[2:].lstrip()}"
+    if bullet := _BULLET.match(bare):
+        bare = f"- {bare[bullet.end() :]}"
     if "\t" in space or "\u00a0" in space:
         notes.add("read tabs as indentation")
         return space.replace("\t", "  ").replace("\u00a0", " ") + bare
@@ -109,9 +141,11 @@ def _end(lines: list[str], at: int, column: int, names: Collection[str], *, bloc
         line = lines[at]
         deeper = len(line) - len(line.lstrip(" ")) > column
         if block:
-            if line.strip() and not deeper:
-                break
-        elif not deeper or not line.strip() or _ITEM.match(line) or key_of(line) in names:
+            over = bool(line.strip()) and not deeper
+        else:
+            flush = column == 0 and key_of(line) is None and not line.startswith(("#", "{", "}", "[", "]"))
+            over = not line.strip() or bool(_ITEM.match(line)) or key_of(line) in names or not (deeper or flush)
+        if over:
             break
         at += 1
     return at

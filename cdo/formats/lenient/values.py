@@ -18,11 +18,20 @@ from cdo.formats.lenient.layout import Notes, ReplyLayout, brief, folded
 Data = dict[str, Any]
 _NUMBER = r"\d{1,6}(?:[.,]\d{1,6})?"
 _PERCENT = re.compile(rf"({_NUMBER})\s?(?:%|percent|per cent)", re.IGNORECASE)
-_OF = re.compile(rf"({_NUMBER})\s?(?:/|of|out of)\s?(\d{{1,4}})", re.IGNORECASE)
-_ASIDE = re.compile(r"\s*\([^()]*\)$")  # a remark behind a number
+_OF = re.compile(rf"({_NUMBER})\s?(?:/|of|out of)\s?(\d{{1,4}})(?:[.,]0)?", re.IGNORECASE)
+# A remark behind a number: in brackets, or behind a dash or a comma, and then without a number of its own.
+_ASIDE = re.compile(r"\s*\([^()]*\)$|(?:\s+[-–—]|[,;:])\s+[^\d]+$")
+# A number behind a word that says the same less exactly: `moderate (0.7)`. `At most 0.7` is something else.
+_WORDED = re.compile(
+    r"(?:(?:very|fairly|quite|moderately) )?(?:low|minor|medium|moderate|high|severe|serious|major|critical)"
+    r"\s*[-–—:(]\s*(\d[^()]*)\)?",
+    re.IGNORECASE,
+)
 _ABOUT = re.compile(r"^(?:[~≈]|about|approx\.?|approximately|around|roughly)\s*", re.IGNORECASE)
 _NUMBERED = re.compile(r"(?:^|\s)(\d{1,2})[.)]\s+")
-_NAMED = re.compile(r"\[?([A-Za-z]{1,3}[-.]?\d{1,3})\]?\s*(?:[:.)]|\s[-–—])\s+(\S.*)", re.DOTALL)
+_BULLETS = "•‣▪◦●✅✔☑➤→▶🔹🔸"
+_ID = r"([A-Za-z]{1,3}[-.]?\d{1,3})"
+_NAMED = re.compile(rf"(?:\[?{_ID}\]?\s*(?:[:.)]|\s[-–—])|[(\[]{_ID}[)\]])\s+(\S.*)", re.DOTALL)
 _SEVERITY = re.compile(r"\s*[(\[,;–—-]\s*(?:severity:?\s*)?(\d{1,2})\s*(?:/\s?10)?\s*[)\]]?\.?$", re.IGNORECASE)
 _LAST_WORDS = re.compile(r"\s*[(\[]([\w -]{2,20})[)\]]\.?$")
 
@@ -124,21 +133,37 @@ def _word(value: str, words: list[str], name: str, notes: Notes) -> str:
 
 def _scaled(value: Any, kind: type, metadata: list[Any], name: str, notes: Notes) -> Any:
     """Read a share or a grade that is written as a percentage, a fraction or a number with a remark."""
+    stated, value = value, _of_mapping(value)
     low, high = (next((getattr(item, key) for item in metadata if hasattr(item, key)), None) for key in ("ge", "le"))
     if (kind, low, high) == (float, 0, 1):
         number = _share(value)
     elif kind is int and high == 10 and isinstance(value, str):
         number = _grade(_bare(value))
     else:
-        return value
+        return stated
+    if number is None and stated is not value and isinstance(value, (int, float)) and not isinstance(value, bool):
+        number = value
     if number is None or (high is not None and number > high):
-        return value
-    notes.add(f"read {name} {brief(value)} as {number:g}")
+        return stated
+    notes.add(f"read {name} {brief(stated)} as {number:g}")
     return number
 
 
+def _of_mapping(value: Any) -> Any:
+    """Return the number of a mapping such as `{value: 0.7, why: ...}`; any other value as it is."""
+    if not isinstance(value, dict):
+        return value
+    numbers = [item for key, item in value.items() if folded(str(key)) in ("value", "score", "level")]
+    rest = [item for item in value.values() if not isinstance(item, str)]
+    return numbers[0] if len(numbers) == 1 and len(rest) <= 1 else value
+
+
 def _bare(text: str) -> str:
-    return _ABOUT.sub("", _ASIDE.sub("", text.strip())).strip()
+    """Return a number without marks, and without words beside it that say no more."""
+    text = text.strip().strip("*_`").strip().rstrip(".")
+    if worded := _WORDED.fullmatch(text):
+        text = worded[1]
+    return _ABOUT.sub("", _ASIDE.sub("", text)).strip().strip("*_`")
 
 
 def _grade(text: str) -> int | None:
@@ -202,7 +227,9 @@ def _items(value: Any, kind: Any, name: str, notes: Notes) -> Any:
 
 
 def _enumerated(text: str) -> list[str]:
-    """Return the items of `1. one 2. two`, which YAML takes for one text; or the text alone."""
+    """Return the items of `1. one 2. two` or `• one • two`, which YAML takes for one text; or the text alone."""
+    if text.strip()[:1] in tuple(_BULLETS):
+        return [item for item in re.split(rf"(?:^|\s){text.strip()[0]}\ufe0f?\s+", text.strip()) if item]
     before, *parts = _NUMBERED.split(text.strip())
     numbers, said = parts[::2], parts[1::2]
     counted = len(said) > 1 and not before and numbers == [str(n + 1) for n in range(len(numbers))]
@@ -234,6 +261,18 @@ def _by_id(value: Data, model: type[BaseModel], name: str, notes: Notes) -> Any:
     return [{"id": key, **(item if isinstance(item, dict) else {told: item})} for key, item in value.items()]
 
 
+def _with_told(item: Data, model: type[BaseModel], name: str, notes: Notes) -> Data:
+    """Return an item with its text under the model's key, where it stands under `claim` (of `claims`) or so."""
+    told = _told(model) or ("name" if "name" in model.model_fields else "")
+    own = {name.removesuffix("s"), f"{name.removesuffix('es')}is", "statement"}  # one claim, one hypothesis
+    found = [key for key, value in item.items() if folded(str(key)) in own and isinstance(value, str)]
+    known = {folded(field) for field in _fields(model)}
+    if not told or len(found) != 1 or folded(found[0]) in known or told in {folded(str(key)) for key in item}:
+        return item
+    notes.add(f"read the key `{brief(found[0])}` as `{told}`")
+    return {told if key == found[0] else key: value for key, value in item.items()}
+
+
 def _told(model: type[BaseModel]) -> str:
     """Return the key of a model's text; "" if it has none."""
     return next((name for name in ("text", "title") if name in model.model_fields), "")
@@ -241,6 +280,7 @@ def _told(model: type[BaseModel]) -> str:
 
 def _item(item: Any, model: type[BaseModel], name: str, notes: Notes, *, text_taken: bool) -> Any:
     if isinstance(item, dict):
+        item = _with_told(item, model, name, notes)
         key, said = next(iter(item.items())) if len(item) == 1 else ("", None)
         if key and not _known(item, model) and isinstance(said, str) and not text_taken:
             return _from_text(f"{key}: {said}", model, name, notes)
@@ -266,7 +306,7 @@ def _from_text(text: str, model: type[BaseModel], name: str, notes: Notes) -> An
     found: Data = {}
     rest = text.strip()
     if "id" in model.model_fields and (match := _NAMED.fullmatch(rest)):
-        found["id"], rest = match[1], match[2].strip()
+        found["id"], rest = match[1] or match[2], match[3].strip()
     if "severity" in model.model_fields and (match := _SEVERITY.search(rest)):
         found["severity"], rest = int(match[1]), rest[: match.start()].strip()
     if status := model.model_fields.get("status"):

@@ -150,6 +150,15 @@ def test_reasoning_before_the_front_matter_is_kept_below_it() -> None:
         ('"0,7"', 0.7),
         ("100%", 1.0),
         ("100", 1.0),
+        ('"0.7 (moderate)"', 0.7),
+        ("moderate (0.7)", 0.7),
+        ('"High: 80%"', 0.8),
+        ("0.7 — moderate, for now", 0.7),
+        ("0.7, moderate", 0.7),
+        ("0.7/1.0", 0.7),
+        ("72,5\u202f%", 0.725),
+        ("'**0.7**'", 0.7),
+        ("{value: 0.7, why: no log}", 0.7),
     ],
 )
 def test_a_confidence_is_read_where_it_is_certain(written: str, value: float) -> None:
@@ -159,8 +168,9 @@ def test_a_confidence_is_read_where_it_is_certain(written: str, value: float) ->
 
 
 @pytest.mark.parametrize(
-    "written", ["8", "10", "2", "140%", "140", "high", "0.6-0.7", "8/7", "11/10", "-5%", "true", "[0.7, 0.8]", "1.5"]
-)
+    "written", ["8", "10", "2", "140%", "140", "high", "0.6-0.7", "8/7", "11/10", "-5%", "true", "[0.7, 0.8]", "1.5",
+     "at most 0.7", "below 60%", "high - 8", "0.6 – 0.7", "{low: 0.6, high: 0.8}"]
+)  # fmt: skip
 def test_a_confidence_that_is_not_certain_is_sent_back(written: str) -> None:
     """8 could be 8% or 8 of 10. Nobody can be 140% sure."""
     assert "`confidence`" in problems(AGENT, voice(keys(confidence=written)))[0]
@@ -302,6 +312,75 @@ def test_the_data_of_a_voice_is_read_where_it_is_certain(
     assert found == notes
 
 
+SAME, LINE = {"position": "stage it", "confidence": 0.7}, "took an item of `claims` from a plain string"
+TWO = {**SAME, "claims": [{"id": "c1", "text": "it is late"}, {"id": "c2", "text": "it is cold"}]}
+BY_ID = [{"id": "o1", "text": "no", "severity": 8}]
+ODD: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
+    "bullets": (voice(only(claims="\n  • it is late\n  • it is cold")), TWO, (LINE, "numbered `claims`")),
+    "emoji": (voice(only(claims="\n  ✅ it is late\n  ✅ it is cold")), TWO, (LINE, "numbered `claims`")),
+    "stars": (voice(only(claims="\n  * it is late\n  * it is cold")), TWO, (LINE, "numbered `claims`")),
+    "ids in brackets": (voice(only(claims="\n  - (c1) it is late\n  - '[c2] it is cold'")), TWO, (LINE,)),
+    "a text under claim": (
+        voice(only(claims=" [{id: c1, claim: it is late}, {id: c2, Statement: it is cold}]")),
+        TWO,
+        ("read the key `claim` as `text`", "read the key `Statement` as `text`"),
+    ),
+    "a severity in words": (
+        voice(only(objections="\n  - {id: o1, text: no, severity: high (8)}")),
+        {**SAME, OBJECTIONS: BY_ID},
+        ("read severity high (8) as 8",),
+    ),
+    "a severity and why": (
+        voice(only(objections="\n  o1:\n    text: no\n    severity: 8 - data is lost")),
+        {**SAME, OBJECTIONS: BY_ID},
+        ("read the mapping `objections` as a list", "read severity 8 - data is lost as 8"),
+    ),
+    "a list of keys": (voice("- position: stage it\n- confidence: 0.7"), SAME, ("read a list of keys as a mapping",)),
+    "a comment": (
+        voice(f"<!-- mine -->\n{only()}\n<!-- end -->"),
+        SAME,
+        ("left out comments before the keys", "left out comments between the keys"),
+    ),
+    "no blank behind a colon": (
+        voice("position：stage it\nconfidence:0.7"),
+        SAME,
+        tuple(f"put a blank behind the colon of `{key}`" for key in ("position", "confidence")),
+    ),
+    "a text in two lines": (
+        voice("position: stage it\nfor it is late\nconfidence: 0.7"),
+        {**SAME, "position": "stage it for it is late"},
+        QUOTED,
+    ),
+    "invisible characters": (f"\u2060{voice(only())}", SAME, ("left out invisible characters",)),
+    "one in a key": (voice(only().replace("pos", "pos\u200b")), SAME, ("left out invisible characters",)),
+    "all of it indented": (
+        "".join(f"  {line}\n" for line in voice(only()).split("\n")),
+        SAME,
+        ("took the indentation off the reply",),
+    ),
+    "a fence of front matter": (f"```front-matter\n{only()}\n```\n\n{BODY}", SAME, (FENCE,)),
+    "marks of a model's template": (
+        f"<|channel|>analysis<|message|>No.<|end|><|start|>assistant<|channel|>final<|message|>{voice(only())}<|return|>",
+        SAME,
+        (THOUGHTS,),
+    ),
+    "a use of tools as text": (f'<tool_call>{{"name": "x"}}</tool_call>\n{voice(only())}', SAME, (SENTENCE,)),
+    "a table first": (f"| a |\n|---|\n| 1 |\n\n{voice(only())}", SAME, (SENTENCE,)),
+    "blanks that do not break": (voice(only().replace(": ", ":\u00a0")), SAME, ()),
+    "an answer in tags": (f"<answer>\n{voice(only())}</answer>", SAME, (SENTENCE,)),
+    "twice the same": (f"{voice(only())}\n{voice(only())}", SAME, ()),
+    "rules in the text": (voice(only(), f"Because.\n\n---\n\nNote: late.\n\n---\n\n{BODY}"), SAME, ()),
+}
+
+
+@pytest.mark.parametrize(("text", "expected", "notes"), ODD.values(), ids=ODD)
+def test_a_voice_in_an_odd_form_is_read_where_it_is_certain(
+    text: str, expected: dict[str, Any], notes: tuple[str, ...]
+) -> None:
+    data, _, found = told(AGENT, text)
+    assert (data, found) == (expected, notes)
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -329,6 +408,12 @@ def test_the_data_of_a_voice_is_read_where_it_is_certain(
         (f"Sure:\n{voice(keys(position='<your answer to the question, one line>'))}", "is a placeholder"),
         ('```yaml\nposition: "<one sentence>"\nconfidence: 60%\n```', "is a placeholder"),
         (voice(only(claims='\n  - "<a statement that somebody could check>"')), "is a placeholder"),
+        (f"{voice()}\n{voice(keys(confidence='0.8'))}", "two answers that differ"),
+        (f"---\n{KEYS}\n---\n\n---\n{keys(confidence='0.8')}\n---\n\n{BODY}", "two answers that differ"),
+        (f"---\n{only()}\n---\nobjections: []\n---\n\n{BODY}", "below the end of the front matter"),
+        (voice("position: &p stage it\nconfidence: 0.7\nchanged_because: *p"), "anchors"),
+        (voice(keys(position="...")), "is a placeholder"),
+        (voice(keys(position='"[your answer, one line]"')), "is a placeholder"),
         (f"position: a &x b\nconfidence: *x\n\n{BODY}", "`confidence`"),
         ("x" * 262_145, "at most 262144 are read"),
     ],
@@ -482,6 +567,9 @@ def synthesis(block: str, heads: str = HEADS, language: str = "yaml") -> str:
         ),
         (f"Here:\n\n```markdown\n{synthesis(directive())}```", {}, ("took the document out of a code fence",)),
         (f"<think>```yaml\nwidth: 9\n```</think>{synthesis(directive())}", {}, (THOUGHTS,)),
+        (synthesis("directive:\n  " + directive().replace("\n", "\n  ")), {}, ("took the keys out of `directive`",)),
+        (synthesis(directive(roles="[{role: architect}]")), {}, ("read the key `role` as `name`",)),
+        (f"\u200b{synthesis(directive())}", {}, ("left out invisible characters",)),
         (synthesis(directive(confidence="75%")), {"confidence": 0.75}, ("read confidence 75% as 0.75",)),
         (
             synthesis(directive(focus='what: does "x" cost')),
@@ -570,6 +658,7 @@ FINDINGS = 'findings:\n  - id: F1\n    rank: 1\n    text: "a"\n'
             {"errors": ['The draft says "x": it is y'], "refuted": ['F1: the log "a" says no']},
             ("put the text of `refuted` between quotes", "read an item of `errors` with a colon as text"),
         ),
+        (ReviewFormat(("F1",)), "```yaml\nerrors: [None found.]\nrefuted: No errors\n```", {}, ()),
         (ReviewFormat(), "---\nErrors: []\n---", {}, (BLOCK, "read the key `Errors` as `errors`")),
         (
             ComparisonFormat(),
@@ -624,6 +713,16 @@ FINDINGS = 'findings:\n  - id: F1\n    rank: 1\n    text: "a"\n'
             ),
         ),
         (
+            CaseFormat(),
+            voice(f"{only()}\nhypotheses: [{{id: H1, hypothesis: a, prediction: b, status: open}}]"),
+            {
+                "position": "stage it",
+                "confidence": 0.7,
+                "hypotheses": [{"id": "H1", "text": "a", "prediction": "b"}],
+            },
+            ("read the key `hypothesis` as `text`",),
+        ),
+        (
             SpeechFormat("opening", House()),
             voice(f"{only()}\nstance: we say: no\nmotions:\n  - stage it first"),
             {
@@ -659,6 +758,8 @@ SAID = "\n\n".join(f"## {name}\n\nSaid." for name in FINAL_SECTIONS)
             f"{SAID}\n\n```py\nx\n```",
             ("took the document out of a code fence", "left out a sentence behind the fence"),
         ),
+        (f"\u200b{SAID}", SAID, ("left out invisible characters",)),
+        (f"<|channel|>final<|message|>{SAID}<|end|>", SAID, (THOUGHTS,)),
         (SAID.replace("## Confidence", "**Confidence**"), SAID, ("read the line `Confidence` as a heading",)),
         (SAID.replace("## Confidence", "__2. Confidence__"), SAID, ("read the line `Confidence` as a heading",)),
         (SAID.replace("## Confidence\n", "Confidence\n---"), SAID, ("read the line `Confidence` as a heading",)),
