@@ -376,12 +376,13 @@ def _report(prepared: PreparedBatch, standing: BatchStanding, options: Mapping[s
     from cdo.core.formatting import paid, pluralise
 
     told = _summary(prepared, standing)
+    also = f" and {options['table']}" if options["table"] else ""
     if options["as_json"]:
         click.echo(dumps(told))
     else:
         print_text(
             f"{standing.done:,} of {pluralise(standing.count, 'item')} done, "
-            f"{paid(standing.cost, pluralise(standing.used.calls, 'call'))}\nTable: {told['table']}"
+            f"{paid(standing.cost, pluralise(standing.used.calls, 'call'))}\nTable: {told['table']}{also}"
         )
     if standing.failed:
         left = f", and {standing.open:,} have not begun (--fail-fast)" if standing.open else ""

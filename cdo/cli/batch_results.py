@@ -48,7 +48,7 @@ def batch_status(name: str, out: str | None, as_json: bool) -> None:
         print_text(f"  {told['open']:>7,}  open")
     print_text(paid(told["cost"], pluralise(told["calls"], "call")))
     for cause, count in list(told["causes"].items())[:5]:
-        print_text(f"failed {count:,} times: {cause}")
+        print_text(f"failed {pluralise(count, 'time')}: {cause}")
     if told["open"] and not told["running"]:
         print_text(f"`cdo batch resume {told['batch']}` goes on.")
 

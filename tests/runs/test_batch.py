@@ -167,14 +167,18 @@ WRONG: list[tuple[str, str | bytes, list[str]]] = [
     ("a.csv", "question\n", ["has no items"]),
     ("a.csv", "title\nWhy?\n", ["line 2: it has no question", "the columns `title`", "--column question=NAME"]),
     ("a.csv", "question,id\nWhy?\n", ["line 2: it has 1 cells, the first line 2"]),
-    ("a.csv", 'question\n"Why\n', ["line 2", "unexpected end of data"]),
+    ("a.csv", 'question\nA?\n"Why\n\nB?\n', ["line 3: a quotation mark opens in this row and is never closed"]),
+    ("a.csv", "question;context\nWhy?;x\n", ["line 2: it has no question", "has `;` between the names"]),
+    ("a.csv", "question,context\nWhy?,\n,x\n", ["line 3: its `question` is empty", "remove the row"]),
+    ("a.csv", "question,context\n,\n , \n", ["has no items"]),
+    ("a", "question\nWhy?\n", ["its name has no ending"]),
     ("a.csv", "question,question\nWhy?,x\n", ["two columns have the same name"]),
     ("a.csv", b"question\ncaf\xe9?\n", ["not UTF-8"]),
     ("a.jsonl", '{"question": "a?"}\n{"question": \n', ["line 2: it is not JSON"]),
     ("a.jsonl", '["a?"]\n', ["line 1: it is not a JSON object"]),
     ("a.jsonl", '{"question": 7}\n', ["line 1: `question` is a number"]),
     ("a.jsonl", '{"question": "a?", "preset": "huge"}\n', ["Line 1: `huge` is not a preset", "quick"]),
-    ("a.jsonl", '{"question": "a?", "models": "nope/x"}\n', ["`nope`"]),
+    ("a.jsonl", '{"question": "a?", "models": "nope/x"}\n', ["Line 1: `nope`"]),
     ("a.jsonl", '{"question": "a?", "models": {"a": 1}}\n', ["neither a text nor a list"]),
     ("a.jsonl", '{"question": "a?", "session": "../x"}\n', ["line 1: `../x` cannot be the name of a session"]),
     ("a.jsonl", '{"question": "a?", "id": 1}\n{"question": "b?", "id": "1"}\n', ["Lines 1 and 2 have the same id"]),
@@ -276,7 +280,8 @@ def test_a_batch_that_was_begun_asks_in_one_way(cdo: Desk, provider: Provider) -
     explained(cdo("batch", "q.jsonl", "--preset", "think"), 2, "begun with another --preset")
     explained(cdo("batch", "q.jsonl", "-m", "gpt-4.1", "--turns", "2"), 2, "another --model and --turns")
     explained(cdo("batch", "q.jsonl", "--column", "question=q"), 2, "another --column")
-    explained(cdo("batch", "resume", "nope"), 8, "There is no batch")
+    explained(cdo("batch", "resume", "nope"), 8, "There is no batch", "There are q.")
+    explained(cdo("batch", "resume", "nope", "--out", "elsewhere"), 8, "There is no batch", "cdo batch FILE")
     assert len(provider.calls) == CALLS
 
 

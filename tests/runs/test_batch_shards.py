@@ -156,7 +156,7 @@ def test_status_tells_how_far_a_batch_is(cdo: Desk, provider: Provider) -> None:
     assert told["calls"] == len(provider.calls)
     shown = cdo("batch", "status", "q").ok().out
     assert shown.startswith("q: 3 of 3 items ended; not running\n")
-    assert re.search(r"failed 1 times: .*HTTP 400", shown)
+    assert re.search(r"failed 1 time: .*HTTP 400", shown)
     provider.script = None
     provider.hold()
     with (cdo.path / "q.jsonl").open("a") as file:

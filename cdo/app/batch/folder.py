@@ -22,7 +22,7 @@ from cdo.app.batch.items import BatchItem
 from cdo.app.batch.shards import BatchOwner, Shard
 from cdo.content.library import checked
 from cdo.core.errors import ContentError, SessionError, UsageError
-from cdo.core.formatting import json_line
+from cdo.core.formatting import json_line, one_line
 from cdo.files import locks
 from cdo.files.atomic_files import (
     closing,
@@ -112,6 +112,14 @@ def batch_path(out: Path, name: str) -> Path:
 # -- looking ---------------------------------------------------------------------------------------
 
 
+def _no_batch(path: Path) -> SessionError:
+    """Return the error for a batch that is not there, which names those that are."""
+    names = sorted(place.parent.name.removeprefix(PREFIX) for place in path.parent.glob(f"{PREFIX}*/{HEAD}"))
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    there = f"There are {', '.join(one_line(name, 64) for name in names[:8])}{more}."
+    return SessionError(f"There is no batch {path}.", there if names else "Begin one: cdo batch FILE.")
+
+
 def read_head(path: Path) -> BatchFile:
     """Return what was settled of a batch; raise `SessionError`."""
     try:
@@ -120,7 +128,7 @@ def read_head(path: Path) -> BatchFile:
         data = strict_yaml.load(text, max_bytes=262_144, max_depth=6)
         return checked(BatchFile, data if isinstance(data, dict) else {}, path / HEAD)
     except FileNotFoundError:
-        raise SessionError(f"There is no batch {path}.", "Begin one: cdo batch FILE.") from None
+        raise _no_batch(path) from None
     except OSError as error:
         raise explain(error, path) from None
     except (UnicodeDecodeError, strict_yaml.YamlProblem) as problem:
@@ -226,7 +234,7 @@ class BatchFolder:
                     hide(path.parent, out)
                 fd = open_or_make(path.name, out) if make else open_directory(path.name, out)
         except FileNotFoundError:
-            raise SessionError(f"There is no batch {path}.", "Begin one: cdo batch FILE.") from None
+            raise _no_batch(path) from None
         except OSError as error:
             raise explain(error, path) from None
         try:

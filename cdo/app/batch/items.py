@@ -76,16 +76,14 @@ def items(rows: Iterable[Row], columns: Mapping[str, str], unused: set[str]) -> 
                 )
         cells = {name: row.cells.get(columns.get(name, name)) for name in COLUMNS}
         unused |= row.cells.keys() - {columns.get(name, name) for name in COLUMNS}
-        yield _item(cells, row, where)
+        yield _item(cells, row, columns.get("question", "question"), where)
 
 
-def _item(cells: Mapping[str, object], row: Row, where: str) -> BatchItem:
+def _item(cells: Mapping[str, object], row: Row, column: str, where: str) -> BatchItem:
+    """Return the item of a row, whose question is in `column`; raise `UsageError`."""
     question = _text(cells["question"], "question", MAX_QUESTION, where)
     if not question:
-        raise UsageError(
-            f"{where}: it has no question.",
-            f"It has {_listed(row.cells)}; `--column question=NAME` says which column holds the question.",
-        )
+        raise _without_question(row, column, where)
     context, preset = (_text(cells[name], name, MAX_CONTEXT, where) for name in ("context", "preset"))
     models = _models(cells["models"], where)
     asked = digest([question, context, preset, models])
@@ -96,6 +94,16 @@ def _item(cells: Mapping[str, object], row: Row, where: str) -> BatchItem:
     if session:
         _require_name(session, where)
     return BatchItem(identity, session or _name(identity), asked, question, context, preset, models, row.line)
+
+
+def _without_question(row: Row, column: str, where: str) -> UsageError:
+    if column in row.cells:
+        return UsageError(f"{where}: its `{column}` is empty.", "Write a question there, or remove the row.")
+    hint = f"It has {_listed(row.cells)}; `--column question=NAME` says which column holds the question."
+    if len(row.cells) == 1 and (by := next((sign for sign in ";\t" if sign in next(iter(row.cells))), "")):
+        sign = "`;`" if by == ";" else "tabs"
+        hint = f"Its first line has {sign} between the names: save it with commas, or name it .tsv if it has tabs."
+    return UsageError(f"{where}: it has no question.", hint)
 
 
 def _text(value: object, name: str, most: int, where: str) -> str:

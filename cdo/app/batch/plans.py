@@ -12,7 +12,7 @@ from cdo.app import new_run, seats
 from cdo.app.batch.items import BatchItem
 from cdo.content.library import Library
 from cdo.content.schemas import Preset
-from cdo.core.errors import UsageError
+from cdo.core.errors import ConfigError, UsageError
 from cdo.core.formatting import one_line
 from cdo.core.usage import estimate_tokens
 from cdo.planning.arguments import Invocation
@@ -21,7 +21,7 @@ from cdo.planning.plan import Plan
 from cdo.planning.plan_builder import PlanEnvironment, make, preset_of
 from cdo.planning.settings import Resolved
 from cdo.providers.model_names import meant
-from cdo.providers.models import ModelSpec
+from cdo.providers.models import ModelSpec, resolve
 from cdo.repository.context import Context
 
 ONE, MIXED = "one", "mixed"  # which models an item gets that names none: as its preset says
@@ -67,11 +67,21 @@ class ItemPlans:
 
     def look_around(self, *, trust: bool) -> None:
         """Resolve the models of all items that were counted, and find the skills; raise `ConfigError`."""
+        for (_, models), kind in self._kinds.items():
+            self._require_known(models, kind.example)
         names = list(dict.fromkeys(name for _, models in self._kinds for name in models))
         found = seats.specs(names, self.library, self.resolved.values, os.environ)
         self.specs = {spec.name: spec for spec in found}
         self._around, notes = new_run.environment(self.resolved, found, self.library, trust_all=trust, look=False)
         self.notes += notes
+
+    def _require_known(self, names: Sequence[str], item: BatchItem) -> None:
+        """Raise `ConfigError` with the line of an item that names a model which cannot be used."""
+        try:
+            for name in names if item.models else ():
+                resolve(name, self.library, self.resolved.values.prices, os.environ)
+        except ConfigError as error:
+            raise ConfigError(f"Line {item.line}: {error.message}", error.hint) from None
 
     def _models(self, item: BatchItem, preset: Preset) -> tuple[str, ...]:
         """Return the names of an item's models, the first one the default; `preset` is the item's."""

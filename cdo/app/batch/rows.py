@@ -36,8 +36,9 @@ def rows(path: Path) -> Iterator[Row]:
     """Yield the rows of a file, whose ending says what it is; raise `UsageError`."""
     reader = READERS.get(path.suffix.lower())
     if reader is None:
+        ending = f"its name ends in `{one_line(path.suffix, 20)}`" if path.suffix else "its name has no ending"
         raise UsageError(
-            f"{path} is not a table that cdo reads: its name ends in `{one_line(path.suffix, 20)}`.",
+            f"{path} is not a table that cdo reads: {ending}.",
             f"Give a file whose name ends in one of {', '.join(READERS)}.",
         )
     with _opened(path) as stream:
@@ -90,12 +91,15 @@ def _separated(by: str) -> Callable[[BinaryIO, str], Iterator[Row]]:
         csv.field_size_limit(MAX_LINE)
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
         reader = csv.reader(text, delimiter=by, strict=True)
+        ended = 0
         try:
             header = [cell.strip() for cell in next(reader, [])]
             if len(set(header)) < len(header):
                 raise UsageError(f"{name}, line 1: two columns have the same name.", "Give each a name of its own.")
+            ended = reader.line_num
             for cells in reader:
-                if not cells:
+                ended = reader.line_num
+                if not any(cell.strip() for cell in cells):  # spreadsheets write rows of empty cells at the end
                     continue
                 if len(cells) != len(header):
                     raise UsageError(
@@ -104,6 +108,9 @@ def _separated(by: str) -> Callable[[BinaryIO, str], Iterator[Row]]:
                     )
                 yield Row(dict(zip(header, cells, strict=True)), reader.line_num, name)
         except csv.Error as error:
+            if "unexpected end of data" in str(error):
+                why = f"{name}, line {ended + 1}: a quotation mark opens in this row and is never closed."
+                raise UsageError(why, "Close it; a quotation mark inside of a cell is written twice.") from None
             raise UsageError(f"{name}, line {reader.line_num}: {error}.", "Fix the line, then run again.") from None
         finally:
             text.detach()
