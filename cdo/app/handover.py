@@ -16,6 +16,7 @@ from cdo.cabal.files.delivered_files import delivered, places
 from cdo.cabal.files.ending import HANDED_OVER, handed_over, told_of
 from cdo.cabal.files.final_report import Delivery
 from cdo.cabal.model.product_files import files_digest
+from cdo.cabal.rules import acceptance
 from cdo.content.library import Library
 from cdo.core.errors import ContentError
 from cdo.core.file_paths import DELIVERED
@@ -75,8 +76,8 @@ def accepted(delivery: Delivery) -> dict[str, str]:
     return {
         file.removeprefix(DELIVERED): text
         for id in found
-        if state.products[id].path and (latest := state.latest(id))
-        for file, text in delivered(state, latest, found).items()
+        if state.products[id].path and (version := acceptance.delivered_version(state, id))
+        for file, text in delivered(state, version, found).items()
     }
 
 
@@ -115,21 +116,30 @@ def _handed_over(
     branch, taken = _free(repository, session.name)
     commit = repository.commit(f"{_HEADS}{branch}", head, message, when, changes, modes)
     why = f" {taken} was taken." if taken else ""
-    return _HandedOver(branch, commit, f"The branch {branch} has {what} in one commit on top of HEAD.{why}{rest}")
+    onto = "in one commit on top of HEAD" if head else "in one commit, the first of this repository"
+    return _HandedOver(branch, commit, f"The branch {branch} has {what} {onto}.{why}{rest}")
 
 
 def _blocked(files: Mapping[str, str], there: Mapping[str, TreeEntry]) -> str:
     """Return why a file cannot stand in the repository, "" if all can."""
-    folders = {path[:at] for path in there for at in range(len(path)) if path[at] == "/"}
+    folders = {folder for path in there for folder in _folders(path)}
+    spelled = {path.casefold(): path for path in (*there, *folders)}
     for path in files:
-        above = next((path[:at] for at in range(len(path)) if path[at] == "/" and path[:at] in there), "")
-        if above:
+        for part in (*_folders(path), path):
+            if (other := spelled.get(part.casefold(), part)) != part:
+                return f"{part} differs only in case from {other} of the repository, which many systems take for one"
+        if above := next((folder for folder in _folders(path) if folder in there), ""):
             return f"{path} would lie below {above}, which is a file of the repository"
         if path in folders:
             return f"{path} is a folder of the repository"
         if path in there and there[path].mode not in _PLAIN:
             return f"{path} is a link of the repository"
     return ""
+
+
+def _folders(path: str) -> list[str]:
+    """Return the folders above a path, the outermost first."""
+    return [path[:at] for at in range(len(path)) if path[at] == "/"]
 
 
 def _free(repository: Repository, session: str) -> tuple[str, str]:

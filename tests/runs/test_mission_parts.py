@@ -6,6 +6,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import Desk
 from tests.runs.test_mission import TEAM, Said, files, names, tells, told
 from tests.support.answers import Answer, RequestInfo
@@ -26,6 +28,7 @@ from tests.support.cabal_team import (
     write,
 )
 from tests.support.provider import Provider
+from tests.support.repositories import git
 
 IDS = ("p2", "p3", "p4")
 ONE_ROUND = (*TEAM, "--rounds", "1", "Write it down")
@@ -150,6 +153,34 @@ def test_an_accepted_version_stays_delivered_while_a_newer_one_is_refused(cdo: D
     proved_again(cdo, provider)
     kept.write_text("Something else")
     assert kept.name in cdo("verify", "a").failed(8).out
+
+
+@pytest.mark.parametrize("taken", ["", "P3.TXT"])
+def test_git_gets_what_is_delivered_and_no_newer_draft(taken: str, cdo: Desk, provider: Provider) -> None:
+    """A repository has no commit yet, or a file whose name differs only in case, which many systems cannot hold."""
+    git(cdo.path, "init", "-q", "-b", "main")
+    if taken:
+        cdo.write(taken, "Mine")
+        git(cdo.path, "add", taken)
+        git(cdo.path, "commit", "-q", "-m", "Begin")
+    parts = [product(f"Part {id}", "Content", "Says it", new_id=f"new-{id[1]}", path=f"{id}.txt") for id in IDS]
+    flaw = {"category": "quality", "severity": 9, "issue": "It says nothing", "recommendation": "Say it."}
+    later: dict[str, Said] = {
+        f"r2-reflect-{ALEX}": review(), "r2-plan": plan(assignment("p2", ALEX, JORDAN)),
+        f"r2-write-{ALEX}": write(version("p2", "Part p2", "A draft that is refused", "All new")),
+        f"r2-review-{JORDAN}": review(),
+        "r2-inspect-p2": inspect({**inspection("p2", "v4", {"d1": ""}), "findings": [flaw]}),
+        "r2-present": tells(("chair-1", "The new text is refused.")),
+    }  # fmt: skip
+    begun = bootstrap(objectives=["All is said"], initial_products=parts)
+    provider.script = told(script(r0_bootstrap=begun) | later)
+    ended = cdo(*TEAM, "--rounds", "2", "--deliver", "branch", "--json", "Write it down").failed(3)
+    if taken:
+        assert "p3.txt differs only in case from P3.TXT of the repository" in ended.json["handed_over"]
+        return
+    assert "3 files in one commit, the first of this repository." in ended.json["handed_over"]
+    assert git(cdo.path, "show", "cdo/a-files:p2.txt") == text("p2")
+    assert (cdo.session() / "deliverables/p2.txt").read_text().strip() == text("p2")
 
 
 def test_a_flag_that_the_watchdog_forgets_to_close_is_asked_about(cdo: Desk, provider: Provider) -> None:
