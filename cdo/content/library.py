@@ -199,13 +199,22 @@ class Library:
             from jinja2 import TemplateSyntaxError
 
             try:
-                self._templates[name] = self._jinja.from_string(document.body)
+                self._templates[name] = self._compiled(document)
             except TemplateSyntaxError as error:
                 where = f"{document.path}: line {document.first_line + error.lineno - 1}"
                 raise ContentError(f"{where}: {error.message}", FIX) from None
             except (ValueError, RecursionError, SyntaxError, MemoryError):
                 raise ContentError(f"{document.path} cannot be compiled: it is nested too deeply.", FIX) from None
         return self._templates[name]
+
+    def _compiled(self, document: ContentFile) -> Template:
+        """Compile a document's body; the compiled form of one that ships with cdo is kept for the next process."""
+        if not document.path.is_relative_to(PACKAGED):
+            return self._jinja.from_string(document.body)
+        from cdo.content.compiled_templates import compiled
+
+        code = compiled(self._jinja, document.name, document.body)
+        return self._jinja.template_class.from_code(self._jinja, code, self._jinja.make_globals(None))
 
     def render(self, name: str, values: Mapping[str, Any], block: str = "") -> str:
         """Render a document's body (or one `{% block %}` of it) with `values`; raise `ContentError`."""

@@ -29,6 +29,7 @@ from msgspec import Struct
 
 from cdo.files.atomic_files import closing as released
 from cdo.files.atomic_files import encodable, open_directory
+from cdo.files.cache_folder import cache_folder
 from cdo.history.index_entries import IndexEntry, Paid, entry, placed, unplaced
 from cdo.session.records import PREFIX, session_folders
 
@@ -168,15 +169,6 @@ def entries(out: Path) -> list[IndexEntry]:
 
 
 # -- the file --------------------------------------------------------------------------------------
-
-
-def cache_folder() -> Path:
-    """Return the folder for data that cdo can generate again (`CDO_CACHE_DIR` overrides it)."""
-    if custom := os.environ.get("CDO_CACHE_DIR"):
-        return Path(custom).expanduser()
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("cdo"))
 
 
 def index_file(out: Path) -> Path:

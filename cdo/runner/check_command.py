@@ -25,6 +25,7 @@ from cdo.core.errors import ConfigError, NeedsHuman, UsageError
 from cdo.core.formatting import one_line, visible
 from cdo.core.steps import CheckRun, RunCheck
 from cdo.files.atomic_files import explain, open_directory
+from cdo.files.cache_folder import cache_folder
 from cdo.planning.plan import CheckCommand
 from cdo.repository import git, work_tree_copy
 from cdo.repository.git_process import Refused
@@ -98,7 +99,7 @@ def require_sandbox() -> Confinement:
 @contextlib.contextmanager
 def _home() -> Iterator[Path]:
     """The folder of one run, which is removed afterwards; raise `SessionError` if there can be none."""
-    folder = _cache()
+    folder = cache_folder() / "checks"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         sweep(folder, ABANDONED)
@@ -144,12 +145,6 @@ def _folders(home: Path) -> dict[str, Path]:
     for path in folders.values():
         path.mkdir()
     return folders
-
-
-def _cache() -> Path:
-    import platformdirs
-
-    return Path(os.environ.get("CDO_CACHE_DIR") or platformdirs.user_cache_dir("cdo")).expanduser() / "checks"
 
 
 class _Running:

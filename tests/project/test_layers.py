@@ -44,13 +44,13 @@ ACTING = {
     "uuid", "secrets", "tempfile", "shutil", "logging", "urllib", "http",
 }  # fmt: skip
 HEAVY = ("litellm", "rich", "git", "watchfiles", "aiohttp", "xllamacpp")
-# What writes files: sessions; and outside of them what is trusted, installed skills, the index of past runs, what
-# git leaves when it fails, a replay's own copy, the items and results of a batch, embedded models, an agent's home, a
-# check's copy of a work tree, the runs that agents began and their registration.
+# What writes files: sessions; and outside of them what is trusted, installed skills, the index of past runs,
+# compiled templates, what git leaves when it fails, a replay's own copy, the items and results of a batch, embedded
+# models, an agent's home, a check's copy of a work tree, the runs that agents began and their registration.
 SESSION = ("files.atomic_files", "files.locks", "session.creation", "session.writer", "session.store")
 WRITERS = (
     *SESSION, "files.grouped_writes", "security.trust", "cli.skills", "history.run_index", "repository.git",
-    "app.replay", "app.batch.folder",
+    "app.replay", "app.batch.folder", "content.compiled_templates",
     "providers.demo_model_file", "providers.embedded", "providers.hub", "providers.local_models",
     "providers.command_agent_process", "security.child_processes", "runner.check_command",
     "repository.work_tree_copy", "security.sandbox_child", "client_runs.records", "mcp_server.registration",
