@@ -6,6 +6,7 @@ counted. Compare ratios within one table: seconds drift from machine to machine.
 
     python benchmarks/run.py            # everything, five processes a side
     python benchmarks/run.py --only full-20 -n 11
+    python benchmarks/run.py --langgraph /tmp/venv/bin/python   # and LangGraph, as a Python that has it runs it
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PROBLEM = "Should the engine be rewritten, or staged behind a switch?"
 LATENCY = 0.2
 TIMEOUT = 180.0
+CDO, BARE = "cdo", "bare"
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ class Stand:
         self.environment = {
             "PATH": os.defpath,
             "HOME": str(home),
+            "CDO_CONFIG_DIR": str(home / "config"),
             "LANG": "C.UTF-8",
             "OPENAI_BASE_URL": f"{url}/v1",
             "OPENAI_API_KEY": "x",
@@ -105,18 +108,21 @@ class Stand:
         }
         self._runs = 0
 
-    def measure(self, case: Case, bare: bool) -> Sample:
-        """Run one side of `case` in a process of its own."""
+    def measure(self, case: Case, side: str) -> Sample:
+        """Run one side of `case` in a process of its own: `CDO`, `BARE`, or the Python that has LangGraph."""
         self._ask("POST", "/reset")
-        if bare:
+        if side == CDO:
+            command = [*self.cdo, *case.cdo]
+        elif side == BARE:
             command = [sys.executable, *(part.format(url=self.url) for part in case.bare)]
         else:
-            command = [*self.cdo, *case.cdo]
+            size = ("--turns", str(case.turns), "--width", str(case.width))
+            command = [side, str(ROOT / "benchmarks" / "langgraph_run.py"), self.url, *size]
         self._runs += 1
         place = self.home / f"run-{self._runs}"
         place.mkdir()
-        if not bare and case.yardstick == "litellm_bare.py":
-            _only_litellm(place)
+        if side == CDO and case.yardstick == "litellm_bare.py":
+            _only_litellm(self.home / "config")
         code, wall, peak_mb, said = _cold(command, self.environment, place)
         seen = self._ask("GET", "/stats")
         error = ""
@@ -135,11 +141,15 @@ class Stand:
             connection.close()
 
 
-def _only_litellm(place: Path) -> None:
-    """Override the provider table there, so that cdo takes the route through litellm as its yardstick does."""
-    table = place / ".cdo" / "dispatch" / "providers.yaml"
-    table.parent.mkdir(parents=True)
-    table.write_text("purpose: benchmark\nload_when: always\nproviders: {openai: {url: 'http://127.0.0.1:9/v1'}}\n")
+def _only_litellm(settings: Path) -> None:
+    """Override the provider table in a person's folder, so that cdo takes litellm's route as its yardstick does.
+
+    The calls cost nothing, so nobody is asked to agree to them.
+    """
+    table = settings / "dispatch" / "providers.yaml"
+    table.parent.mkdir(parents=True, exist_ok=True)
+    providers = "{openai: {url: 'http://127.0.0.1:9/v1'}, hosted_vllm: {price: {input: 0, output: 0}}}"
+    table.write_text(f"purpose: benchmark\nload_when: always\nproviders: {providers}\n")
 
 
 def _cold(command: list[str], environment: dict[str, str], place: Path) -> tuple[int, float, float, str]:
@@ -186,19 +196,18 @@ def provider(width: int, latency: float = LATENCY) -> Iterator[str]:
             process.terminate()
 
 
-def run_case(stand: Stand, case: Case, rounds: int) -> tuple[list[Sample], list[Sample]]:
-    """Measure both sides of `case` in turn, after one round that is not counted."""
-    ours: list[Sample] = []
-    theirs: list[Sample] = []
+def run_case(stand: Stand, case: Case, rounds: int, sides: Sequence[str]) -> list[list[Sample]]:
+    """Measure the sides of `case` in turn, after one round that is not counted; cdo is the first one."""
+    found: list[list[Sample]] = [[] for _ in sides]
     for number in range(rounds + 1):
-        for side, bare in ((ours, False), (theirs, True)):
-            sample = stand.measure(case, bare)
-            print(f"{case.name} {number}/{rounds} {'bare' if bare else 'cdo'}: {sample}", file=sys.stderr)
+        for side, samples in zip(sides, found, strict=True):
+            sample = stand.measure(case, side)
+            print(f"{case.name} {number}/{rounds} {side}: {sample}", file=sys.stderr)
             if number or sample.error:
-                side.append(sample)
-        if ours[-1:] and ours[-1].error:
+                samples.append(sample)
+        if found[0][-1:] and found[0][-1].error:
             break
-    return ours, theirs
+    return found
 
 
 def _median(samples: Sequence[Sample], key: str) -> float:
@@ -225,8 +234,8 @@ def row(who: str, samples: Sequence[Sample]) -> str:
     )
 
 
-def ratio(ours: Sequence[Sample], theirs: Sequence[Sample]) -> str:
-    """The line of the table that compares the medians."""
+def ratio(ours: Sequence[Sample], theirs: Sequence[Sample], what: str) -> str:
+    """The line of the table that compares the medians with those of `what`."""
     if not ours or not theirs or any(sample.error for sample in (*ours, *theirs)):
         return ""
 
@@ -234,7 +243,7 @@ def ratio(ours: Sequence[Sample], theirs: Sequence[Sample]) -> str:
         mine, other = _median(ours, key), _median(theirs, key)
         return f"{mine / other:.2f} ×" if other else "–"
 
-    return f"| ratio | {part('wall')} | | {part('span')} | {part('peak_mb')} | | |\n"
+    return f"| ratio to {what} | {part('wall')} | | {part('span')} | {part('peak_mb')} | | |\n"
 
 
 def main() -> int:
@@ -243,6 +252,7 @@ def main() -> int:
     parser.add_argument("-n", type=int, default=5, help="processes on each side (5)")
     parser.add_argument("--only", action="append", metavar="NAME", choices=[case.name for case in CASES])
     parser.add_argument("--cdo", metavar="PATH", help="a cdo to measure instead of this checkout's")
+    parser.add_argument("--langgraph", metavar="PYTHON", help="a Python that has langgraph and langchain-openai")
     options = parser.parse_args()
     failed = False
     print(f"Provider: {LATENCY * 1000:.0f} ms a call. Medians of {options.n} cold processes a side, in turn.")
@@ -252,15 +262,19 @@ def main() -> int:
                 continue
             home = Path(place) / case.name
             home.mkdir()
+            names = {CDO: "cdo", BARE: case.yardstick}
+            if options.langgraph and case.yardstick == "bare.py":
+                names[options.langgraph] = "LangGraph"
             with provider(case.width or 3) as url:
-                ours, theirs = run_case(Stand(url, home, options.cdo), case, options.n)
-            failed = failed or any(sample.error for sample in (*ours, *theirs))
+                found = run_case(Stand(url, home, options.cdo), case, options.n, list(names))
+            failed = failed or any(sample.error for samples in found for sample in samples)
             floor = f"; floor {case.floor:.2f} s" if case.floor else ""
             print(f"\n**{case.name}**: {case.title}{floor}\n")
             print("| | wall s | min–max | first request to last answer s | peak MB | in flight | calls |")
             print("|---|---|---|---|---|---|---|")
-            print(row("cdo", ours), row(case.yardstick, theirs), sep="\n")
-            print(ratio(ours, theirs), end="", flush=True)
+            print(*(row(name, samples) for name, samples in zip(names.values(), found, strict=True)), sep="\n")
+            for name, samples in list(zip(names.values(), found, strict=True))[1:]:
+                print(ratio(found[0], samples, name), end="", flush=True)
     return int(failed)
 
 
