@@ -72,6 +72,7 @@ class Library:
     roots: tuple[tuple[str, Path], ...]
     project: ProjectFolder | None = None
     opened: list[str] = field(default_factory=list)
+    _found: dict[str, tuple[str, Path]] = field(default_factory=dict)
     _data: dict[str, bytes] = field(default_factory=dict)
     _names: dict[str, list[str]] = field(default_factory=dict)
     _loaded: dict[str, ContentFile] = field(default_factory=dict)
@@ -130,8 +131,8 @@ class Library:
 
     def find(self, name: str) -> tuple[str, Path]:
         """Return (source, path) of the winner for a full name; raise `ContentError` naming the nearest."""
-        if found := self._place(name):
-            return found
+        if found := self._found.get(name) or self._place(name):
+            return self._found.setdefault(name, found)
         if name in self.waiting() and self.project:
             raise ContentError(
                 f"{name} is a file of this project ({self.project.folder}), which you do not trust as it is now.",

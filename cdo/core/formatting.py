@@ -45,6 +45,21 @@ def without_controls(text: str) -> str:
     return _CONTROL.sub(_mark, text)
 
 
+# Scripts without blanks: Thai and Lao, Burmese, Khmer, kana, Han. (As one pattern: 3 ms at every start.)
+_UNSPACED = (
+    ("\u0e00", "\u0eff"),
+    ("\u1000", "\u109f"),
+    ("\u1780", "\u17ff"),
+    ("\u3040", "\u30ff"),
+    ("\u3400", "\u9fff"),
+)
+
+
+def unspaced(text: str) -> set[str]:
+    """Return the different characters of `text` that belong to scripts which put no blanks between words."""
+    return {sign for sign in set(text) if any(low <= sign <= high for low, high in _UNSPACED)}
+
+
 _packed = msgspec.json.Encoder(enc_hook=str).encode
 _by_python = json.JSONEncoder(ensure_ascii=False, default=str).encode
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
-from cdo.core.formatting import pluralise
+from cdo.core.formatting import pluralise, unspaced
 
 if TYPE_CHECKING:
     from cdo.content.schemas import Complexity
@@ -28,14 +28,6 @@ SETTLED_LIMIT = 100  # characters; a longer problem is never taken for one that 
 
 _WORD = re.compile(r"[^\W_]+")
 _QUESTION_MARK = re.compile(r"\?(?![\w?&=/%])|[？؟]+")  # the last of `???`; not the one inside a URL
-# Scripts without blanks: Thai and Lao, Burmese, Khmer, kana, Han. (As one pattern: 3 ms at every start.)
-_UNSPACED = (
-    ("\u0e00", "\u0eff"),
-    ("\u1000", "\u109f"),
-    ("\u1780", "\u17ff"),
-    ("\u3040", "\u30ff"),
-    ("\u3400", "\u9fff"),
-)
 _CODE_START = re.compile(
     r"(?:async def|def|class|import|from \S+ import|return|func|fn|const|let|var|public|private|static)\s"
     r"|(?:if|elif|for|while|with|except|else|try)\b.*:$"
@@ -159,8 +151,7 @@ def _read(problem: str, tables: Complexity) -> _ProblemReading:
     open_tasks, fields, wide = (_find(table, line)[0] for table in (tables.open, tables.fields, tables.wide))
     vocabulary = set(tokens)
     # Scripts without blanks have about one word per different sign.
-    signs = [sign for sign in set(prose) if any(low <= sign <= high for low, high in _UNSPACED)]
-    different = len(vocabulary - narrow_words) + len(signs)
+    different = len(vocabulary - narrow_words) + len(unspaced(prose))
     english = bool(open_tasks or fields or wide or narrow) or not vocabulary.isdisjoint(tables.english.split())
     return _ProblemReading(
         words=len(prose.split()),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from cdo.content.schemas import CommandWords
 from cdo.core.errors import UsageError
-from cdo.core.formatting import one_line
+from cdo.core.formatting import one_line, unspaced
 from cdo.planning.arguments import EXEC, Vocabulary
 
 TABLE = "engine/command-words"  # the content file
@@ -20,7 +20,6 @@ SHOWN = 40  # characters of a word that an error repeats
 _STAMP = re.compile(r"(?:cdo-)?\d{8}-\d{6}(?:-\d+)?")  # the name that cdo gives a session
 _FILE = re.compile(r"t\d+-|[A-Z]+(?:\.md)?$")  # how the name of a file in a session begins
 _ENDS = ("?", "？", "؟", "!")  # a word that ends so is a sentence: "Kubernetes?"
-_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")  # no blanks
 MANY = 8  # letters from which on a word may differ by two
 
 
@@ -167,7 +166,7 @@ def _is_text(word: str) -> bool:
 
 def _is_sentence(word: str) -> bool:
     """True if a single word may be a whole question."""
-    return word.endswith(_ENDS) or bool(_UNSPACED.search(word))
+    return word.endswith(_ENDS) or bool(unspaced(word))
 
 
 def _either(names: Iterable[str]) -> str:
