@@ -1,7 +1,6 @@
 """Defines the keys of content files and their values (pydantic). Unknown keys are errors, so that typos are found."""
 
-from __future__ import annotations
-
+# Annotations are evaluated here, not kept as texts: pydantic would evaluate each text again at every start.
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field

@@ -4,8 +4,7 @@ Each format parses the text of one kind of reply into a frozen data block, or ra
 sentences that are sent back to the model as they are. Programs see these blocks and nothing else.
 """
 
-from __future__ import annotations
-
+# Annotations are evaluated here, not kept as texts: pydantic would evaluate each text again at every start.
 import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar

@@ -1,8 +1,7 @@
 """Defines the team and the limits of a cabal: the part of the frozen plan that only a cabal has."""
 
-from __future__ import annotations
-
-from typing import Annotated, Literal
+# Annotations are evaluated here, not kept as texts: pydantic would evaluate each text again at every start.
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -84,7 +83,7 @@ class Crew(MissionLimits):
     evidence: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
-    def _seated(self) -> Crew:
+    def _seated(self) -> Self:
         if set(self.seats) != set(self.agents):
             raise ValueError(f"the seats must be those of the team: {', '.join(self.agents)}")
         return self

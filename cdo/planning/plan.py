@@ -4,11 +4,10 @@ Only the first turn is concrete. Later turns are shown as ranges: nothing beyond
 004, section 8).
 """
 
-from __future__ import annotations
-
+# Annotations are evaluated here, not kept as texts: pydantic would evaluate each text again at every start.
 from collections.abc import Mapping, Sequence
 from itertools import cycle
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -137,7 +136,7 @@ class Plan(BaseModel):
     people: tuple[PersonSeat, ...] = ()
 
     @model_validator(mode="after")
-    def _manned(self) -> Plan:
+    def _manned(self) -> Self:
         if (self.mode == MODE) != (self.crew is not None):
             raise ValueError("a mission has the mode cabal and a crew, and nothing else has either")
         if self.crew and not set(self.crew.seats.values()) <= set(self.named):
@@ -178,7 +177,7 @@ class Plan(BaseModel):
         before = (name for name in self.named if name not in found)
         return {**found, **dict(zip(before, cycle(names), strict=False))}
 
-    def with_models(self, names: Sequence[str], vendors: Mapping[str, str]) -> Plan:
+    def with_models(self, names: Sequence[str], vendors: Mapping[str, str]) -> Self:
         """Return the plan with other models from the start: for showing the current models, not for a replay."""
         changes = tuple(change.model_copy(update={"models": (), "vendors": {}}) for change in self.changes)
         return self.model_copy(update={"models": tuple(names), "vendors": dict(vendors), "changes": changes})

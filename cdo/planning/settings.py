@@ -5,14 +5,13 @@ them. Before the project is trusted (`content/project.py`) nothing else of the f
 fewer turns, less context and fewer requests at a time.
 """
 
-from __future__ import annotations
-
+# Annotations are evaluated here, not kept as texts: pydantic would evaluate each text again at every start.
 import json
 import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from msgspec import Struct, field
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -140,7 +139,7 @@ class Resolved(Struct, frozen=True):
     untrusted: Mapping[str, str] = field(default_factory=dict)
     ceilings: Mapping[str, Any] = field(default_factory=dict)
 
-    def sure(self, library: Library) -> Resolved:
+    def sure(self, library: Library) -> Self:
         """Return the same settings, if an untrusted project does not say where the question should go.
 
         Raises `ConfigError` if it names the model and you do not, or if it has a table of providers: with another

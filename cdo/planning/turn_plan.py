@@ -4,8 +4,7 @@
 Every error is a sentence with line and column.
 """
 
-from __future__ import annotations
-
+# Annotations are evaluated here, not kept as texts: pydantic would evaluate each text again at every start.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, cycle, islice

@@ -1,9 +1,8 @@
 """Defines the content files of documents: the prompt for one, and the sections and blocks that it must have."""
 
-from __future__ import annotations
-
+# Annotations are evaluated here, not kept as texts: pydantic would evaluate each text again at every start.
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -61,7 +60,7 @@ class DocumentShape(Block):
     minority: str = ""
 
     @model_validator(mode="after")
-    def _names_are_known(self) -> DocumentShape:
+    def _names_are_known(self) -> Self:
         names = {section.name for section in self.sections}
         for name in (*(block.section for block in self.blocks), *([self.minority] if self.minority else [])):
             if name not in names:
