@@ -72,6 +72,8 @@ def price_of(entry: Mapping[str, Any], tier: str = "") -> Price | None:
     known = {name: cost * 1e6 for name, key in _KEYS.items() if (cost := entry.get(f"{key}{tier}")) is not None}
     if not {"input", "output"} <= known.keys():
         return None
+    if known.get("cache_write", known["input"]) < known["input"]:  # zeros and halves stand for something else
+        del known["cache_write"]
     lengths = sorted(int(found[1]) for key in entry if (found := _LONG.fullmatch(key)))
     return Price(**known, long_prompts=tuple(_long(entry, tier, length, known) for length in lengths))
 

@@ -193,6 +193,15 @@ def test_a_tier_without_prices_for_long_prompts_takes_the_usual_ones() -> None:
     assert usual and usual.of(500_001).input == pytest.approx(6) and usual.of(500_001).output == pytest.approx(8)
 
 
+def test_writing_to_a_cache_is_never_cheaper_than_sending() -> None:
+    """litellm's table has such zeros; a provider that reports all of a prompt as written would cost nothing."""
+    row = {"input_cost_per_token": 2e-6, "output_cost_per_token": 8e-6, "cache_creation_input_token_cost": 0.0}
+    price = price_table.price_of(row)
+    assert price is not None and price.cache_write is None
+    found = ModelSpec("m", "direct", "m", price=price)
+    assert found.cost(Usage(1_000_000, 0, cache_write_tokens=1_000_000)) == pytest.approx(2.0)
+
+
 @pytest.mark.wide
 def test_every_entry_of_the_table_is_found_however_it_is_laid_out() -> None:
     ours = [name for name, row in TABLE.items() if row.get("litellm_provider") in PROVIDERS]
