@@ -59,8 +59,7 @@ def _findings() -> dict[str, str]:
             rows["mixed models"] = _mixed(library, resolved)
     except CdoError as error:
         rows["model"] = f"none: {error.message} {error.hint}"
-    if ends := _shutdowns(library, resolved):
-        rows["shut down"] = ends
+    rows |= _asked(library, resolved)
     rows |= _keys(library)
     rows["embedded model"] = _embedded(library) + _rights()
     rows["litellm"] = "installed" if importlib.util.find_spec("litellm") else "missing"
@@ -92,8 +91,11 @@ def _for_batches(out: Path) -> str:
     return "; ".join(told) + more
 
 
-def _shutdowns(library: Library, resolved: Resolved) -> str:
-    """Describe when models in use will be shut down, as litellm's table or the provider's own list says."""
+def _asked(library: Library, resolved: Resolved) -> dict[str, str]:
+    """Describe when models in use will be shut down, as litellm's table or the provider's own list says.
+
+    Name the providers that refuse the key or cannot be reached, too.
+    """
     import asyncio
 
     from cdo.app import seats
@@ -107,14 +109,18 @@ def _shutdowns(library: Library, resolved: Resolved) -> str:
         names = meant(values.model, library) or mix(library, os.environ, ollama, values.prices).names
         specs = [models.resolve(name, library, values.prices, os.environ) for name in names]
     except CdoError:
-        return ""
+        return {}
 
-    async def dates() -> list[str]:
+    async def answers() -> list[tuple[str, str]]:
         return await asyncio.gather(*(shutdowns.stated(spec, os.environ.get(spec.key_env, "")) for spec in specs))
 
-    found = zip(specs, asyncio.run(dates()), strict=True)
-    ends = [(spec.name, stated or shutdowns.listed(spec)) for spec, stated in found]
-    return "; ".join(one_line(f"{name} on {day}: name another model", 200) for name, day in ends if day)
+    found = list(zip(specs, asyncio.run(answers()), strict=True))
+    ends = [(spec.name, day or shutdowns.listed(spec)) for spec, (day, _) in found]
+    told = {
+        "shut down": [f"{name} on {day}: name another model" for name, day in ends if day],
+        "no answer": [f"{spec.name}: {problem}" for spec, (_, problem) in found if problem],
+    }
+    return {row: "; ".join(one_line(text, 200) for text in texts) for row, texts in told.items() if texts}
 
 
 def _mixed(library: Library, resolved: Resolved) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
+from cdo.core.exchange import BackendError, Fault
 from cdo.providers.models import ModelSpec
 from cdo.providers.price_table import entry
 
@@ -18,30 +20,32 @@ def listed(spec: ModelSpec) -> str:
     return str(known.get("deprecation_date") or "")
 
 
-async def stated(spec: ModelSpec, key: str) -> str:
-    """Return the day on which the provider's list of models says that the model ends; "" if it says nothing.
+async def stated(spec: ModelSpec, key: str) -> tuple[str, str]:
+    """Return the day on which the provider's list of models says that the model ends, and why it gave no list.
 
-    Only direct providers are asked. A provider that gives no list in time says nothing.
+    Each is "" if there is nothing to say. Only direct providers are asked. A provider that refuses the key, cannot be
+    reached or is slow is named as one; one that has no list says nothing.
     """
     if spec.route != "direct":
-        return ""
-    import aiohttp
+        return "", ""
+    from cdo.providers.http.transport import HttpTransport
 
-    from cdo.providers.addresses import is_here
-
-    headers = {"Authorization": f"Bearer {key.strip()}"} if key.strip() else {}
+    key = key.strip()
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
     path = "/models"
     if spec.protocol == "messages":
-        headers, path = {"x-api-key": key.strip(), "anthropic-version": "2023-06-01"}, "/v1/models?limit=1000"
-    timeout = aiohttp.ClientTimeout(total=PATIENCE)
+        headers, path = {"x-api-key": key, "anthropic-version": "2023-06-01"}, "/v1/models?limit=1000"
+    transport = HttpTransport(spec.url, PATIENCE)
     try:
-        async with (
-            aiohttp.ClientSession(timeout=timeout, trust_env=not is_here(spec.url)) as client,
-            client.get(f"{spec.url}{path}", headers=headers, allow_redirects=False) as http,
-        ):
-            return _date_in(await http.json(content_type=None), spec.model) if http.status == 200 else ""
-    except (aiohttp.ClientError, TimeoutError, OSError, ValueError, RecursionError):
-        return ""
+        return _date_in(await transport.json("GET", path, headers, patience=PATIENCE), spec.model), ""
+    except BackendError as error:
+        if error.fault is Fault.DENIED:
+            return "", f"the provider refuses the key in {spec.key_env or 'the environment'}"
+        if error.fault not in (Fault.NETWORK, Fault.TIMEOUT):
+            return "", ""
+        return "", error.message.replace(spec.url, urlsplit(spec.url).hostname or "it")  # an address may hold a key
+    finally:
+        await transport.close()
 
 
 def _date_in(data: Any, model: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import socket
 import subprocess
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from tests.support.answers import Answer, RequestInfo
 from tests.support.embedded import stand_in
 from tests.support.harness import KEY, ROOT, needs_module
 from tests.support.hub import loopback_hub
-from tests.support.provider import Provider
+from tests.support.provider import Fault, Provider
 
 # -- show, final ----------------------------------------------------------------------------------------------
 
@@ -190,6 +191,28 @@ def test_doctor_tells_when_a_model_in_use_will_be_shut_down(cdo: Desk, provider:
     assert listed["shut down"] == "openai/gpt-x on 2027-01-14: name another model"
     assert table["shut down"].startswith("anthropic/claude-sonnet-4-5 on 20")
     assert "shut down" not in none
+
+
+def test_doctor_names_a_provider_that_refuses_the_key_or_does_not_answer(cdo: Desk, provider: Provider) -> None:
+    """A newcomer learns it here, and not from the first run."""
+    provider.faults = [Fault(status=401, path="*/models", body={"error": {"message": "Incorrect API key"}})]
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    closed = f"http://127.0.0.1:{port}"
+    wrong, here, proxy = (
+        cdo.having(CDO_MODEL=model, **more)("doctor", "--json").ok().json.get("no answer", "")
+        for model, more in (
+            ("openai/gpt-x", {}),
+            ("ollama/x", {"OLLAMA_API_BASE": closed}),
+            ("groq/x", {"GROQ_API_KEY": KEY, "GROQ_API_BASE": "http://models.invalid/v1", "HTTP_PROXY": closed}),
+        )
+    )
+    assert wrong == "openai/gpt-x: the provider refuses the key in OPENAI_API_KEY"
+    assert here.startswith("ollama/x: no connection to 127.0.0.1: ")
+    assert proxy.startswith(f"groq/x: no connection to the proxy 127.0.0.1:{port} (HTTP_PROXY, HTTPS_PROXY)")
+    provider.faults = []
+    assert "no answer" not in cdo.having(CDO_MODEL="openai/gpt-x")("doctor", "--json").ok().json
 
 
 def test_doctor_shows_whose_table_says_where_keys_go(bare: Desk) -> None:
