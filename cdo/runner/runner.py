@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 from msgspec.structs import replace
 
 from cdo.content.library import Library
-from cdo.core.errors import BudgetReached, CdoError, SessionError, WaitsForBatch
+from cdo.core.errors import BudgetReached, CdoError, NeedsHuman, SessionError, WaitsForBatch
 from cdo.core.events import BatchBegan, NoteTold, Observe, ReplyMissing
 from cdo.core.exchange import Effort, Fault
 from cdo.core.people import ABSENT
@@ -208,7 +208,11 @@ class Runner:
         """
         works = await self._inputs.prepared(batch.calls, self.kept.prepare)
         visited, kept = self._visited, self.kept
-        await settle(self.session, works, visited, kept.is_open, self.human, self.observe, reopened=kept.reopened)
+        try:
+            await settle(self.session, works, visited, kept.is_open, self.human, self.observe, reopened=kept.reopened)
+        except NeedsHuman:
+            self._people.drop()
+            raise
         self._visited.update(call.artifact for call in batch.calls)
         self.observe(BatchBegan(calls=[(call.name, call.kind) for call in batch.calls]))
         self._attempts.batch_deadline = time.monotonic() + self.budget.remaining_seconds() / 2

@@ -9,7 +9,7 @@ import sys
 import pexpect
 
 from tests.conftest import Desk
-from tests.runs.test_mission import TEAM, todo, told
+from tests.runs.test_mission import TEAM, files, todo, told
 from tests.support.cabal_team import ALEX, JORDAN, REQUEST, todo_script
 from tests.support.faults import Fault
 from tests.support.harness import finish, kill_group, wait_for
@@ -100,3 +100,18 @@ def test_a_resume_never_complains_of_files_that_cdo_wrote(todo: Desk, provider: 
             line for line in lines if re.search(r"(products|deliverables|inbox|superseded|taken)/|edited", line)
         ]
     assert not (todo.session() / "taken").exists() and "by you" not in (todo.session() / "FINAL.md").read_text()
+
+
+def test_a_finished_mission_stays_whole_while_nobody_agrees_to_go_on(todo: Desk, provider: Provider) -> None:
+    """An edited reply makes later ones stale. Until the person agrees to ask for them again, nothing changes."""
+    todo(*TEAM, "-q", REQUEST).ok()
+    reply = todo.session() / "r2-present.md"
+    reply.write_text(reply.read_text().replace("solid now", "good now"))
+    before = files(todo.session())
+    provider.reset()
+    for _ in range(2):
+        todo("resume", "a").failed(6, "Edited files make these stale", "--yes")
+    assert provider.calls == [] and files(todo.session()) == before
+    todo("resume", "a", "--yes").ok()
+    assert "by hand (`r2-present.md`)" in (todo.session() / "FINAL.md").read_text()
+    todo("verify", "a").ok()

@@ -367,6 +367,11 @@ class HumanSteps:
         self.show()
         self.moved = True
 
+    def drop(self) -> None:
+        """Forget queued files if nothing was asked yet: the person does not agree to go on, so all stays as it is."""
+        if not self.moved:
+            self._drafts, self._rooms, self._restored, self._projected = {}, {}, {}, None
+
     def show(self) -> None:
         """Write the published files that differ from the disk."""
         files, rooms, once = self._drafts, self._rooms, dict(self._restored)
