@@ -20,6 +20,7 @@ from cdo.core.formatting import one_line, visible
 from cdo.core.steps import InvalidReply
 from cdo.files.file_changes import changes
 from cdo.terminal.redrawn import Redrawn
+from cdo.terminal.typed_line import TypedText
 
 if TYPE_CHECKING:
     from cdo.terminal.views import RunView
@@ -92,6 +93,10 @@ class _Dialogue:
     inbox: asyncio.Queue[str | None] = field(default_factory=asyncio.Queue)  # typed lines; None: the file was saved
     mark: Mark = None  # of the file when it was last read or written here
     busy: bool = False  # True while an editor uses the terminal
+    typing: TypedText = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.typing = TypedText(self._take)
 
     async def held(self) -> str:
         """Show the document, then handle what is typed or saved; return the text to go on with."""
@@ -209,35 +214,26 @@ class _Dialogue:
 
         with contextlib.suppress(OSError, termios.error):
             termios.tcflush(sys.stdin, termios.TCIFLUSH)
-        self._listen()
+        self.typing.listen()
         try:
             yield
         finally:
-            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
-
-    def _listen(self) -> None:
-        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), self._line)
+            self.typing.stop()
 
     @contextlib.contextmanager
     def _deaf(self) -> Iterator[None]:
         """Do not read the keyboard while another process uses it."""
-        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        self.typing.stop()
         try:
             yield
         finally:
-            self._listen()
+            self.typing.listen()
 
-    def _line(self) -> None:
-        """Read lines, or the end of input, from the terminal."""
-        try:
-            typed = os.read(sys.stdin.fileno(), 65_536)
-        except OSError:
-            typed = b""
+    def _take(self, typed: str) -> None:
+        """Put typed lines into the inbox; the end of the input leaves the review."""
         if not typed:
-            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
             self.screen.say("")
-        text = typed.decode("utf-8", "replace").removesuffix("\n")
-        for line in text.split("\n") if typed else ["quit"]:
+        for line in typed.removesuffix("\n").split("\n") if typed else ["quit"]:
             self.inbox.put_nowait(line)
 
     # -- what is saved ----------------------------------------------------------------------------
