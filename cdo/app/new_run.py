@@ -63,14 +63,15 @@ def planned(words: Invocation, problem: str, resolved: Resolved, library: Librar
     from cdo.app import seats
     from cdo.planning import plan_builder
 
+    root = looked_at(wishes.context, look=wishes.look)
     mixed = plan_builder.preset_of(words, problem, library)[2].mixed
     mix = models_of(resolved, library, every="lev-exec" in words.modifiers, mixed=mixed)
     specs = seats.specs(mix.names, library, resolved.values, os.environ)
-    around, notes = environment(resolved, specs, library, trust_all=wishes.trust, look=wishes.look)
+    around, notes = environment(resolved, specs, library, root, trust_all=wishes.trust)
     remarks = (*mix.notes(), *wishes.remarks)
     around = replace(around, mixed=mix.several, remarks=remarks, check=wishes.check, seats=wishes.seats)
     plan = plan_builder.make(words, problem, resolved, library, mix.names, around)
-    context = context_of(wishes.context, plan, resolved, specs, problem, look=wishes.look)
+    context = context_of(wishes.context, plan, resolved, specs, problem, root)
     if wishes.recall:
         context, note = with_recall(resolved, library, problem, context)
         notes = (*notes, note)
@@ -96,18 +97,29 @@ def models_of(resolved: Resolved, library: Library, *, every: bool, mixed: bool)
     return Mix((models.choose(library, os.environ, ollama)[0],))
 
 
+def looked_at(given: Sequence[str], *, look: bool) -> Path | None:
+    """The top of the repository here, in which a run looks around; None without `look` or a repository.
+
+    Raises `UsageError` where files are `given` with -c although nothing may be shown.
+    """
+    from cdo.repository.work_tree import root_of
+
+    if given and not look:
+        raise UsageError("--context and --no-context exclude each other.", "Leave one out.")
+    return root_of(Path.cwd()) if look else None
+
+
 def environment(
-    resolved: Resolved, specs: Sequence[ModelSpec], library: Library, *, trust_all: bool, look: bool
+    resolved: Resolved, specs: Sequence[ModelSpec], library: Library, root: Path | None, *, trust_all: bool
 ) -> tuple[PlanEnvironment, tuple[str, ...]]:
     """What there is around a run (skills, a repository to look into), and what a person should know of it.
 
-    With `trust_all` the skills of this project are trusted from now on as they are; without `look` no repository is
-    looked into.
+    With `trust_all` the skills of this project are trusted from now on as they are. `root` is the repository
+    that is looked into.
     """
     from cdo.content import skill_files
     from cdo.planning import settings
     from cdo.planning.plan_builder import PlanEnvironment
-    from cdo.repository.work_tree import root_of
     from cdo.security.trust import Trust
 
     folders = [Path(folder).expanduser() for folder in resolved.values.skills]
@@ -117,9 +129,8 @@ def environment(
     if trust_all:
         trust.pin(skill_files.KIND, [(card.path, card.sha256) for card in found.untrusted(trust)])
     usable = found.usable(trust)
-    root = root_of(Path.cwd()) if look else None
     vendors = {spec.name: spec.vendor for spec in specs}
-    seen, looks = seen_repository(resolved, specs, library, look=look)
+    seen, looks = seen_repository(resolved, specs, library, root)
     place = root or Path.cwd()
     return (
         PlanEnvironment(
@@ -137,15 +148,12 @@ def environment(
 
 
 def seen_repository(
-    resolved: Resolved, specs: Sequence[ModelSpec], library: Library, *, look: bool
+    resolved: Resolved, specs: Sequence[ModelSpec], library: Library, root: Path | None
 ) -> tuple[str, tuple[int, int] | None]:
-    """The repository around here as seen from a session's folder, and how often a model may look into it.
+    """The repository `root` as seen from a session's folder, and how often a model may look into it.
 
-    "" without a repository or without `look`; None if no model can use tools, or there is no file to look at.
+    "" without one; None if no model can use tools, or there is no file to look at.
     """
-    from cdo.repository.work_tree import root_of
-
-    root = root_of(Path.cwd()) if look else None
     if root is None:
         return "", None
     from cdo.repository.tools import ToolBox
@@ -180,21 +188,22 @@ def _gathered(paths: Sequence[str], root: Path | None, room: int) -> Context | N
 
 
 def context_of(
-    given: Sequence[str], plan: Plan, resolved: Resolved, specs: Sequence[ModelSpec], problem: str, *, look: bool
+    given: Sequence[str],
+    plan: Plan,
+    resolved: Resolved,
+    specs: Sequence[ModelSpec],
+    problem: str,
+    root: Path | None,
 ) -> str:
     """The text of 00-context.md, within what the smallest model can read beside the rest.
 
-    It holds the files `given` with `-c`, and in a repository, with `look`, what a look around it found: at most the
+    It holds the files `given` with `-c`, and what a look around the repository `root` found: at most the
     `context_tokens` of the plan, beside the files given.
     """
     from cdo.repository.shown_files import NO_CONTEXT
-    from cdo.repository.work_tree import root_of
 
-    if given and not look:
-        raise UsageError("--context and --no-context exclude each other.", "Leave one out.")
     gathered = plan.context_tokens or 0
     room = room_for_files(resolved, specs, gathered)
-    root = root_of(Path.cwd()) if look else None
     files = _gathered(given, root, room)
     if root is None:
         return files.markdown() if files else NO_CONTEXT

@@ -96,7 +96,7 @@ def cabal(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> None
     code has checked it. `@FILE` reads the request from a file, `-` from a pipe.
     """
     from cdo.app import seats as seating
-    from cdo.app.new_run import context_of, room_for_files, seen_repository
+    from cdo.app.new_run import context_of, looked_at, room_for_files, seen_repository
     from cdo.cli.consent import agree
     from cdo.cli.models import require_demo_model
     from cdo.cli.run_session import run_and_report
@@ -112,16 +112,16 @@ def cabal(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> None
     before = words if after is None else words[: len(words) - len(after)]
     request = secrets.redactor(os.environ)(given_request(before, after, library, options["out"]))
     resolved = resolve(options, library).sure(library)
-    look = not options["no_context"]
+    around = looked_at(options["context"], look=not options["no_context"])
     crew, notes = _crew(options, resolved, library, request)
     specs = seating.specs(list(crew.seats.values()), library, resolved.values, os.environ)
     notes = [*notes, *filter(None, [mission_plan.remark(crew.seats, {spec.name: spec.vendor for spec in specs})])]
-    root, looks = seen_repository(resolved, specs, library, look=look)
+    root, looks = seen_repository(resolved, specs, library, around)
     if options["context"] or root:
         evidence = room_for_files(resolved, specs, mission_plan.most_files(crew, library))
         crew = crew.model_copy(update={"material": True, "evidence": evidence})
     plan = mission_plan.plan(request, crew, specs, library, notes, root, looks)
-    context = context_of(options["context"], plan, resolved, specs, request, look=look)
+    context = context_of(options["context"], plan, resolved, specs, request, around)
     shown = preview(plan, specs, request, context, library, options["session"] or "")
     if options["dry_run"]:
         span = mission_plan.estimate(crew, specs, shown.given, plan.tools)

@@ -72,7 +72,7 @@ class ItemPlans:
         names = list(dict.fromkeys(name for _, models in self._kinds for name in models))
         found = seats.specs(names, self.library, self.resolved.values, os.environ)
         self.specs = {spec.name: spec for spec in found}
-        self._around, notes = new_run.environment(self.resolved, found, self.library, trust_all=trust, look=False)
+        self._around, notes = new_run.environment(self.resolved, found, self.library, None, trust_all=trust)
         self.notes += notes
 
     def _require_known(self, names: Sequence[str], item: BatchItem) -> None:
