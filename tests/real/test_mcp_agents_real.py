@@ -118,6 +118,37 @@ def test_opencode_calls_a_tool(cdo: Desk, provider: Provider) -> None:
 
 @needs("claude")
 @pytest.mark.slow
+def test_claude_finds_the_tool_by_what_it_is_for(cdo: Desk, provider: Provider) -> None:
+    """Claude Code names the tools of servers to its model only when that searches for them."""
+    queries = ("second opinion", "council debate", "architecture decision", "review plan", "root cause bug")
+    found: dict[str, str] = {}
+
+    def script(info: RequestInfo) -> Answer | None:
+        if info.call:
+            return None
+        if "ToolSearch" not in offered(info):
+            return Answer("A title.")
+        parts = [part for message in info.body["messages"] for part in message["content"] if isinstance(part, dict)]
+        results = [part for part in parts if part["type"] == "tool_result"]
+        told = {part["tool_use_id"]: str(part["content"]) for part in results}
+        found.update({id: text for id, text in told.items() if "still connecting" not in text})
+        if len(found) == len(queries) or len(told) > 20:
+            return Answer("The search is over.")
+        query = json.dumps({"query": queries[len(found)], "max_results": 10})
+        return Answer("", tool_calls=(ToolCall(f"c{len(told)}", "ToolSearch", query),))
+
+    provider.script, provider.latency = script, 1.0
+    search = {"DISABLE_AUTOUPDATER": "1", "MCP_CONNECTION_NONBLOCKING": "0", "ENABLE_TOOL_SEARCH": "true"}
+    desk = desk_of(cdo, provider, ANTHROPIC_BASE_URL=provider.url, ANTHROPIC_API_KEY="k", **search)
+    desk("mcp", "install", "claude", "--write").ok()
+    words = ("--print", "--no-session-persistence", "--model=claude-sonnet-5-5", "Decide it.")
+    assert "The search is over." in used(desk, str(BIN / "claude"), *words)
+    missed = [query for query, text in zip(queries, found.values(), strict=True) if "__deliberate" not in text]
+    assert missed == [], found
+
+
+@needs("claude")
+@pytest.mark.slow
 def test_claude_calls_a_tool(cdo: Desk, provider: Provider) -> None:
     provider.script = decider
     # Its first request has all tools, where it would else connect beside it and name them only when asked.
