@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from os import PathLike
 from typing import Any, Literal, TypeAlias, TypedDict
+
+from cdo.core.errors import UsageError
 
 Path: TypeAlias = str | PathLike[str]
 Modifier: TypeAlias = Literal["hitl", "bd", "team", "adaptive", "lev-exec"]
@@ -66,11 +69,29 @@ class RunOptions(ResumeOptions, total=False):
     session: str
 
 
+_LISTS = ("modifiers", "models", "context", "seats")
 # The options that are settings, by the name of the setting: what `--NAME` sets.
 _SETTINGS = (
     "width", "turns", "effort", "budget", "ask_above", "max_calls", "max_tokens", "timeout", "concurrency",
     "seat_wait",
 )  # fmt: skip
+
+
+def require_known(options: ResumeOptions, kind: type[ResumeOptions]) -> None:
+    """Raise `UsageError` for an option that there is not, and for a text where a list of them belongs.
+
+    A mistyped `budget` must not begin a run without one, also where no type checker reads the program.
+    """
+    known = set(kind.__annotations__)
+    for name, value in options.items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            every = ", ".join(sorted(known))
+            raise UsageError(
+                f"There is no option `{name}` here.", f"Did you mean `{near[0]}`?" if near else f"There are {every}."
+            )
+        if name in _LISTS and isinstance(value, str):
+            raise UsageError(f"`{name}` is a list of texts, not one text.", f"Write {name}=[{value[:60]!r}].")
 
 
 def settings_of(options: ResumeOptions) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from msgspec.structs import replace
 
-from cdo.api.options import ResumeOptions, RunOptions, settings_of
+from cdo.api.options import ResumeOptions, RunOptions, require_known, settings_of
 from cdo.app import new_run, seats, waiting
 from cdo.app import run as running
 from cdo.app.session_places import placed, require_trusted_session
@@ -79,6 +79,7 @@ class SessionHandle:
         Raises `UsageError`, `ConfigError` or `ContentError` if something is wrong with the question, an option or a
         file, and `NeedsHuman` if the run may cost more than is agreed to.
         """
+        require_known(options, RunOptions)
         problem = redactor(os.environ)(question.strip())
         if not problem:
             raise UsageError("There is no question to deliberate.", "Give one.")
@@ -100,6 +101,7 @@ class SessionHandle:
 
         Raises `SessionError` if there is no such session.
         """
+        require_known(options, ResumeOptions)
         _collector(options)
         name = os.fspath(session)
         path = Path(name)
