@@ -16,6 +16,7 @@ PREFIX = "cdo/"
 _PIECE = 2000  # most characters of one piece of a streamed answer
 _SHOWN = 60
 _HEAD = "What was said before this question, oldest first:"
+_SINCE = "What was said after this question, oldest first:"
 
 
 class NoSuchModel(UsageError):
@@ -44,6 +45,11 @@ def read(data: object, presets: Sequence[str]) -> ChatRequest:
         raise UsageError("A deliberation gives one answer: `n` can only be 1.")
     if data.get("tool_choice") not in (None, "auto", "none"):
         raise UsageError("A deliberation calls no tools of its client: `tool_choice` cannot demand one.")
+    shape = data.get("response_format")
+    if shape is not None and not (isinstance(shape, dict) and shape.get("type") == "text"):
+        raise UsageError("A deliberation answers in Markdown: `response_format` can only be text.")
+    if data.get("logprobs"):
+        raise UsageError("A deliberation has no `logprobs`.", "Its answer states a confidence.")
     wanted = data.get("stream_options")
     return ChatRequest(
         f"{PREFIX}{preset}",
@@ -64,13 +70,19 @@ def preset_of(model: object, presets: Sequence[str]) -> str:
 
 
 def _question(messages: Sequence[Mapping[str, Any]]) -> str:
-    """Return the last message of the user, and below it what was said before; raise `UsageError` without one."""
+    """Return the user's last message, and below it what was said before and after; raise `UsageError` without one.
+
+    After it come answers of tools, and what an assistant has begun to say.
+    """
     said = [(str(message.get("role")), _text(message)) for message in messages]
     last = max((at for at, (role, text) in enumerate(said) if role == "user" and text), default=None)
     if last is None:
         raise UsageError("There is no message of a user with a text.", "Ask a question in it.")
-    before = [f"{one_line(role, 20)}:\n{text}" for role, text in said[:last] if text]
-    return "\n\n".join([said[last][1], *([_HEAD, *before] if before else [])])
+    parts = [said[last][1]]
+    for head, others in ((_HEAD, said[:last]), (_SINCE, said[last + 1 :])):
+        lines = [f"{one_line(role, 20)}:\n{text}" for role, text in others if text]
+        parts += [head, *lines] if lines else []
+    return "\n\n".join(parts)
 
 
 def _text(message: Mapping[str, Any]) -> str:

@@ -64,6 +64,9 @@ class ChatEndpoint:
             return _refused(401, "The key is missing or wrong. `cdo serve` prints it.", "authentication_error")
         try:
             return await handler(request)
+        except web.HTTPNotFound:
+            told = "This server has /v1/models and /v1/chat/completions, and nothing else."
+            return _refused(404, told, "invalid_request_error")
         except web.HTTPException as error:
             return _refused(error.status, error.reason, "invalid_request_error")
         except NoRoom as error:

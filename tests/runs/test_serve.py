@@ -23,6 +23,8 @@ ASK: list[Any] = [
     {"role": "user", "content": "We run one service."},
     {"role": "assistant", "content": "I see."},
     {"role": "user", "content": [{"type": "text", "text": "Should we split it?"}]},
+    {"role": "assistant", "content": None, "tool_calls": []},
+    {"role": "tool", "tool_call_id": "c1", "content": "42 nodes"},
 ]
 
 
@@ -85,6 +87,7 @@ def test_a_client_of_openai_asks_a_preset_as_a_model(tmp_path: Path) -> None:
         assert whole.usage.total_tokens == spent["tokens"] > 0
         question = (session / "00-input.md").read_text()
         assert question.startswith("Should we split it?") and "user:\nWe run one service." in question
+        assert question.endswith("after this question, oldest first:\n\ntool:\n42 nodes\n")
         asked = len(provider.calls)
         pieces = list(
             client.chat.completions.create(
@@ -156,6 +159,8 @@ WRONG = [
     ({"model": "cdo/quick", "messages": [{"role": "system", "content": "x"}]}, 400, "no message of a user"),
     ({"model": "cdo/quick", "messages": ASK, "n": 3}, 400, "`n` can only be 1"),
     ({"model": "cdo/quick", "messages": ASK, "tool_choice": "required"}, 400, "tool_choice"),
+    ({"model": "cdo/quick", "messages": ASK, "response_format": {"type": "json_object"}}, 400, "Markdown"),
+    ({"model": "cdo/quick", "messages": ASK, "logprobs": True}, 400, "states a confidence"),
     ({"model": "cdo/quick", "messages": [{"role": "user", "content": "x" * 3_000_000}]}, 413, ""),
 ]
 
@@ -175,7 +180,8 @@ def test_what_is_wrong_is_refused_and_starts_nothing(tmp_path: Path) -> None:
             {"Origin": "http://evil.example"}, {"Origin": "null"}, {"Origin": "http://127.0.0.1:1"},
         ):  # fmt: skip
             assert server.ask(good, headers)[0] in (400, 403), headers
-        assert server.ask(None, path="/v1/nothing")[0] == 404
+        found, said = server.ask(good, path="/v1/responses")
+        assert found == 404 and "/v1/chat/completions" in said["error"]["message"]
         assert server.ask(None, path="/v1/models", headers={"Origin": f"http://localhost:{port}"})[0] == 200
         time.sleep(0.2)
         assert not provider.calls and not list(tmp_path.glob("tmp/cdo-*"))
