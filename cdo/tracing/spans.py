@@ -317,9 +317,10 @@ def _usage(exchange: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "gen_ai.usage.input_tokens": usage["input_tokens"],
         "gen_ai.usage.output_tokens": usage["output_tokens"],
-        "gen_ai.usage.cache_read.input_tokens": usage.get("cached_tokens", 0),
-        "gen_ai.usage.cache_creation.input_tokens": usage.get("cache_write_tokens", 0),
     }
+    for kind, key in (("cache_read", "cached_tokens"), ("cache_creation", "cache_write_tokens")):
+        if tokens := usage.get(key):  # the conventions want it only if it is not 0
+            found[f"gen_ai.usage.{kind}.input_tokens"] = tokens
     if not usage.get("measured", True):
         found["cdo.usage.estimated"] = True
     if exchange.get("cost") is not None:

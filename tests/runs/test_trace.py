@@ -57,6 +57,7 @@ def test_a_run_with_faults_retries_and_tools_is_a_trace(checkout: Desk, provider
     assert told_["gen_ai.provider.name"] == "openai" and told_["gen_ai.operation.name"] == "chat"
     assert told_["gen_ai.response.finish_reasons"] == ["tool_call"] and told_["gen_ai.usage.input_tokens"] > 0
     assert attributes(answered)["gen_ai.response.finish_reasons"] == ["stop"]
+    assert not [key for span in spans for key, value in attributes(span).items() if ".cache_" in key and not value]
     assert [attributes(span)["cdo.attempt"] for span in (failed, asked, answered)] == [1, 2, 3]
     tools = [span for span in children(spans, critic) if span.kind == INTERNAL]
     assert [span.name for span in tools] == ["execute_tool read", "execute_tool unknown"]
