@@ -190,6 +190,7 @@ def spellings(value: str) -> frozenset[str]:
 
 
 _CUT = 6  # fewest characters of a secret by which a truncated secret is recognised
+_BRIEF = 64  # characters; of texts as short, such as keys, models and times, a run has the same again and again
 
 
 def redactor(env: Mapping[str, str]) -> Callable[[str], str]:
@@ -197,8 +198,13 @@ def redactor(env: Mapping[str, str]) -> Callable[[str], str]:
 
     It also redacts part of a value at the start or end of the text, because the text may have been cut there.
     """
+    return _redactor(tuple(secret_values(env).items()))
+
+
+@functools.lru_cache(8)  # the sessions of a batch have the same secrets, and so the same brief texts
+def _redactor(secrets: tuple[tuple[str, str], ...]) -> Callable[[str], str]:
     forms: dict[str, str] = {}
-    for name, value in secret_values(env).items():
+    for name, value in secrets:
         forms |= dict.fromkeys(spellings(value), name)
     found = sorted(forms.items(), key=lambda item: -len(item[0]))
     if not found:
@@ -222,4 +228,5 @@ def redactor(env: Mapping[str, str]) -> Callable[[str], str]:
                 break
         return text
 
-    return redact
+    brief = functools.lru_cache(4096, typed=True)(redact)
+    return lambda text: brief(text) if len(text) <= _BRIEF else redact(text)

@@ -25,6 +25,10 @@ class LiveSessionReader(SessionReader):
         text = self._session.read(file)
         return None if text is None else text.encode()
 
+    def text(self, file: str) -> str | None:
+        """Return the text of a file without secrets, or None if it does not exist; raise `SessionError`."""
+        return self._session.read(file)
+
     def artifact(self, stem: str) -> Artifact | None:
         """Return the artifact as the session holds it, or None; raise `SessionError`."""
         return self._session.artifact(stem)
