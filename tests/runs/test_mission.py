@@ -578,6 +578,19 @@ def test_the_watchdog_sits_on_another_makers_model(todo: Desk, provider: Provide
     assert seats["seats"]["watchdog-1"].startswith("anthropic/") and "another family" in seats["notes"][0]
 
 
+def test_seats_of_several_providers_work_in_one_mission(todo: Desk, provider: Provider) -> None:
+    env = {"ANTHROPIC_API_KEY": "x-key-123456", "ANTHROPIC_BASE_URL": provider.url}
+    models = {"openai/gpt-4.1": 19, "anthropic/claude-sonnet-5-5": 6}
+    large, other = models
+    todo(*TEAM, "-m", large, "--seat", f"watchdog={other}", "-q", REQUEST, env=env).ok()
+    assert {info.kind for info in provider.calls if info.path == "/v1/messages"} == {"inspect"}
+    proof = yaml.safe_load((todo.session() / "CERTIFICATE.yaml").read_text())
+    assert {role: found for role, found in proof["models"].items() if found != [large]} == {"watchdog-1": [other]}
+    told_ = todo("cost", "a", "--by", "model").ok().out
+    assert {name: int(count) for name, count in re.findall(r"^(\w+/\S+) +(\d+)", told_, re.MULTILINE)} == models
+    todo("verify", "a").ok()
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [
