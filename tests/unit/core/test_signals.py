@@ -96,7 +96,8 @@ def interrupted():
         time.sleep(60)
     except KeyboardInterrupt:
         raise {made}
-cdo.cli.main._mend_streams = interrupted
+assert cdo.cli.main._fix_streams  # called first
+cdo.cli.main._fix_streams = interrupted
 signals.listen()
 cdo.cli.main.run(["list"])
 """)
