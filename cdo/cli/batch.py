@@ -232,7 +232,7 @@ def _hold(
 ) -> None:
     """Run the open items of a batch, with progress on stderr; raise `CdoError`."""
     from cdo.app import seats
-    from cdo.app.batch.running import BatchRun, BatchTally, shared_by, used_so_far
+    from cdo.app.batch.running import BatchRun, BatchTally, counted, shared_by
     from cdo.app.batch.submitted import SubmittedBatches, away_so_far
     from cdo.cli.models import require_demo_model
     from cdo.runner.endpoint_batches.depot import BatchDepot
@@ -259,8 +259,8 @@ def _hold(
         if cluster:
             from cdo.app.cluster.coordinator import ClusterRun
 
-            def recount() -> TotalUsage:
-                return used_so_far(folder.path, prepared.results, prepared.todo(head))
+            def recount() -> tuple[TotalUsage, dict[str, TotalUsage]]:
+                return counted(folder.path, prepared.results, prepared.todo(head))
 
             spread = ClusterRun(tally, prepared.plans, shared, live, cluster, progress.say, recount)
             asyncio.run(spread.go(prepared.todo(head)))

@@ -118,8 +118,11 @@ def test_a_batch_goes_on_after_its_scheduler_was_killed(cdo: Desk, provider: Pro
     assert Counter(row["status"] for row in table(cdo)) == {"max_turns": 12}
 
 
-def test_a_killed_coordinator_is_followed_by_another_one(cdo: Desk, provider: Provider, cluster: DaskCluster) -> None:
-    """Its workers live on: what they had in flight is recorded, and the next coordinator finds it."""
+@pytest.mark.parametrize("wait", [0.0, 4.0])
+def test_a_killed_coordinator_is_followed_by_another_one(
+    wait: float, cdo: Desk, provider: Provider, cluster: DaskCluster
+) -> None:
+    """Its workers live on: what they had in flight is recorded before the next one counts, or after, and counted."""
     provider.latency = 0.05
     cluster.worker()
     cluster.worker()
@@ -129,7 +132,7 @@ def test_a_killed_coordinator_is_followed_by_another_one(cdo: Desk, provider: Pr
     kill_group(process.pid)
     process.communicate()
     going = cdo.start("batch", "resume", "q", "--json", "--cluster", cluster.address)
-    time.sleep(1.0)
+    time.sleep(wait)
     provider.release()
     done = finish(going).ok()
     assert (done.json["done"], done.json["calls"]) == (12, 12 * CALLS)

@@ -310,15 +310,23 @@ def shared_by(
 
 def used_so_far(folder: Path, results: Mapping[str, ItemResult], todo: Iterator[BatchItem]) -> TotalUsage:
     """Return what a batch has used: by the records of the items in `todo`, and by the results of all others."""
-    found, again = TotalUsage(), set[str]()
+    return counted(folder, results, todo)[0]
+
+
+def counted(
+    folder: Path, results: Mapping[str, ItemResult], todo: Iterator[BatchItem]
+) -> tuple[TotalUsage, dict[str, TotalUsage]]:
+    """Return what a batch has used, as `used_so_far` does, and what is on record of each item in `todo`."""
+    found, again, recorded = TotalUsage(), set[str](), dict[str, TotalUsage]()
     for item in todo:
         again.add(item.id)
         path = session_path(folder, item.session)
         if path.is_dir():
             with contextlib.suppress(SessionError):  # told when the item is run
-                found += totals(read_session(path))
+                recorded[item.id] = totals(read_session(path))
+                found += recorded[item.id]
     for result in results.values():
         if result.id not in again:
             unpriced = int(result.cost is None)
             found += TotalUsage(result.calls, result.tokens, 0, result.cost or 0.0, unpriced)
-    return found
+    return found, recorded

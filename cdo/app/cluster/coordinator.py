@@ -48,7 +48,8 @@ DEATHS = 3  # workers that may be lost with one item before that fails
 class ClusterRun:
     """Runs the items that `todo` yields, `live` at a time over all workers.
 
-    `say` tells the person. `recount` returns what the batch has used by the records on disk.
+    `say` tells the person. `recount` returns what the batch has used by the records on disk: in all, and of each item
+    that has not ended.
     """
 
     tally: BatchTally
@@ -57,7 +58,7 @@ class ClusterRun:
     live: int
     order: ClusterOrder
     say: Callable[[str], None]
-    recount: Callable[[], TotalUsage]
+    recount: Callable[[], tuple[TotalUsage, dict[str, TotalUsage]]]
     _workers: dict[str, ClusterWorker] = field(default_factory=dict)
     _refused: dict[str, str] = field(default_factory=dict)
     _given_back: deque[BatchItem] = field(default_factory=deque)
@@ -88,8 +89,9 @@ class ClusterRun:
             await self._look()
             count = pluralise(len(self._workers), "worker")
             self.say(f"{count} ready" if self._workers else "no worker can be used yet; waiting for one")
-            # Workers of an earlier coordinator may have recorded more since the batch was opened. Hello stopped them.
-            self.shared.budget.totals = await asyncio.to_thread(self.recount)
+            # Workers of an earlier coordinator may have recorded more since the batch was opened. Hello stopped them,
+            # but what they have in flight is recorded later: it is counted when its item begins.
+            self.shared.budget.totals, self._desk.accounts = await asyncio.to_thread(self.recount)
             self._counted = True
             self._tell()
             looked = seen = time.monotonic()
@@ -224,7 +226,8 @@ class ClusterRun:
             if identity in worker.live:
                 worker.live.remove(identity)
                 self.tally.standing.live -= 1
-                self._desk.accounts.pop(identity, None)
+                if not worker.shared:
+                    self._desk.accounts.pop(identity, None)
 
     def _tell(self) -> None:
         """Wake those that wait for a change."""
@@ -322,6 +325,7 @@ class ClusterRun:
         if what in ("capped", "ended") and item:
             del worker.items[item.id]
             self._forget(worker, [item.id])
+            self._desk.accounts.pop(item.id, None)
             self._tell()
 
     def _begins(self, worker: ClusterWorker, item: BatchItem | None, used: dict[str, Any]) -> bool:
@@ -329,8 +333,8 @@ class ClusterRun:
         if item is None or self.tally.stop:
             return False
         recorded = TotalUsage(**used)
-        if worker.shared:  # what was on record when the batch began is counted
-            self._desk.accounts.setdefault(item.id, recorded)
+        if not worker.shared:  # nothing is counted yet of what stands on its disk
+            self._desk.accounts.pop(item.id, None)
         self._desk.reconcile(item.id, recorded)
         worker.live.add(item.id)
         self.tally.begins()

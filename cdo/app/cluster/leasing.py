@@ -43,7 +43,8 @@ class LeaseHolder:
 
 
 class LeaseDesk:
-    """Serves leases from what the items of a batch share. `accounts` say what is counted of each live item.
+    """Serves leases from what the items of a batch share. `accounts` say what is counted of each item that
+    has not ended.
 
     `answered` is set once a request has ended.
     """
@@ -100,7 +101,7 @@ class LeaseDesk:
         holder.probes.clear()
 
     def reconcile(self, item: str, recorded: TotalUsage) -> None:
-        """Count what is on record of an item and was not told: its worker was lost before it could."""
+        """Count what is on record of an item and was not told: a lost worker could not, nor one of an earlier run."""
         known = self.accounts.get(item, TotalUsage())
         more = recorded - known
         if more.calls > 0:
