@@ -170,7 +170,8 @@ def print_table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Non
     shown = [[visible(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     line = "  ".join(f"{{:{'>' if at in right else '<'}{width}}}" for at, width in enumerate(widths))
-    click.echo("".join(f"{line.format(*row).rstrip()}\n" for row in shown), nl=False)
+    lines = (f"{line.format(*row).rstrip()}\n" for row in shown)
+    click.echo("".join(lines), nl=False)
 
 
 def dumps(value: Any) -> str:

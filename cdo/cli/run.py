@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from cdo.terminal.plan_preview import Preview
 
 MAX_PROBLEM = 2**20  # bytes
-UNREAD = "What comes by stdin is not read: save it in a file and give that with -c FILE, or write - for the question."
 
 
 # -- the commands ------------------------------------------------------------------------------------
@@ -174,7 +173,11 @@ def _asked(ctx: click.Context, words: tuple[str, ...], options: Mapping[str, Any
             raise
         return grammar.parse([*words, "-"], vocabulary)
     if asked.problem != "-" and not options["quiet"] and _unread_pipe():
-        click.echo(UNREAD, err=True)
+        click.echo(
+            "What comes by stdin is not read: save it in a file and give that with -c FILE, "
+            "or write - for the question.",
+            err=True,
+        )
     return asked
 
 
