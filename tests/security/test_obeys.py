@@ -82,8 +82,12 @@ def _hear(event: str, args: tuple[Any, ...]) -> None:
 
 @contextmanager
 def listening() -> Iterator[list[tuple[str, Any]]]:
-    """What the process opens, starts and connects to inside the block. A hook cannot be taken out again."""
+    """What the process opens, starts and connects to inside the block. A hook cannot be taken out again.
+
+    Python keeps no compiled module meanwhile: that would be a write which no model caused.
+    """
     global _heard
+    kept, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     if not _hooked:
         sys.addaudithook(_hear)
         _hooked.append(True)
@@ -93,6 +97,7 @@ def listening() -> Iterator[list[tuple[str, Any]]]:
         yield heard
     finally:
         _heard = None
+        sys.dont_write_bytecode = kept
 
 
 def test_the_hook_hears_what_it_listens_for(tmp_path: Path) -> None:
