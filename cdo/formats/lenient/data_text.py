@@ -17,7 +17,8 @@ _KEY = re.compile(
 )
 _ITEM = re.compile(r"^(?P<head>\s*- +)(?P<rest>\S.*)$")
 COMMENT = re.compile(r"\s*<!--.*-->\s*")
-_BULLET = re.compile(r"(?:[*–+•‣▪◦●✅✔☑➤→▶🔹🔸]\ufe0f?|-\t)\s+(?=\S)")
+BULLETS = "•‣▪◦●✅✔☑➤→▶🔹🔸"  # signs that models put before items, beside those of Markdown
+_BULLET = re.compile(rf"(?:[*–+{BULLETS}]\ufe0f?|-\t)\s+(?=\S)")
 _ANCHOR = re.compile(r"&\w+\s")  # YAML's own mark for a value that stands elsewhere too
 _BLOCK_TEXT = re.compile(r"[|>][-+]?\d?(?:\s+#.*)?")
 _QUOTES = {'"': '"', "'": "'", "“": "”", "”": "”", "„": "“", "‘": "’"}

@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ValidationError
 from pydantic.fields import FieldInfo
 
 from cdo.formats.fields import is_none, texts
+from cdo.formats.lenient.data_text import BULLETS
 from cdo.formats.lenient.layout import Notes, ReplyLayout, brief, folded
 
 Data = dict[str, Any]
@@ -29,7 +30,6 @@ _WORDED = re.compile(
 )
 _ABOUT = re.compile(r"^(?:[~≈]|about|approx\.?|approximately|around|roughly)\s*", re.IGNORECASE)
 _NUMBERED = re.compile(r"(?:^|\s)(\d{1,2})[.)]\s+")
-_BULLETS = "•‣▪◦●✅✔☑➤→▶🔹🔸"
 _ID = r"([A-Za-z]{1,3}[-.]?\d{1,3})"
 _NAMED = re.compile(rf"(?:\[?{_ID}\]?\s*(?:[:.)]|\s[-–—])|[(\[]{_ID}[)\]])\s+(\S.*)", re.DOTALL)
 _SEVERITY = re.compile(r"\s*[(\[,;–—-]\s*(?:severity:?\s*)?(\d{1,2})\s*(?:/\s?10)?\s*[)\]]?\.?$", re.IGNORECASE)
@@ -228,7 +228,7 @@ def _items(value: Any, kind: Any, name: str, notes: Notes) -> Any:
 
 def _enumerated(text: str) -> list[str]:
     """Return the items of `1. one 2. two` or `• one • two`, which YAML takes for one text; or the text alone."""
-    if text.strip()[:1] in tuple(_BULLETS):
+    if text.strip()[:1] in tuple(BULLETS):
         return [item for item in re.split(rf"(?:^|\s){text.strip()[0]}\ufe0f?\s+", text.strip()) if item]
     before, *parts = _NUMBERED.split(text.strip())
     numbers, said = parts[::2], parts[1::2]
