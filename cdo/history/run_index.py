@@ -322,7 +322,7 @@ def _seen(folder: str, out: int, now: int) -> SeenFiles | None:
             begun = changed
         if -_SETTLED < now - changed < _SETTLED:
             settled = False
-        found += f"{status.st_ino} {status.st_size} {changed};"
+        found += _mark(status)
     return SeenFiles(begun, found if settled else "")
 
 
@@ -337,5 +337,10 @@ def _stands(folder: str, out: int, signature: str) -> bool:
         except OSError:
             found += ";"
             continue
-        found += f"{status.st_ino} {status.st_size} {status.st_mtime_ns};"
+        found += _mark(status)
     return signature.startswith(found)
+
+
+def _mark(status: os.stat_result) -> str:
+    """Return the part of a signature that one file has. A missing one has ";"."""
+    return f"{status.st_ino} {status.st_size} {status.st_mtime_ns};"
