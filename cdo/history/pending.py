@@ -160,7 +160,7 @@ def answered(archive: SessionReader) -> str:
 
 def unheard(archive: SessionReader) -> int:
     """Return the turn whose voices are not shown yet, as a person in it has not answered; 0 without one."""
-    return max((item.turn for item in open_seats(archive)), default=0)
+    return next((item.turn for item in open_seats(archive)), 0)
 
 
 def require_heard(archive: SessionReader, what: str, *, file: str = "", turn: int = 0) -> None:
@@ -169,13 +169,14 @@ def require_heard(archive: SessionReader, what: str, *, file: str = "", turn: in
     `what` names in the message what would show it. With `file` it is that file or call alone, with `turn` what was
     said until then.
     """
-    seats = open_seats(archive)
-    present = unheard(archive)
+    if not (seats := open_seats(archive)):
+        return
+    present = seats[0].turn
     of_turn = ("calls/", f"t{present}-", f"{TAKEN}/t{present}-")
     said = not file or (file.startswith(of_turn) and not file.endswith(".yaml"))
     if len(seats) > 1 and file in {item.file for item in seats}:
         said = complete(archive.text(file) or "")  # another person's answer
-    if seats and said and not 0 < turn < present:
+    if said and not 0 < turn < present:
         who = " and ".join(item.person for item in seats)
         raise SessionError(
             f"{what} shows what others say in turn {present}, in which {who} answers without seeing it.",
