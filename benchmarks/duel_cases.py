@@ -17,8 +17,8 @@ from pydantic import Field
 
 from cdo.core.errors import UsageError
 from cdo.core.steps import InvalidReply
-from cdo.formats import fields, strict_yaml
-from cdo.formats.fields import Block
+from cdo.formats import strict_yaml
+from cdo.formats.blocks import Block, validate
 from cdo.repository.context import gather, section
 
 CASES = Path(__file__).resolve().parent / "duel" / "cases"
@@ -95,7 +95,7 @@ def load(root: Path, name: str) -> Case:
 def _told(path: Path) -> Told:
     try:
         data = strict_yaml.load(_text(path), max_bytes=65_536)
-        return fields.validate(Told, data, "It")
+        return validate(Told, data, "It")
     except strict_yaml.YamlProblem as problem:
         raise _wrong(path, f"line {problem.line}, column {problem.column}: {problem.why}") from None
     except InvalidReply as invalid:

@@ -24,8 +24,8 @@ from typing import Annotated, Literal
 from pydantic import Field, StrictInt, field_validator, model_validator
 
 from cdo.core.steps import InvalidReply
-from cdo.formats import fields
-from cdo.formats.fields import Block
+from cdo.formats import blocks, fields
+from cdo.formats.blocks import Block
 from cdo.formats.final_answer import FINAL_SECTIONS, final_section
 from cdo.formats.markdown import fenced, fences, headings, line_breaks, split_front_matter, unwrap
 from cdo.repository.citation_marks import SUMMARY
@@ -181,4 +181,4 @@ def judgement(text: str) -> Judgement:
     found = fenced(line_breaks(text), ("yaml", "yml", "json"))
     if len(found) != 1:
         raise InvalidReply([f"There must be exactly one fenced block of YAML or JSON; there are {len(found)}."])
-    return fields.validate(Judgement, fields.load(*found[0], "The block", 65_536), "The block")
+    return blocks.validate(Judgement, fields.load(*found[0], "The block", 65_536), "The block")

@@ -237,7 +237,7 @@ def _surroundings(options: ResumeOptions) -> tuple[Library, Resolved]:
     library = Library.at(Path.cwd(), trust_now=options.get("trust", False))
     resolved = placed(settings.resolve(settings_of(options), library))
     full = meant(resolved.values.model, library)
-    return library, replace(resolved, values=resolved.values.model_copy(update={"model": full}))
+    return library, replace(resolved, values=replace(resolved.values, model=full))
 
 
 def _collector(options: ResumeOptions) -> Collector | None:

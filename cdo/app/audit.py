@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from cdo import __version__
 from cdo.content.library import Library
 from cdo.core.errors import SessionError, UsageError
@@ -15,7 +17,6 @@ from cdo.core.formatting import one_line
 from cdo.core.steps import Call
 from cdo.core.usage import estimate_tokens
 from cdo.formats.final_answer import unmarked
-from cdo.formats.voice import Directive
 from cdo.planning.estimate import BRIEF_TOKENS, PACE, REPLY_TOKENS, Range
 from cdo.planning.plan import AUDIT, Plan
 from cdo.planning.settings import Settings
@@ -31,6 +32,7 @@ from cdo.session.session_file import read_frozen
 
 if TYPE_CHECKING:
     from cdo.app.replay import ReplayRun
+    from cdo.formats.voice_blocks import Directive
 
 STEPS = 3  # sequential steps of an audit: syntheses, final answers, comparisons
 
@@ -112,7 +114,7 @@ def files(rehearsed: ReplayRun, brief: AuditBrief) -> dict[str, str | bytes]:
         text = rehearsed.texts.get(name) or rehearsed.then.text(f"{name}.md") or ""
         found[f"{frozen_name(name)}.md"] = text
     found[f"{DECISION}.md"] = f"{unmarked(rehearsed.kept['final'].body).strip()}\n"
-    text = redactor(os.environ)(brief.model_dump_json())
+    text = redactor(os.environ)(msgspec.json.encode(brief).decode())
     file, data = group_file(1, [{"kind": "collected", "name": BRIEF, "items": [{"file": "brief", "text": text}]}])
     return {**found, f"calls/{file}": data}
 

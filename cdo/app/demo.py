@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from cdo.app.recording import Recording, load
 from cdo.content.library import PACKAGED, Library
 from cdo.content.schemas import Price
 from cdo.core.formatting import pluralise
+from cdo.core.schema import field_names
 from cdo.planning.plan import Plan
 from cdo.planning.settings import Resolved, Settings
 from cdo.providers.models import ModelSpec
@@ -54,9 +56,9 @@ def begin(recording: Recording, resolved: Resolved, seconds: float) -> Playback:
     what a person set for real runs must not end this one. No commits are made. Raises `SessionError`.
     """
     settings = Settings(out=resolved.values.out, no_git=True)
-    sources = {key: resolved.sources["out"] if key == "out" else "default" for key in Settings.model_fields}
+    sources = {key: resolved.sources["out"] if key == "out" else "default" for key in field_names(Settings)}
     sources["no_git"] = "cdo demo"
-    plan = recording.head.plan.model_copy(update={"remarks": (about(recording),)})
+    plan = replace(recording.head.plan, remarks=(about(recording),))
     session = session_file.create_session(
         session_file.new_session_file(plan, settings, sources),
         recording.files,

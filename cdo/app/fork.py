@@ -10,13 +10,15 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct, field, to_builtins
+from msgspec.structs import replace
 
 from cdo.core.errors import SessionError, UsageError
 from cdo.core.formatting import money, one_line, pluralise
+from cdo.core.schema import differing, fitted
 from cdo.core.steps import CitationCheck
 from cdo.core.usage import TotalUsage
-from cdo.formats.fields import role_problem
+from cdo.formats.role_names import role_problem
 from cdo.history.history import SYNTHESIS, spent_by
 from cdo.planning.plan import MATERIAL, Change, Plan
 from cdo.planning.role_choice import SPECIAL_ROLES
@@ -105,19 +107,19 @@ def changed(plan: Plan, change: Change, program: str, voices: Sequence[str] = ()
     _check(plan, change, program)
     _check_names(change, [*voices, *plan.roles, *plan.known_roles, *SPECIAL_ROLES])
     if old := plan.change(change.turn):
-        said = change.model_dump(exclude_defaults=True)
-        change = Change.model_validate({**old.model_dump(), **said})
+        said = differing(change)
+        change = fitted(Change, {**to_builtins(old), **said})
     later = [item.turn for item in plan.changes if item.turn > change.turn]
     notes = [f"what its source changed with turn {turn} is left out" for turn in later]
     kept = (*(item for item in plan.changes if item.turn < change.turn), change)
-    return plan.model_copy(update={"changes": kept}), notes
+    return replace(plan, changes=kept), notes
 
 
 def of_vendors(plan: Plan, vendors: Mapping[str, str]) -> Plan:
     """Return the plan of a fork with the vendors of the models that its newest change names."""
     *earlier, newest = plan.changes
-    known = newest.model_copy(update={"vendors": dict(vendors)})
-    return plan.model_copy(update={"changes": (*earlier, known)})
+    known = replace(newest, vendors=dict(vendors))
+    return replace(plan, changes=(*earlier, known))
 
 
 def _check(plan: Plan, change: Change, program: str) -> None:

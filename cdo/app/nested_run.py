@@ -15,6 +15,7 @@ from cdo.app import run
 from cdo.content.library import Library
 from cdo.core.errors import BudgetReached, SessionError
 from cdo.core.events import ContentOpened, Event, RunEnded, RunStopped
+from cdo.core.schema import field_names
 from cdo.core.steps import Nest, Nested
 from cdo.core.usage import TotalUsage, estimate_tokens, totals
 from cdo.files.atomic_files import encodable
@@ -48,9 +49,10 @@ def holder(parent: Session, plan: Plan, settings: Settings, library: Library, sh
     async def hold(nest: Nest, left: Limits) -> tuple[Nested | None, TotalUsage]:
         if left.calls == 0 or left.tokens == 0 or left.cost == 0 or left.seconds == 0:
             return None, totals(read_session(_place(parent, nest)))
-        bounded = settings.model_copy(
-            update={"max_calls": left.calls, "max_tokens": left.tokens, "budget": left.cost, "timeout": left.seconds}
-            | {"width": None, "turns": None, "strict": False}
+        bounded = replace(
+            settings,
+            **{"max_calls": left.calls, "max_tokens": left.tokens, "budget": left.cost, "timeout": left.seconds}
+            | {"width": None, "turns": None, "strict": False},
         )
         session, inner = await asyncio.to_thread(_opened, parent, nest, bounded, plan, library)
         again = f"cdo resume {parent.name}"
@@ -90,10 +92,10 @@ def _opened(parent: Session, nest: Nest, settings: Settings, plan: Plan, library
     most = plan.crew.evidence if plan.crew else 0
     around = PlanEnvironment(vendors=plan.vendors)
     if most:
-        settings = settings.model_copy(update={"context_tokens": most})
+        settings = replace(settings, context_tokens=most)
         around = replace(around, root=plan.root, looks=_looks(library) if plan.tools else None)
     invocation = Invocation(nest.preset, (), None, None, nest.question)
-    sources = dict.fromkeys(Settings.model_fields, _mission(parent))
+    sources = dict.fromkeys(field_names(Settings), _mission(parent))
     inner = make(invocation, nest.question, Resolved(settings, sources), library, plan.models, around)
     told = [f"# Context\n\n{nest.context.strip()}\n", *(_evidence(parent, inner, nest, most) if most else ())]
     files = {"00-input.md": _asked(nest), "00-context.md": encodable("\n".join(told))}

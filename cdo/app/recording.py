@@ -18,12 +18,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-from msgspec import Struct
-from pydantic import BaseModel, ConfigDict, Field
+from msgspec import Meta, Struct
 
 from cdo.content.library import checked
 from cdo.core.errors import ContentError
 from cdo.core.exchange import Finish, Response, ToolCall, Usage
+from cdo.core.schema import Schema
 from cdo.formats import strict_yaml
 from cdo.planning.plan import MATERIAL, Plan
 from cdo.providers.recorded import RecordedReply
@@ -33,26 +33,22 @@ REPLIES = "replies"
 GIVEN = ("00-input.md", "00-context.md")
 MAX_HEAD = 262_144
 
-_Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-_Tokens = Annotated[int, Field(ge=0)]
+_Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+_Tokens = Annotated[int, Meta(ge=0)]
 
 
-class RecordedTool(BaseModel):
+class RecordedTool(Schema, frozen=True, kw_only=True):
     """A tool that a model asked to use; the tool itself is run again, on the material."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str
     name: str
     arguments: str
 
 
-class RecordedCall(BaseModel):
+class RecordedCall(Schema, frozen=True, kw_only=True):
     """One answered attempt of a call. It was asked `at` so many seconds after the first one, and took `seconds`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    call: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+    call: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]*\Z")]
     at: _Seconds
     seconds: _Seconds
     input_tokens: _Tokens = 0
@@ -63,10 +59,8 @@ class RecordedCall(BaseModel):
     tool_calls: tuple[RecordedTool, ...] = ()
 
 
-class RecordingHead(BaseModel):
+class RecordingHead(Schema, frozen=True, kw_only=True):
     """The content of recording.yaml: `model` answered on `date` (UTC), when the version of cdo was `cdo`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: str
     date: str

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from cdo.app import run_tools
 from cdo.app import seats as seating
@@ -194,7 +195,7 @@ class _SessionRun:
         missing = [name for name in names if name not in found]
         more: Mapping[str, ModelSeat] = {}
         if missing:
-            plain = settings.model_copy(update={"batch_api": False, "flex": False})
+            plain = replace(settings, batch_api=False, flex=False)
             more = seating.seats(seating.specs(missing, library, plain, os.environ), plain, library, say)
         return found, {name: found.get(name) or more[name] for name in names}
 

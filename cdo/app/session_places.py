@@ -54,7 +54,7 @@ def placed(resolved: Resolved) -> Resolved:
     """The settings with the folder of sessions where none is set: `tmp` at the repository's root."""
     if resolved.sources["out"] != "default":
         return resolved
-    return replace(resolved, values=resolved.values.model_copy(update={"out": str(_tmp())}))
+    return replace(resolved, values=replace(resolved.values, out=str(_tmp())))
 
 
 def _tmp() -> Path:

@@ -9,6 +9,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from cdo.core.errors import SessionError, UsageError
 from cdo.formats.person_reply import own_words
 from cdo.history.pending import ANSWER, PendingInput, open_seats, pending, team_question
@@ -122,7 +124,7 @@ def plan_format(archive: SessionReader, asked: PendingInput) -> PlanFormat:
 
     plan = archive.frozen().plan
     models = [change.models for change in plan.changes if change.turn <= asked.turn and change.models]
-    plan = plan.model_copy(update={"models": models[-1]}) if models else plan
+    plan = replace(plan, models=models[-1]) if models else plan
     return plan.turn_format(turn_plan.proposal(asked.proposed or asked.plan, asked.turn))
 
 

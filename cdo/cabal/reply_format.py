@@ -26,8 +26,9 @@ from cdo.cabal.rules.product_tree import PRESETS
 from cdo.core.formatting import CONTROLS
 from cdo.core.steps import InvalidReply
 from cdo.formats import document_blocks
+from cdo.formats.blocks import validate
 from cdo.formats.document_blocks import DocumentBlock
-from cdo.formats.fields import too_long, validate
+from cdo.formats.fields import too_long
 from cdo.formats.lenient.layout import ReplyLayout
 from cdo.formats.markdown import fenced, unwrap
 from cdo.formats.strict_yaml import shown

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import to_builtins
 
 from cdo.cli.common import JSON, OUT, VERBOSE, dumps, out_folder, print_text
 
@@ -67,7 +68,7 @@ def _standing(path: Path) -> dict[str, Any]:
     waits = sum(1 for _ in waiting(path, (item for item in read_items(path, head) if item.id not in results)))
     return {
         "batch": path.name.removeprefix(PREFIX), "path": str(path), "file": head.file, "created": head.created,
-        "running": in_use(path), "owner": head.owner.model_dump(), "shard": head.shard and head.shard.model_dump(),
+        "running": in_use(path), "owner": to_builtins(head.owner), "shard": head.shard and to_builtins(head.shard),
         "items": head.count, "open": head.count - len(results), "waiting": waits, "failed": statuses["failed"],
         "statuses": dict(statuses.most_common()), "causes": dict(causes.most_common()),
         "calls": used.calls, "tokens": used.tokens, "cost": used.known_cost,

@@ -66,7 +66,7 @@ def after_turn(shown: Preview, turn: int) -> Preview:
     plan = shown.plan
     cap = plan.turns[1] if not plan.changes or plan.changes[-1].turns is None else plan.changes[-1].turns[1]
     left = max(1, cap - turn)
-    rest = plan.model_copy(update={"turns": (1, left), "least": min(plan.least, left)})
+    rest = replace(plan, turns=(1, left), least=min(plan.least, left))
     return replace(shown, span=estimate(rest, shown.specs, shown.given))
 
 

@@ -193,7 +193,7 @@ def audit(session: str | None, **options: Any) -> None:
     agree(asked, resolved.values, resolved.sources, options, to=pluralise(len(brief.orders), "order"), plan=rows)
     # Do not inherit `strict`: an audit never converges. Inherit `no_git`: what was kept off git stays off it.
     off = resolved.values.no_git or begun.settings.no_git
-    kept = resolved.values.model_copy(update={"strict": False, "no_git": off})
+    kept = replace(resolved.values, strict=False, no_git=off)
     out, stem = Path(resolved.values.out), f"{archive.name[:50]}-audit"
     born = session_file.create_session(
         session_file.new_session_file(plan, kept, resolved.sources),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
 from cdo.cli.common import (
     OUT,
@@ -101,7 +102,7 @@ def fork(session: str | None, **options: Any) -> None:
     if isinstance(archive, SessionFolder) and not (options["trust"] or options["yes"]):
         require_trusted_session(archive.path, plan.root, adjusted.adr_dir)
     require_allowed_weights(specs, str(archive.place), resolved, options)
-    plan = plan.model_copy(update={"root": _root(archive, plan, resolved), "check": _check(archive, plan, resolved)})
+    plan = replace(plan, root=_root(archive, plan, resolved), check=_check(archive, plan, resolved))
     shared = forking.shared(archive, turn)
     if not options["yes"]:
         shared.weigh()
@@ -152,7 +153,7 @@ def _settings(archive: SessionReader, kept: Frozen, resolved: Resolved) -> Setti
     own: dict[str, str | None] = {"out": resolved.values.out}
     if not isinstance(archive, SessionFolder):
         own["adr_dir"] = resolved.values.adr_dir
-    return session_file.with_overrides(kept.settings, resolved).model_copy(update=own)
+    return replace(session_file.with_overrides(kept.settings, resolved), **own)
 
 
 def _specs(plan: Plan, settings: Settings, library: Library, options: Mapping[str, Any]) -> list[ModelSpec]:
@@ -166,26 +167,26 @@ def _specs(plan: Plan, settings: Settings, library: Library, options: Mapping[st
 
 def _change(turn: int, resolved: Resolved, options: Mapping[str, Any]) -> Change:
     """Return the change that the options make, beginning with `turn`; raise `UsageError`."""
-    from pydantic import ValidationError
-
     from cdo.app import fork as forking
-    from cdo.formats.fields import worded
+    from cdo.core.schema import SchemaError, fitted
     from cdo.planning.plan import Change
 
     cap = resolved.values.turns if options["turns"] is not None else None
     try:
-        return Change(
-            turn=turn,
-            focus=" ".join((options["focus"] or "").split()),
-            note=" ".join((options["note"] or "").split()),
-            roles=tuple(map(forking.role, options["role"])),
-            without=tuple(name.strip().lower() for name in options["without"]),
-            models=resolved.values.model if options["model"] else (),
-            turns=(cap, cap) if cap else None,
+        return fitted(
+            Change,
+            {
+                "turn": turn,
+                "focus": " ".join((options["focus"] or "").split()),
+                "note": " ".join((options["note"] or "").split()),
+                "roles": [forking.role(text) for text in options["role"]],
+                "without": [name.strip().lower() for name in options["without"]],
+                "models": resolved.values.model if options["model"] else (),
+                "turns": (cap, cap) if cap else None,
+            },
         )
-    except ValidationError as error:
-        found = error.errors()[0]
-        raise UsageError(f"--{found['loc'][0]}: {worded(found)}.", "`cdo fork --help` lists the options.") from None
+    except SchemaError as error:
+        raise UsageError(f"--{error.place[0]}: {error.why}.", "`cdo fork --help` lists the options.") from None
 
 
 def _program(plan: Plan, library: Library) -> str:
@@ -220,7 +221,7 @@ def _check(archive: SessionReader, plan: Plan, resolved: Resolved) -> CheckComma
     here = _there(archive, plan.check.root) if plan.check else None
     if plan.check is None or here is None:
         return None
-    return from_session(plan.check.model_copy(update={"root": str(here)}), Path(resolved.values.out))
+    return from_session(replace(plan.check, root=str(here)), Path(resolved.values.out))
 
 
 def _there(archive: SessionReader, root: str) -> Path | None:

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import to_builtins
 
 from cdo import __version__
 from cdo.cli.common import JSON, VERBOSE, dumps, library_here, print_table, print_text
 from cdo.core.errors import CdoError, UsageError
+from cdo.core.schema import field_names
 
 if TYPE_CHECKING:
     from cdo.content.library import Library
@@ -71,7 +73,7 @@ def _findings() -> dict[str, str]:
     rows["settings"] = ", ".join([*set_, *files]) or "no file"
     if waiting := _waiting(library, resolved):
         rows["not trusted"] = waiting
-    known = {*NO_SETTINGS, *(f"CDO_{key.upper()}" for key in settings.Settings.model_fields if key != "prices")}
+    known = {*NO_SETTINGS, *(f"CDO_{key.upper()}" for key in field_names(settings.Settings) if key != "prices")}
     if ignored := sorted(name for name in os.environ if name.startswith("CDO_") and name not in known):
         rows["not settings"] = ", ".join(ignored)
     rows["sessions"] = f"{resolved.values.out} ({_writable(Path(resolved.values.out).absolute())})"
@@ -279,7 +281,7 @@ def config(as_json: bool) -> None:
 
     library = library_here()
     resolved = placed(settings.resolve({}, library))
-    values = resolved.values.model_dump(mode="json")
+    values = to_builtins(resolved.values)
     if as_json:
         click.echo(dumps({key: {"value": value, "source": resolved.sources[key]} for key, value in values.items()}))
         return

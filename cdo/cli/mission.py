@@ -119,7 +119,7 @@ def cabal(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> None
     root, looks = seen_repository(resolved, specs, library, around)
     if options["context"] or root:
         evidence = room_for_files(resolved, specs, mission_plan.most_files(crew, library))
-        crew = crew.model_copy(update={"material": True, "evidence": evidence})
+        crew = replace(crew, material=True, evidence=evidence)
     plan = mission_plan.plan(request, crew, specs, library, notes, root, looks)
     context = context_of(options["context"], plan, resolved, specs, request, around)
     shown = preview(plan, specs, request, context, library, options["session"] or "")

@@ -146,7 +146,7 @@ def resolve(options: Mapping[str, Any], library: Library) -> Resolved:
 
     resolved = placed(settings.resolve(flags(options), library))
     full = meant(resolved.values.model, library)
-    resolved = replace(resolved, values=resolved.values.model_copy(update={"model": full}))
+    resolved = replace(resolved, values=replace(resolved.values, model=full))
     own = library.project
     if own and not own.trusted:
         without = Library(library.roots)
@@ -157,7 +157,7 @@ def resolve(options: Mapping[str, Any], library: Library) -> Resolved:
 
 def from_session(check: CheckCommand, out: Path) -> CheckCommand:
     """Convert a check's absolute root to a path relative to the folder of a session in `out`."""
-    return check.model_copy(update={"root": os.path.relpath(check.root, out.absolute() / "session")})
+    return replace(check, root=os.path.relpath(check.root, out.absolute() / "session"))
 
 
 def preview(

@@ -392,7 +392,7 @@ def _confirm(command: str, check: CheckCommand | None, session: Path) -> None:
             f"The check of this session is another command: `{one_line(check.command, 200)}`.",
             "A session keeps the check that it began with; begin a new run for another one.",
         )
-    _allow(check.model_copy(update={"root": os.path.realpath(session / check.root)}))
+    _allow(replace(check, root=os.path.realpath(session / check.root)))
 
 
 def _unasked(invocation: Invocation, options: Mapping[str, Any]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import to_builtins
 
 from cdo.cli.common import JSON, VERBOSE, dumps, library_here, print_table, print_text
 from cdo.core.errors import CdoError, ConfigError, UsageError
@@ -193,7 +194,7 @@ def _rows(cards: Sequence[SkillCard], found: FoundSkills, trust: Trust) -> list[
     def state(card: SkillCard) -> str:
         return "for hosts" if card.name == OWN else "not trusted" if card.path in refused else "ready"
 
-    return [{"name": card.name, "place": card.place, "state": state(card), **card.model_dump()} for card in cards]
+    return [{"name": card.name, "place": card.place, "state": state(card), **to_builtins(card)} for card in cards]
 
 
 def _unknown(name: str, found: FoundSkills) -> UsageError:

@@ -19,7 +19,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, ValidationError
+import msgspec
+from msgspec import Meta
+from msgspec.structs import replace
 
 from cdo.core.errors import ConfigError
 from cdo.core.schema import Schema
@@ -34,7 +36,7 @@ _ID = re.compile(r"[A-Za-z0-9_-]{32}")
 _MAX_BYTES = 65_536
 
 
-class RunRecord(Schema):
+class RunRecord(Schema, frozen=True, kw_only=True):
     """One run that another program began.
 
     `id` is the task that a client may hold, `tool` the one that began it. `pid` and `birth` tell its process from
@@ -48,7 +50,7 @@ class RunRecord(Schema):
     created: str
     pid: int = 0
     birth: str = ""
-    reserved: Annotated[float, Field(ge=0)] = 0.0
+    reserved: Annotated[float, Meta(ge=0)] = 0.0
     answers: int = 0
     cancelled: str = ""
 
@@ -102,15 +104,15 @@ class RunRecords:
 
     def begun(self, record: RunRecord, pid: int) -> RunRecord:
         """Record which process runs it."""
-        return self._keep(record.model_copy(update={"pid": pid, "birth": locks.process_start(pid) or ""}))
+        return self._keep(replace(record, pid=pid, birth=locks.process_start(pid) or ""))
 
     def answered(self, record: RunRecord) -> RunRecord:
         """Record that something was answered to it."""
-        return self._keep(record.model_copy(update={"answers": record.answers + 1}))
+        return self._keep(replace(record, answers=record.answers + 1))
 
     def cancel(self, record: RunRecord, why: str) -> RunRecord:
         """Record that a client gave it up, and stop its process, which keeps all that was answered."""
-        kept = self._keep(record.model_copy(update={"cancelled": why}))
+        kept = self._keep(replace(record, cancelled=why))
         if kept.alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(kept.pid, signal.SIGTERM)
@@ -162,7 +164,7 @@ class RunRecords:
     def _keep(self, record: RunRecord) -> RunRecord:
         try:
             with closing(self._made()) as folder:
-                write_file(folder, f"{record.id}.json", record.model_dump_json().encode(), mode=0o600)
+                write_file(folder, f"{record.id}.json", msgspec.json.encode(record), mode=0o600)
         except OSError as error:
             raise ConfigError(
                 f"Runs cannot be recorded in {self.folder}: {error.strerror}.", "CDO_DATA_DIR names another folder."
@@ -171,6 +173,6 @@ class RunRecords:
 
     def _read(self, name: str) -> RunRecord | None:
         try:
-            return RunRecord.model_validate_json(read_regular(self.folder / name, _MAX_BYTES))
-        except (OSError, ValidationError):
+            return msgspec.json.decode(read_regular(self.folder / name, _MAX_BYTES), type=RunRecord)
+        except (OSError, msgspec.DecodeError):
             return None

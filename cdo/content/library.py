@@ -21,14 +21,14 @@ from msgspec import Struct
 
 from cdo.content.project import CONFIG, FOLDERS, SUFFIXES, ProjectFolder, is_there, read_content, read_project
 from cdo.core.errors import ContentError
+from cdo.core.schema import Schema, SchemaError, fitted, keys_at
 
 if TYPE_CHECKING:
     from jinja2 import Template
     from jinja2.sandbox import SandboxedEnvironment
-    from pydantic import BaseModel
 
 FIX = "Fix the file and run again."
-MODEL = TypeVar("MODEL", bound="BaseModel")
+MODEL = TypeVar("MODEL", bound=Schema)
 
 _HERE = Path(__file__).resolve().parents[1]
 # A wheel carries the folders inside the package; a checkout has them beside it.
@@ -76,7 +76,7 @@ class Library:
     _data: dict[str, bytes] = field(default_factory=dict)
     _names: dict[str, list[str]] = field(default_factory=dict)
     _loaded: dict[str, ContentFile] = field(default_factory=dict)
-    _checked: dict[tuple[str, type[BaseModel]], BaseModel] = field(default_factory=dict)
+    _checked: dict[tuple[str, type[Schema]], Schema] = field(default_factory=dict)
     _templates: dict[str, Template] = field(default_factory=dict)
 
     @classmethod
@@ -265,23 +265,15 @@ def _document(name: str, path: Path, data: bytes) -> ContentFile:
 
 
 def checked(schema: type[MODEL], values: Mapping[str, Any], path: Path | str) -> MODEL:
-    """Validate `values` of the file `path`; raise `ContentError` naming file, key and allowed keys."""
-    from pydantic import ValidationError
-
-    from cdo.formats.fields import keys_at, worded
-
+    """Fit `values` of the file `path` to `schema`; raise `ContentError` naming file, key and allowed keys."""
     try:
-        return schema.model_validate(dict(values))
-    except ValidationError as error:
-        # A key that is not known explains one that is missing.
-        item = min(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
-    key = ".".join(str(part) for part in item["loc"])
-    allowed = f"Allowed keys: {', '.join(keys_at(schema, item['loc'][:-1]))}."
-    if item["type"] == "extra_forbidden":
-        raise ContentError(f"{path}: `{key}` is not a key it can have.", allowed)
-    if item["type"] == "missing":
-        raise ContentError(f"{path}: `{key}` is missing.", allowed)
-    raise ContentError(f"{path}: `{key}`: {worded(item)}.", allowed)
+        return fitted(schema, schema.written_out(values))
+    except SchemaError as error:
+        found = error
+    key = f"`{'.'.join(map(str, found.place))}`"
+    allowed = f"Allowed keys: {', '.join(keys_at(schema, found.place[:-1]))}."
+    said = f"{key}{':' * (found.kind == 'value')} {found.why}" if found.place else found.why
+    raise ContentError(f"{path}: {said}.", allowed)
 
 
 def within(text: str, tag: str) -> str:

@@ -1,31 +1,34 @@
-"""Defines the keys of content files and their values (pydantic). Unknown keys are errors, so that typos are found."""
+"""Defines the keys of content files and their values. Unknown keys are errors, so that typos are found."""
 
-# Annotations are evaluated here, not kept as texts: pydantic would evaluate each text again at every start.
+from __future__ import annotations
+
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from msgspec import Meta, field
 
 from cdo.core.exchange import Effort
 from cdo.core.schema import Schema
 from cdo.security.secrets import secret_variable
 
-Count = Annotated[int, Field(ge=1, le=256)]
-WordCount = Annotated[int, Field(ge=50, le=10_000)]
-Share = Annotated[float, Field(ge=0, le=1)]
-
-
-def _band(value: tuple[int, int]) -> tuple[int, int]:
-    if value[0] > value[1]:
-        raise ValueError("the first number must not be above the second")
-    return value
+Count = Annotated[int, Meta(ge=1, le=256)]
+WordCount = Annotated[int, Meta(ge=50, le=10_000)]
+Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 # How many requests for tools a voice may make in one reply, and in how many rounds.
-Looks = tuple[Annotated[int, Field(ge=0, le=100)], Annotated[int, Field(ge=0, le=20)]]
-Band = Annotated[tuple[Count, Count], AfterValidator(_band)]
+Looks = tuple[Annotated[int, Meta(ge=0, le=100)], Annotated[int, Meta(ge=0, le=20)]]
+# [fewest, most], or another pair in ascending order (`ascending`).
+Band = tuple[Count, Count]
 
 
-class Preset(Schema):
+def ascending(**bands: tuple[int, int] | None) -> None:
+    """Raise `ValueError` for the first of the named pairs whose first number is above the second."""
+    for name, band in bands.items():
+        if band and band[0] > band[1]:
+            raise ValueError(f"`{name}`: the first number must not be above the second")
+
+
+class Preset(Schema, frozen=True, kw_only=True):
     """`presets/*.yaml`: how many voices and turns a run has, and the roles that it starts with.
 
     `width` is [fewest, most] voices a turn. `max_turns` is [n, cap]: after turn n, each further turn must be earned.
@@ -52,11 +55,14 @@ class Preset(Schema):
     review: bool = False
     words: tuple[WordCount, WordCount] = (500, 900)
     looks: Looks | None = None
-    context_tokens: Annotated[int, Field(ge=0, le=10_000_000)] = 16_000
+    context_tokens: Annotated[int, Meta(ge=0, le=10_000_000)] = 16_000
     effort: Effort | None = None
 
+    def __post_init__(self) -> None:
+        ascending(width=self.width, max_turns=self.max_turns)
 
-class Role(Schema):
+
+class Role(Schema, frozen=True, kw_only=True):
     """`templates/roles/*.md`: a method and an evidence duty; the body is the charge.
 
     `method` is one sentence of about twelve words. A question that holds one of `tags` may seat the role in the first
@@ -69,12 +75,12 @@ class Role(Schema):
     method: str
     evidence: str
     tags: tuple[str, ...]
-    length: Annotated[float, Field(gt=0, le=4)] = 1.0
+    length: Annotated[float, Meta(gt=0, le=4)] = 1.0
     part: Literal["evidence", "critique", ""] = ""
     effort: Effort | None = None
 
 
-class Prompt(Schema):
+class Prompt(Schema, frozen=True, kw_only=True):
     """The prompt of a call: blocks `system`, `shared` (the same for a whole batch) and `own`.
 
     `effort` is how long a model thinks about it, unless the preset or a person says otherwise.
@@ -86,17 +92,17 @@ class Prompt(Schema):
     effort: Effort | None = None
 
 
-class Criteria(Schema):
+class Criteria(Schema, frozen=True, kw_only=True):
     """The thresholds by which a deliberation ends, pauses or is tested."""
 
     exit_confidence: Share
     quiet_turns: Count
     agreement_flag: Share
     confidence_drop: Share
-    severe: Annotated[int, Field(ge=1, le=10)]
+    severe: Annotated[int, Meta(ge=1, le=10)]
 
 
-class ConfidenceCaps(Schema):
+class ConfidenceCaps(Schema, frozen=True, kw_only=True):
     """How facts on record lower a stated confidence (see `convergence.bounded`).
 
     `unverified` is the weight of the share of citations that were not found; the others are upper limits.
@@ -108,28 +114,33 @@ class ConfidenceCaps(Schema):
     unverified: Share = 0.5
 
 
-class Convergence(Criteria):
+class Convergence(Criteria, frozen=True, kw_only=True):
     """`engine/convergence.md`: the criteria that code applies; the body explains them to the synthesiser."""
 
     purpose: str
     load_when: str
     bounds: ConfidenceCaps
 
+    @property
+    def criteria(self) -> Criteria:
+        """The thresholds alone, as a plan holds them."""
+        return Criteria(**{key: getattr(self, key) for key in Criteria.__struct_fields__})
 
-class ComplexityPoints(Schema):
+
+class ComplexityPoints(Schema, frozen=True, kw_only=True):
     """The points of each sign of complexity. A list is indexed by the number of signs, its last entry for more."""
 
     length: dict[int, float]
-    questions: Annotated[tuple[float, ...], Field(min_length=1)]
+    questions: Annotated[tuple[float, ...], Meta(min_length=1)]
     open_task: float
     open_question: float
-    fields: Annotated[tuple[float, ...], Field(min_length=1)]
-    wide: Annotated[tuple[float, ...], Field(min_length=1)]
+    fields: Annotated[tuple[float, ...], Meta(min_length=1)]
+    wide: Annotated[tuple[float, ...], Meta(min_length=1)]
     no_known_word: float
     narrow: dict[str, float]
 
 
-class Complexity(Schema):
+class Complexity(Schema, frozen=True, kw_only=True):
     """`engine/complexity.yaml`: the words and points by which a preset is picked if none is named.
 
     Each table maps a label to patterns, separated by commas. `thresholds` maps presets to their lowest scores, in
@@ -138,7 +149,7 @@ class Complexity(Schema):
 
     purpose: str
     load_when: str
-    thresholds: Annotated[dict[str, float], Field(min_length=1)]
+    thresholds: Annotated[dict[str, float], Meta(min_length=1)]
     full_needs_fields: int
     below_full: float
     points: ComplexityPoints
@@ -147,10 +158,10 @@ class Complexity(Schema):
     wide: dict[str, str]
     fields: dict[str, str]
     english: str
-    settled: dict[str, str] = Field(default_factory=dict)
+    settled: dict[str, str] = field(default_factory=dict)
 
 
-class CommandWords(Schema):
+class CommandWords(Schema, frozen=True, kw_only=True):
     """`engine/command-words.yaml`: the words by which a mistyped command is told from a question.
 
     `meant` maps words that are no commands to the commands that people mean by them. `ordinary` lists words that
@@ -163,26 +174,26 @@ class CommandWords(Schema):
     ordinary: str
 
 
-class TokenPrices(Schema):
+class TokenPrices(Schema, frozen=True, kw_only=True):
     """US dollars per million tokens.
 
     `cached` and `cache_write` are the prices of input tokens that are read from and written to the provider's cache;
     None means the price of `input`.
     """
 
-    input: Annotated[float, Field(ge=0)]
-    output: Annotated[float, Field(ge=0)]
-    cached: Annotated[float, Field(ge=0)] | None = None
-    cache_write: Annotated[float, Field(ge=0)] | None = None
+    input: Annotated[float, Meta(ge=0)]
+    output: Annotated[float, Meta(ge=0)]
+    cached: Annotated[float, Meta(ge=0)] | None = None
+    cache_write: Annotated[float, Meta(ge=0)] | None = None
 
 
-class LongPromptPrices(TokenPrices):
+class LongPromptPrices(TokenPrices, frozen=True, kw_only=True):
     """The prices of a request whose prompt has more than `above` tokens; they hold for all of its tokens."""
 
-    above: Annotated[int, Field(ge=1)]
+    above: Annotated[int, Meta(ge=1)]
 
 
-class Price(TokenPrices):
+class Price(TokenPrices, frozen=True, kw_only=True):
     """What the tokens of a model cost. `long_prompts` are the prices from certain lengths of the prompt on."""
 
     long_prompts: tuple[LongPromptPrices, ...] = ()
@@ -193,14 +204,7 @@ class Price(TokenPrices):
         return max(passed, key=lambda item: item.above, default=self)
 
 
-def _of_key(name: str) -> str:
-    """Return the name of a variable whose value is redacted in files; raise `ValueError` for any other."""
-    if not secret_variable(name):
-        raise ValueError("a variable that holds a key is called so, as in NAME_API_KEY: then its value is redacted")
-    return name
-
-
-class Provider(Schema):
+class Provider(Schema, frozen=True, kw_only=True):
     """One provider, under its litellm prefix.
 
     With a `url`, it is called directly; without one, through litellm. `protocol` is the one it speaks there: Chat
@@ -220,29 +224,35 @@ class Provider(Schema):
     url: str = ""
     protocol: Literal["chat", "responses", "messages"] = "chat"
     url_env: tuple[str, ...] = ()
-    key_env: tuple[Annotated[str, AfterValidator(_of_key)], ...] = ()
+    key_env: tuple[str, ...] = ()
     key: Literal["required", "optional"] = "required"
     cap: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     usage: bool = True
     model: str = ""
     price: Price | None = None
-    window: Annotated[int, Field(ge=1024)] | None = None
-    idempotency: Annotated[str, Field(pattern=r"^([A-Za-z][A-Za-z0-9-]{0,63})?$")] = ""
+    window: Annotated[int, Meta(ge=1024)] | None = None
+    idempotency: Annotated[str, Meta(pattern=r"^([A-Za-z][A-Za-z0-9-]{0,63})?\Z")] = ""
     flex: bool = False
     batch_api: Literal["", "openai", "messages", "openrouter", "gemini"] = ""
-    batch_factor: Annotated[float, Field(gt=0, le=1)] = 0.5
+    batch_factor: Annotated[float, Meta(gt=0, le=1)] = 0.5
     cache_marks: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not all(secret_variable(name) for name in self.key_env):
+            raise ValueError(
+                "`key_env`: a variable that holds a key is called so, as in NAME_API_KEY: then its value is redacted"
+            )
 
-class Aliases(Schema):
+
+class Aliases(Schema, frozen=True, kw_only=True):
     """`dispatch/aliases.yaml`: short names for models."""
 
     purpose: str
     load_when: str
-    aliases: dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")], str]
+    aliases: dict[Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9.-]*\Z")], str]
 
 
-class Providers(Schema):
+class Providers(Schema, frozen=True, kw_only=True):
     """`dispatch/providers.yaml`: the table of providers, in order of preference."""
 
     purpose: str
@@ -251,26 +261,26 @@ class Providers(Schema):
 
 
 # The parts of a path on the hub: none is hidden, and none leads out of a folder.
-REPOSITORY = r"^[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*$"
-GGUF_FILE = r"^([A-Za-z0-9][A-Za-z0-9._-]*/)*[A-Za-z0-9][A-Za-z0-9._-]*\.gguf$"
+REPOSITORY = r"^[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*\Z"
+GGUF_FILE = r"^([A-Za-z0-9][A-Za-z0-9._-]*/)*[A-Za-z0-9][A-Za-z0-9._-]*\.gguf\Z"
 
 
-class LocalModel(Schema):
+class LocalModel(Schema, frozen=True, kw_only=True):
     """A model that can be fetched from the Hugging Face hub: one GGUF file of a repository there.
 
     `size` is the class of size and `license` the license, both as text for people. The hash and the exact size are
     never written down here: they are what the hub states for the file.
     """
 
-    repository: Annotated[str, Field(pattern=REPOSITORY)]
-    file: Annotated[str, Field(pattern=GGUF_FILE)]
+    repository: Annotated[str, Meta(pattern=REPOSITORY)]
+    file: Annotated[str, Meta(pattern=GGUF_FILE)]
     size: str
     license: str
 
 
-class LocalModels(Schema):
+class LocalModels(Schema, frozen=True, kw_only=True):
     """`dispatch/local_models.yaml`: models to fetch by name, best first."""
 
     purpose: str
     load_when: str
-    models: dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")], LocalModel]
+    models: dict[Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]*\Z")], LocalModel]

@@ -12,10 +12,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, Protocol, TypeVar
 
-from msgspec import Struct
-from pydantic import Field
+from msgspec import Meta, Struct
 
-from cdo.content.schemas import Band
+from cdo.content.schemas import Band, ascending
 from cdo.core.schema import Schema
 from cdo.core.words import FUNCTION_WORDS, words
 
@@ -66,22 +65,22 @@ CARD = TypeVar("CARD", bound=Card)
 Place = Literal["given", "project", "user", "built in"]
 
 
-class SkillCard(Schema):
+class SkillCard(Schema, frozen=True, kw_only=True):
     """The catalogue entry of a skill, which a session freezes: enough to choose it and to detect changes.
 
     `path` is that of its SKILL.md, with symlinks resolved. `sha256` is the hash of that whole file. `place` says
     where it was found.
     """
 
-    name: Annotated[str, Field(pattern=f"^{NAME}$", max_length=MAX_NAME)]
-    description: Annotated[str, Field(min_length=1)]
+    name: Annotated[str, Meta(pattern=rf"^{NAME}\Z", max_length=MAX_NAME)]
+    description: Annotated[str, Meta(min_length=1)]
     tags: tuple[str, ...] = ()
     place: Place
     path: str
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 
-class SkillInjection(Schema):
+class SkillInjection(Schema, frozen=True, kw_only=True):
     """`dispatch/skill-injection.md`: how many skills a voice gets ([fewest, most]), and how much of each.
 
     `max_chars` limits the body of one skill in a brief; the file's body is the template for the chosen skills.
@@ -90,7 +89,10 @@ class SkillInjection(Schema):
     purpose: str
     load_when: str
     per_agent: Band
-    max_chars: Annotated[int, Field(ge=200)]
+    max_chars: Annotated[int, Meta(ge=200)]
+
+    def __post_init__(self) -> None:
+        ascending(per_agent=self.per_agent)
 
 
 class SkillQuery(Struct, frozen=True):

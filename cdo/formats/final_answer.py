@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from cdo.core.steps import InvalidReply
 from cdo.formats import gbnf
-from cdo.formats.fields import Block, too_long
+from cdo.formats.fields import too_long
 from cdo.formats.lenient.layout import ReplyLayout
 from cdo.formats.markdown import closed, front_matter, headings, sections, unwrap
 
@@ -51,7 +51,7 @@ def add_to_section(text: str, name: str, added: str, *, first: bool = False) -> 
     return "\n".join([*lines[:end], *([""] if end == start + 1 else []), added, *lines[end:]])
 
 
-class FinalData(Block):
+class FinalData(Struct, frozen=True):
     """Which sections FINAL.md has; its prose stays in the file."""
 
     sections: tuple[str, ...]
@@ -94,7 +94,7 @@ class FinalFormat(Struct, frozen=True):
         ]
         if problems:
             raise InvalidReply(problems)
-        return FinalData(sections=FINAL_SECTIONS)
+        return FinalData(FINAL_SECTIONS)
 
     def _lost(self, body: str) -> list[tuple[str, str]]:
         found = marks(body)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from cdo.core.formatting import one_line, pluralise
 from cdo.core.steps import InvalidReply
 from cdo.formats import strict_yaml
-from cdo.formats.fields import load, validate
+from cdo.formats.fields import load
 from cdo.formats.lenient.layout import ReplyLayout
 from cdo.formats.lenient.reading import read
 from cdo.formats.markdown import (
@@ -28,7 +28,10 @@ from cdo.formats.markdown import (
     sections,
     split_front_matter,
 )
-from cdo.formats.voice import NUMBERED, VoiceData, head
+from cdo.formats.voice import NUMBERED, head
+
+if TYPE_CHECKING:
+    from cdo.formats.voice_blocks import VoiceData
 
 UNFINISHED = "NOT FINISHED"  # begins the line of the form that the person deletes when the answer is complete
 DELETE = "delete this line when your answer is complete"  # stands in that line
@@ -79,10 +82,14 @@ class PersonFormat(Struct, frozen=True):
     @property
     def layout(self) -> ReplyLayout:
         """The arrangement of the reply."""
+        from cdo.formats.voice_blocks import VoiceData
+
         return ReplyLayout("front matter", (VoiceData,), numbered=NUMBERED)
 
     def parse(self, text: str) -> VoiceData:
         """Return the front matter; raise `InvalidReply`."""
+        from cdo.formats.voice_blocks import VoiceData
+
         return head(VoiceData, text)
 
     def repair(self, text: str) -> tuple[str, tuple[str, ...]] | None:
@@ -148,6 +155,9 @@ def worded(text: str) -> str | None:
     block, below = split_front_matter(text)
     keys = load(block, 0, "The front matter", MAX_FRONT_MATTER) if block is not None else None
     if isinstance(keys, dict) and "position" in keys:
+        from cdo.formats.blocks import validate
+        from cdo.formats.voice_blocks import VoiceData
+
         data = validate(VoiceData, keys, "The front matter")
         return _checked(data.model_dump(mode="json", exclude_defaults=True), below)
     if "<!--" in text:

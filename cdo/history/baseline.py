@@ -7,14 +7,17 @@ the answers and sets them side by side. It never judges whether two answers mean
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from cdo.core.formatting import money, one_line, paid, pluralise
 from cdo.core.usage import TotalUsage
 from cdo.formats.sections import folded
-from cdo.formats.voice import Camp
 from cdo.history.past_session import History, PositionChange, TensionHistory, TurnRecord, VoiceReply
+
+if TYPE_CHECKING:
+    from cdo.formats.voice_blocks import Camp
 
 TITLE = "Worth of the run"
 SHOWN = 12  # moves and tensions that FINAL.md lists; the report has all

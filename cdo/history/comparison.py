@@ -307,5 +307,5 @@ def json(found: Comparison, *, changed: bool = False) -> dict[str, Any]:
 def _data(side: SessionSnapshot) -> dict[str, Any]:
     known = {"cost": side.spent.known_cost, "tokens": side.spent.tokens, "calls": side.spent.calls}
     shared = {"cost": side.shared.known_cost, "tokens": side.shared.tokens, "calls": side.shared.calls}
-    data: dict[str, Any] = to_builtins(side, enc_hook=lambda forked: forked.model_dump())
+    data: dict[str, Any] = to_builtins(side)
     return {**data, "spent": known, "shared": shared}

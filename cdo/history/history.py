@@ -20,7 +20,8 @@ from cdo.core.usage import TotalUsage
 from cdo.formats.fields import load
 from cdo.formats.final_answer import final_section
 from cdo.formats.markdown import fenced
-from cdo.formats.voice import MAX_DIRECTIVE, AgentData, Directive, VoiceData, agreement
+from cdo.formats.voice import MAX_DIRECTIVE, agreement
+from cdo.formats.voice_blocks import AgentData, Directive, VoiceData
 from cdo.history.past_session import Final, History, TurnRecord, VoiceReply
 from cdo.programs.deliberation.convergence import Position, Record
 from cdo.programs.deliberation.objections import dissents

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
 from cdo.core.steps import CitationCheck
 from cdo.core.usage import NOTHING, TotalUsage
 from cdo.formats.sections import folded
-from cdo.formats.voice import Camp, Claim, Directive, Objection, grouped, leading
+from cdo.formats.voice import grouped, leading
 from cdo.programs.deliberation.convergence import Tension
 from cdo.session.session_file import Frozen
+
+if TYPE_CHECKING:
+    from cdo.formats.voice_blocks import Camp, Claim, Directive, Objection
 
 
 class VoiceReply(Struct, frozen=True):

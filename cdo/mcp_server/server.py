@@ -16,6 +16,7 @@ from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 from mcp.server.mcpserver.prompts import Prompt
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST, ToolAnnotations
+from msgspec import to_builtins
 
 from cdo import __version__
 from cdo.client_runs.progress import as_json
@@ -58,7 +59,7 @@ def build(service: RunService, wording: ServerWording) -> MCPServer[Any]:
         log_level="WARNING",
     )
     tools = RunTools(service)
-    for name, about in wording.tools.model_dump().items():
+    for name, about in to_builtins(wording.tools).items():
         hints = ToolAnnotations(
             read_only_hint=name in _READS, destructive_hint=name == "cancel", open_world_hint=name not in _READS
         )

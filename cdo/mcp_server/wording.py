@@ -7,7 +7,7 @@ from cdo.core.schema import Schema
 NAME = "dispatch/mcp"
 
 
-class ToolWording(Schema):
+class ToolWording(Schema, frozen=True, kw_only=True):
     """What each tool is for."""
 
     deliberate: str
@@ -20,14 +20,14 @@ class ToolWording(Schema):
     answer: str
 
 
-class PromptWording(Schema):
+class PromptWording(Schema, frozen=True, kw_only=True):
     """A prompt that a person can pick in an agent: what it is about, and the preset that it asks for."""
 
     about: str
     preset: str
 
 
-class ServerWording(Schema):
+class ServerWording(Schema, frozen=True, kw_only=True):
     """`dispatch/mcp.yaml`. `prompt` is the text of all prompts, with `{preset}` and `{question}` in it."""
 
     purpose: str

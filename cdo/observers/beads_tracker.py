@@ -43,7 +43,7 @@ _TOLD = (BatchBegan, ReplyAccepted, QuestionAsked, RunStopped, RunEnded)
 _ABOUT = ("op", "turn", "item", "on", "mark")
 
 
-class Wording(Schema):
+class Wording(Schema, frozen=True, kw_only=True):
     """`dispatch/beads.md`: its blocks are the templates of the texts that are written into bd."""
 
     purpose: str

@@ -10,15 +10,16 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
-from pydantic import Field
+from msgspec import Meta
 
 from cdo.content.skill_ranking import Card
-from cdo.formats.fields import Block, Line, RoleName, Strings, role_problem
+from cdo.core.schema import Line, Schema
+from cdo.formats.role_names import RoleName, role_problem
 
 CHARGE = 1000  # most characters of a skill's description that become a charge
 
 
-class Domain(Block):
+class Domain(Schema, frozen=True, kw_only=True):
     """`domains/*.md`: a field of work. The body is added to each voice's brief.
 
     `team` are the first turn's roles in order (if empty: the roles and skills that carry the tag). `skills` and
@@ -30,13 +31,13 @@ class Domain(Block):
     purpose: str
     load_when: str
     about: Line
-    team: Annotated[tuple[RoleName, ...], Field(max_length=32)] = ()
-    skills: Strings = ()
-    tags: Strings = ()
+    team: Annotated[tuple[RoleName, ...], Meta(max_length=32)] = ()
+    skills: tuple[Line, ...] = ()
+    tags: tuple[Line, ...] = ()
     documents: Annotated[
-        tuple[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")], ...], Field(max_length=16)
+        tuple[Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}\Z")], ...], Meta(max_length=16)
     ] = ()
-    integration: Strings = ()
+    integration: tuple[Line, ...] = ()
 
 
 class TeamSeat(NamedTuple):

@@ -1,9 +1,10 @@
 """Defines the team and the limits of a cabal: the part of the frozen plan that only a cabal has."""
 
-# Annotations are evaluated here, not kept as texts: pydantic would evaluate each text again at every start.
-from typing import Annotated, Literal, Self
+from __future__ import annotations
 
-from pydantic import Field, model_validator
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from cdo.core.errors import SessionError
 from cdo.core.mission_names import CHAIR, ENVOY, WATCHDOG, operatives
@@ -27,10 +28,10 @@ from cdo.core.schema import Schema
 # - what the envoy says of a round stands behind what is accepted, by code.
 RULES = 5
 KNOWN_RULES = (3, 4, RULES)
-Round = Annotated[int, Field(ge=1, le=100)]
+Round = Annotated[int, Meta(ge=1, le=100)]
 
 
-class MissionLimits(Schema):
+class MissionLimits(Schema, frozen=True, kw_only=True):
     """The limits of a mission: the most operatives, rounds and deliberations.
 
     After `idle` rounds without progress the chair is nudged, after one more it is told to plan anew, and after
@@ -38,16 +39,16 @@ class MissionLimits(Schema):
     Decision may be deliberated. A step shows at most `tokens` (estimated) beside its rules.
     """
 
-    operatives: Annotated[int, Field(ge=1, le=16)]
+    operatives: Annotated[int, Meta(ge=1, le=16)]
     rounds: Round
-    idle: Annotated[int, Field(ge=1, le=20)]
-    deliberations: Annotated[int, Field(ge=0, le=20)]
-    questions: Annotated[int, Field(ge=0, le=10)]
+    idle: Annotated[int, Meta(ge=1, le=20)]
+    deliberations: Annotated[int, Meta(ge=0, le=20)]
+    questions: Annotated[int, Meta(ge=0, le=10)]
     presets: tuple[str, ...]
-    tokens: Annotated[int, Field(ge=500)]
+    tokens: Annotated[int, Meta(ge=500)]
 
 
-class Kernel(MissionLimits):
+class Kernel(MissionLimits, frozen=True, kw_only=True):
     """`engine/cabal-kernel.md`: the rules of every step, and the default limits of a mission.
 
     In a repository the team is shown at most `context_tokens` of it, and may look into it in each reply as often as
@@ -57,11 +58,11 @@ class Kernel(MissionLimits):
     purpose: str
     load_when: str
     kind: Literal["cabal"]
-    context_tokens: Annotated[int, Field(ge=0)]
-    looks: tuple[Annotated[int, Field(ge=0, le=100)], Annotated[int, Field(ge=0, le=20)]]
+    context_tokens: Annotated[int, Meta(ge=0)]
+    looks: tuple[Annotated[int, Meta(ge=0, le=100)], Annotated[int, Meta(ge=0, le=20)]]
 
 
-class Crew(MissionLimits):
+class Crew(MissionLimits, frozen=True, kw_only=True):
     """The team of a mission and its limits: `seats` are the models by agent.
 
     `material`: there is material beside the request (files given, or a repository), which all agents are shown.
@@ -78,15 +79,13 @@ class Crew(MissionLimits):
     sign_off: bool = False
     deliver: Literal["", "branch", "patch"] = ""
     root: str = ""
-    request: Annotated[int, Field(ge=0)] = 0
+    request: Annotated[int, Meta(ge=0)] = 0
     rules: int = 1
-    evidence: Annotated[int, Field(ge=0)] = 0
+    evidence: Annotated[int, Meta(ge=0)] = 0
 
-    @model_validator(mode="after")
-    def _seated(self) -> Self:
+    def __post_init__(self) -> None:
         if set(self.seats) != set(self.agents):
             raise ValueError(f"the seats must be those of the team: {', '.join(self.agents)}")
-        return self
 
     @property
     def known_rules(self) -> bool:

@@ -124,7 +124,7 @@ def plan(
         known_roles=(),
         models=tuple(dict.fromkeys([crew.seats[CHAIR], *crew.seats.values()])),
         vendors={spec.name: spec.vendor for spec in specs},
-        criteria=convergence,
+        criteria=convergence.criteria,
         bounds=convergence.bounds,
         topic=request[:TOPIC],
         tools=base.looks if looks and all(looks) and all(base.looks) else None,

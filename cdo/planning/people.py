@@ -6,23 +6,23 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
-from pydantic import Field
+from msgspec import Meta
 
 from cdo.core.errors import UsageError
 from cdo.core.formatting import pluralise
 from cdo.core.people import HUMAN
 from cdo.core.schema import Schema
-from cdo.formats.fields import RoleName, role_problem
+from cdo.formats.role_names import RoleName, role_problem
 from cdo.planning.role_choice import SPECIAL_ROLES
 
 ROLE = "practitioner"  # the role of a person who names none: it has no document, so the person's own method counts
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 
 
-class PersonSeat(Schema):
+class PersonSeat(Schema, frozen=True, kw_only=True):
     """A seat of a person: `name` is theirs, `role` the name under which the other voices read them."""
 
-    name: Annotated[str, Field(pattern=rf"^{_NAME.pattern}$")]
+    name: Annotated[str, Meta(pattern=rf"^{_NAME.pattern}\Z")]
     role: RoleName
 
     @property

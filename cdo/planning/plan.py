@@ -4,30 +4,33 @@ Only the first turn is concrete. Later turns are shown as ranges: nothing beyond
 004, section 8).
 """
 
-# Annotations are evaluated here, not kept as texts: pydantic would evaluate each text again at every start.
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from msgspec import Meta, field
+from msgspec.structs import replace
 
-from cdo.content.schemas import Band, ConfidenceCaps, Count, Criteria
+from cdo.content.schemas import Band, ConfidenceCaps, Count, Criteria, ascending
 from cdo.content.skill_ranking import SkillCard
 from cdo.core.errors import UsageError
 from cdo.core.exchange import Effort
 from cdo.core.mission_names import MODE
 from cdo.core.schema import Schema
 from cdo.formats.documents.prompt import DocumentPrompt
-from cdo.formats.fields import RoleName
+from cdo.formats.role_names import RoleName
 from cdo.planning.mission_crew import Crew
 from cdo.planning.people import PersonSeat
 from cdo.planning.turn_plan import Combo, PlanFormat, Proposal
 
 MATERIAL = "material"  # the folder of a session that holds the files its voices cite, if it brings them
+MAX_COMMAND = 4000  # characters
 AUDIT = "audit"  # the mode of an audit's plan; no content document defines it
 
 
-class Change(Schema):
+class Change(Schema, frozen=True, kw_only=True):
     """What a person who forked a run changes, beginning with `turn`. Empty fields stay as they were.
 
     That turn is held whatever the result of the turn before. `focus`, `note` (to every voice), `roles` as (name,
@@ -36,28 +39,31 @@ class Change(Schema):
     """
 
     turn: Count
-    focus: Annotated[str, Field(max_length=2000)] = ""
-    note: Annotated[str, Field(max_length=4000)] = ""
-    roles: tuple[tuple[RoleName, Annotated[str, Field(max_length=2000)]], ...] = ()
+    focus: Annotated[str, Meta(max_length=2000)] = ""
+    note: Annotated[str, Meta(max_length=4000)] = ""
+    roles: tuple[tuple[RoleName, Annotated[str, Meta(max_length=2000)]], ...] = ()
     without: tuple[RoleName, ...] = ()
     models: tuple[str, ...] = ()
-    vendors: dict[str, str] = Field(default_factory=dict)
+    vendors: dict[str, str] = field(default_factory=dict)
     turns: Band | None = None
 
+    def __post_init__(self) -> None:
+        ascending(turns=self.turns)
 
-class CheckCommand(Schema):
+
+class CheckCommand(Schema, frozen=True, kw_only=True):
     """The person's own command that reproduces a fault (`--check`).
 
     It runs in a copy of the work tree. `root` is that work tree as seen from the session's folder. `folder` is the
     working directory below the root, "" for the root.
     """
 
-    command: Annotated[str, Field(min_length=1, max_length=4000)]
-    root: Annotated[str, Field(min_length=1)]
+    command: Annotated[str, Meta(min_length=1, max_length=MAX_COMMAND)]
+    root: Annotated[str, Meta(min_length=1)]
     folder: str = ""
 
 
-class Plan(BaseModel):
+class Plan(Schema, frozen=True, kw_only=True):
     """The frozen plan of a run; `session.yaml` holds it with the source of each setting.
 
     Size: `width` is [fewest, most] voices a turn, and `start` is the number of voices in the first turn. `turns` is
@@ -87,8 +93,6 @@ class Plan(BaseModel):
     turn, beside the voices that `width` counts.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     preset: str
     why: str
     mode: str | None = None
@@ -101,10 +105,10 @@ class Plan(BaseModel):
     adaptive: bool
     roles: tuple[RoleName, ...]
     known_roles: tuple[RoleName, ...]
-    matches: dict[RoleName, tuple[str, ...]] = {}
+    matches: dict[RoleName, tuple[str, ...]] = field(default_factory=dict)
     models: tuple[str, ...]
     mixed: bool = False
-    vendors: dict[str, str] = {}
+    vendors: dict[str, str] = field(default_factory=dict)
     criteria: Criteria
     bounds: ConfidenceCaps = ConfidenceCaps()
     hitl: bool = False
@@ -116,11 +120,11 @@ class Plan(BaseModel):
     per_agent: tuple[int, int] = (2, 3)
     skill_words: tuple[str, ...] = ()
     topic: str = ""
-    charges: dict[str, str] = {}
-    wishes: dict[str, tuple[str, ...]] = {}
-    combos: dict[str, Combo] = {}
+    charges: dict[str, str] = field(default_factory=dict)
+    wishes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    combos: dict[str, Combo] = field(default_factory=dict)
     domain_file: str = ""
-    documents: dict[str, DocumentPrompt] = {}
+    documents: dict[str, DocumentPrompt] = field(default_factory=dict)
     integration: tuple[str, ...] = ()
     root: str = ""
     context_tokens: int | None = None
@@ -135,13 +139,12 @@ class Plan(BaseModel):
     check: CheckCommand | None = None
     people: tuple[PersonSeat, ...] = ()
 
-    @model_validator(mode="after")
-    def _manned(self) -> Self:
+    def __post_init__(self) -> None:
+        ascending(width=self.width, turns=self.turns)
         if (self.mode == MODE) != (self.crew is not None):
             raise ValueError("a mission has the mode cabal and a crew, and nothing else has either")
         if self.crew and not set(self.crew.seats.values()) <= set(self.named):
             raise ValueError(f"those in the crew's seats must be among the models: {', '.join(self.named)}")
-        return self
 
     def change(self, turn: int) -> Change | None:
         """Return the change that begins with a turn, or None."""
@@ -179,8 +182,8 @@ class Plan(BaseModel):
 
     def with_models(self, names: Sequence[str], vendors: Mapping[str, str]) -> Self:
         """Return the plan with other models from the start: for showing the current models, not for a replay."""
-        changes = tuple(change.model_copy(update={"models": (), "vendors": {}}) for change in self.changes)
-        return self.model_copy(update={"models": tuple(names), "vendors": dict(vendors), "changes": changes})
+        changes = tuple(replace(change, models=(), vendors={}) for change in self.changes)
+        return replace(self, models=tuple(names), vendors=dict(vendors), changes=changes)
 
 
 def seats(wanted: Sequence[str], spare: Sequence[str], count: int) -> list[tuple[str, str, int]]:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypedDict
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from cdo.content.library import Library
-from cdo.content.schemas import Band, Complexity, Convergence, Criteria, Preset
+from cdo.content.schemas import Band, Complexity, Convergence, Preset
 from cdo.content.skill_ranking import SkillCard, SkillInjection, rank, references, resolve
 from cdo.core.errors import UsageError
 from cdo.core.formatting import period
@@ -94,7 +95,7 @@ def make(
         models=tuple(models),
         mixed=around.mixed,
         vendors=dict(around.vendors),
-        criteria=Criteria(**convergence.model_dump(include=set(Criteria.model_fields))),
+        criteria=convergence.criteria,
         bounds=convergence.bounds,
         **_switches(invocation.modifiers, preset, library),
         tools=looks,
@@ -118,7 +119,7 @@ def make(
     )
     made = _with_people(made, around.seats, library)
     remarks = (*around.remarks, *team.remarks, *_remarks(made, references(problem), settings), *_idle(made))
-    return made.model_copy(update={"remarks": remarks})
+    return replace(made, remarks=remarks)
 
 
 def _with_people(made: Plan, texts: Sequence[str], library: Library) -> Plan:
@@ -130,12 +131,11 @@ def _with_people(made: Plan, texts: Sequence[str], library: Library) -> Plan:
         )
     found = people.people(texts, made.width[0])
     taken = {seat.role for seat in found}
-    return made.model_copy(
-        update={
-            "people": found,
-            "roles": tuple(role for role in made.roles if role not in taken),
-            "known_roles": tuple(role for role in made.known_roles if role not in taken),
-        }
+    return replace(
+        made,
+        people=found,
+        roles=tuple(role for role in made.roles if role not in taken),
+        known_roles=tuple(role for role in made.known_roles if role not in taken),
     )
 
 

@@ -17,7 +17,7 @@ from cdo.content.schemas import Complexity, Preset, Role
 from cdo.content.skill_ranking import SkillCard, rank
 from cdo.core.errors import ContentError, UsageError
 from cdo.formats.documents.prompt import DocumentPrompt
-from cdo.formats.fields import role_problem
+from cdo.formats.role_names import role_problem
 from cdo.planning.complexity import subject
 from cdo.planning.domains import Domain, team_from_skills
 

@@ -5,51 +5,80 @@ them. Before the project is trusted (`content/project.py`) nothing else of the f
 fewer turns, less context and fewer requests at a time.
 """
 
-# Annotations are evaluated here, not kept as texts: pydantic would evaluate each text again at every start.
+from __future__ import annotations
+
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from msgspec import Struct, field
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from msgspec import Meta, Struct, field
+from msgspec.structs import fields
 
 from cdo.content.library import Library
 from cdo.content.project import CONFIG, PROVIDERS, read_content
-from cdo.content.schemas import Price
+from cdo.content.schemas import Price, ascending
 from cdo.core.errors import ConfigError, UsageError
 from cdo.core.exchange import Effort
+from cdo.core.schema import Schema, SchemaError, field_names, fitted, plain_type
 
 _RANGE = re.compile(r"\s*([0-9]+)\s*(?:[-–]\s*([0-9]+)\s*)?")  # the dash is how texts write "3–8"
 
 
+# -- ways to write a value -------------------------------------------------------------------------
+
+
 def _number(value: Any) -> Any:
-    """`true` is not a number, though Python thinks so."""
+    """Return the number that a text or a number is; anything else unchanged.
+
+    Raises ValueError for true and false, which Python takes for numbers, and for infinity.
+    """
     if isinstance(value, bool):
         raise ValueError("it should be a number")
+    if isinstance(value, str):
+        try:
+            value = float(value) if not re.fullmatch(r"\s*[-+]?[0-9]{1,4000}\s*", value) else int(value)
+        except ValueError:
+            return value
+    if not isinstance(value, float):
+        return value
+    if math.isinf(value):
+        raise ValueError("it should be a finite number")
+    return int(value) if value.is_integer() else value
+
+
+_SWITCH = {
+    **dict.fromkeys(("true", "yes", "on", "y", "t", "1"), True),
+    **dict.fromkeys(("false", "no", "off", "n", "f", "0"), False),
+}  # fmt: skip
+
+
+def _switch(value: Any) -> Any:
+    """Return true or false for the words and numbers that mean it; anything else unchanged."""
+    if isinstance(value, (int, float, str)):
+        return _SWITCH.get(str(value).lower(), value)
     return value
 
 
 def _width(value: Any) -> Any:
-    """ "3" and "3-8" and 3 and [3, 8] are all widths."""
-    if value is None or (isinstance(value, (list, tuple)) and len(value) == 2):
-        return value
-    match = None if isinstance(value, bool) else _RANGE.fullmatch(str(value))
-    if not match:
+    """Return two numbers for "3", "3-8", 3 and [3, 8]."""
+    if isinstance(value, (list, tuple)) and len(value) == 2:
+        low, high = map(_number, value)
+    elif not isinstance(value, bool) and (match := _RANGE.fullmatch(str(value))):
+        low, high = int(match[1]), int(match[2] or match[1])
+    else:
         raise ValueError("it should be N or A-B, as in 3 or 3-8")
-    return (match[1], match[2] or match[1])
-
-
-def _ordered(value: tuple[int, int] | None) -> tuple[int, int] | None:
-    if value and value[0] > value[1]:
+    if isinstance(low, int) and isinstance(high, int) and low > high:
         raise ValueError("the first number must not be above the second")
-    return value
+    return low, high
 
 
 def _names(value: Any) -> Any:
-    """ "a,b" and [a, b] are both lists of names, none of them empty."""
+    """Return the names in "a,b" or [a, b], none of them empty."""
     names = value.split(",") if isinstance(value, str) else value
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
         raise ValueError("it should be a name or a list of names")
@@ -63,7 +92,7 @@ _PERIOD = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE)
 
 
 def _period(value: Any) -> Any:
-    """ "90", 90, "90s", "30m", "2h" and "1d" are all periods; without a unit they are seconds."""
+    """Return the seconds of "90", 90, "90s", "30m", "2h" and "1d"."""
     if not isinstance(value, str):
         return _number(value)
     match = _PERIOD.fullmatch(value)
@@ -72,59 +101,65 @@ def _period(value: Any) -> Any:
     return float(match[1]) * _UNITS[match[2].lower() or "s"]
 
 
-def _filled(value: str) -> str:
-    if not value.strip():
+def _filled(value: Any) -> Any:
+    if isinstance(value, str) and not value.strip():
         raise ValueError("it is empty")
     return value
 
 
-Number = BeforeValidator(_number)
-Positive = Annotated[float, Number, Field(gt=0, allow_inf_nan=False)]
-Period = Annotated[float, BeforeValidator(_period), Field(gt=0, le=366 * 86_400, allow_inf_nan=False)]
-Natural = Annotated[int, Number, Field(ge=1)]
-Width = Annotated[
-    tuple[Annotated[int, Number, Field(ge=1, le=256)], Annotated[int, Number, Field(ge=1, le=256)]] | None,
-    BeforeValidator(_width),
-    AfterValidator(_ordered),
-]
-Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+# -- the settings ----------------------------------------------------------------------------------
+
+Positive = Annotated[float, Meta(gt=0)]
+Period = Annotated[float, Meta(gt=0, le=366 * 86_400)]
+Natural = Annotated[int, Meta(ge=1)]
+Names = tuple[str, ...]
+DAY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}\Z"
+Voices = Annotated[int, Meta(ge=1, le=256)]
+_ASK_ABOVE = 5.0  # dollars
 
 
-class Settings(BaseModel):
+class Settings(Schema, frozen=True, kw_only=True):
     """Every setting of a run. Money is in US dollars, times in seconds, tokens as the provider counts them."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     model: Names = ()
-    width: Width = None
-    turns: Annotated[int, Number, Field(ge=1, le=100)] | None = None
+    width: tuple[Voices, Voices] | None = None
+    turns: Annotated[int, Meta(ge=1, le=100)] | None = None
     budget: Positive | None = None
-    ask_above: Annotated[float, Number, Field(ge=0, allow_inf_nan=False)] = 5.0  # a dearer run needs agreement
+    ask_above: Annotated[float, Meta(ge=0)] = _ASK_ABOVE  # a dearer run needs agreement
     max_calls: Natural | None = None
     max_tokens: Natural | None = None
     timeout: Positive | None = None
-    concurrency: Annotated[int, Number, Field(ge=1, le=1024)] = 256
+    concurrency: Annotated[int, Meta(ge=1, le=1024)] = 256
     reply_tokens: Natural | None = None
     effort: Effort | None = None  # how long models think, whatever preset, role and prompt say
     flex: bool = False  # ask at the price of the flex tier, where there is one
     batch_api: bool = False  # ask through the batch endpoints of providers, where there are any
     context_tokens: Natural | None = None
-    temperature: Annotated[float, Number, Field(ge=0, le=2)] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     connect_timeout: Positive = 10.0
     first_byte_timeout: Positive = 600.0
     idle_timeout: Positive = 60.0
     call_timeout: Positive = 1800.0
     check_timeout: Positive = 300.0
     seat_wait: Period = 86_400.0  # how long a turn waits for the answer of a person who has a seat in it
-    out: Annotated[str, AfterValidator(_filled)] = "tmp"
+    out: str = "tmp"
     strict: bool = False
     no_git: bool = False
     branch: bool = False
     review: bool | None = None
-    today: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")] | None = None  # what models are told the date is
+    today: Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")] | None = (
+        None  # what models are told the date is
+    )
     skills: Names = ()
     adr_dir: str | None = None
-    prices: dict[str, Price] = {}
+    prices: dict[str, Price] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        ascending(width=self.width)
+
+
+SETTINGS = field_names(Settings)
+_DEFAULT = Settings()
 
 
 class Resolved(Struct, frozen=True):
@@ -155,8 +190,6 @@ class Resolved(Struct, frozen=True):
             + (" Or name a model with -m." if what == "the model" else ""),
         )
 
-
-_ASK_ABOVE = float(Settings.model_fields["ask_above"].default)
 
 # Of a project's value and the person's own the stricter one holds.
 _STRICTER: Mapping[str, Callable[..., Any]] = {
@@ -193,7 +226,7 @@ def resolve(flags: Mapping[str, Any], library: Library, env: Mapping[str, str] |
     """
     env = os.environ if env is None else env
     values: dict[str, Any] = {}
-    sources: dict[str, str] = dict.fromkeys(Settings.model_fields, "default")
+    sources: dict[str, str] = dict.fromkeys(SETTINGS, "default")
 
     def take(key: str, value: Any, source: str) -> None:
         first = sources[key] == "default"
@@ -206,7 +239,7 @@ def resolve(flags: Mapping[str, Any], library: Library, env: Mapping[str, str] |
         if value not in (None, (), False):
             source = f"--{key.replace('_', '-')}"
             take(key, _one(key, value, source), source)
-    for key in Settings.model_fields:
+    for key in SETTINGS:
         if key != "prices" and (text := env.get(f"CDO_{key.upper()}")):
             take(key, _one(key, text, f"CDO_{key.upper()}"), f"CDO_{key.upper()}")
     waiting = _waiting(library)
@@ -225,10 +258,10 @@ def resolve(flags: Mapping[str, Any], library: Library, env: Mapping[str, str] |
         if sources[key] == "default" and key != "concurrency":
             ceilings[key] = value
         elif not sources[key].startswith(("--", "CDO_")):
-            mine = values.get(key, Settings.model_fields[key].default)
+            mine = values.get(key, getattr(_DEFAULT, key))
             if (lower := _NARROWER[key](mine, value)) != mine:
                 values[key], sources[key] = lower, waiting.path
-    return Resolved(Settings.model_validate(values), sources, waiting.vain, ceilings)
+    return Resolved(Settings(**values), sources, waiting.vain, ceilings)
 
 
 class _Waiting(Struct, frozen=True):
@@ -296,7 +329,7 @@ def _file(path: Path, found: bytes | None) -> Mapping[str, Any]:
     if not isinstance(data, dict | None):
         raise ConfigError(f"{path}: the top level must be a mapping of keys.", fix)
     for key in data or {}:
-        if key not in Settings.model_fields:
+        if key not in SETTINGS:
             raise ConfigError(f"{path}: `{key}` is not a key it can have.", _instead(key))
     # A name in a file may hold a comma, where a variable's is split at it.
     return {
@@ -310,23 +343,27 @@ def _instead(key: str) -> str:
     """What to do about a key that is none."""
     import difflib
 
-    allowed = f"Allowed keys: {', '.join(Settings.model_fields)}."
+    allowed = f"Allowed keys: {', '.join(SETTINGS)}."
     if re.search(r"(?i)key|token|secret|password", key):
         return f"Secrets are only read from the environment (`cdo models` names the variables). {allowed}"
-    near = difflib.get_close_matches(key, Settings.model_fields, n=1)
+    near = difflib.get_close_matches(key, SETTINGS, n=1)
     return f"Did you mean `{near[0]}`? {allowed}" if near else allowed
 
 
 def _one(key: str, value: Any, source: str) -> Any:
-    """Validate one setting so that its error names the source it came from."""
+    """Return one setting as it is written in a source; raise an error that names the source."""
+    kind = _types()[key]
+    plain = plain_type(kind)
+    read = _READERS.get(key) or (_number if plain in (int, float) else _switch if plain is bool else _filled)
     try:
-        return getattr(Settings.model_validate({key: value}), key)
-    except ValidationError as error:
-        item = error.errors()[0]
+        return fitted(kind, read(value))
+    except SchemaError as error:
+        why = _in_words(error)
+    except ValueError as error:
+        why = str(error)
     given = value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
     shown = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
     shown = shown if len(shown) <= 60 else f"{shown[:59]}…"
-    why = _in_words(item["msg"], [str(part) for part in item["loc"][1:]] if key == "prices" else [])
     if source.startswith("--"):
         raise UsageError(f"{source} cannot be `{shown}`: {why}.", "`cdo run --help` explains the options.")
     if source.startswith("CDO_"):
@@ -334,21 +371,19 @@ def _one(key: str, value: Any, source: str) -> Any:
     raise ConfigError(f"{source}: `{key}` cannot be `{shown}`: {why}.", "Fix the file and run again.")
 
 
-def _in_words(message: str, where: list[str]) -> str:
-    """A validator's message for a person; `where` leads to the part that is wrong."""
-    place = f"`{'.'.join(where)}` " if where else ""
-    message = message.removeprefix("Value error, ").partition(", unable to")[0].partition(" or instance")[0]
-    if message == "Field required":
-        return f"{place}is missing"
-    if message == "Extra inputs are not permitted":
-        return f"{place}is not a key it can have (these are: {', '.join(Price.model_fields)})"
-    for said, plain in (
-        ("Input should be", "it should be" if not place else "should be"),
-        ("a valid integer, got a number with a fractional part", "a whole number"),
-        ("a valid integer", "a whole number"),
-        ("a valid boolean", "true or false"),
-        ("a valid dictionary", "a mapping"),
-        ("a valid ", "a "),
-    ):
-        message = message.replace(said, plain)
-    return place + message
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "model": _names, "skills": _names, "width": _width, "seat_wait": _period,
+}  # fmt: skip
+
+
+@cache
+def _types() -> Mapping[str, Any]:
+    return {item.name: item.type for item in fields(Settings)}
+
+
+def _in_words(error: SchemaError) -> str:
+    """Return what a value should be, for a person; the place is named where the value has parts."""
+    place = f"`{'.'.join(map(str, error.place))}` " if error.place else ""
+    if error.kind == "unknown":
+        return f"{place}is not a key it can have (these are: {', '.join(field_names(Price))})"
+    return place + re.sub(r"^must\b", "should" if place else "it should", error.why)

@@ -4,23 +4,24 @@
 Every error is a sentence with line and column.
 """
 
-# Annotations are evaluated here, not kept as texts: pydantic would evaluate each text again at every start.
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, cycle, islice
 from typing import Annotated, Any, Literal, TypeAlias
 
 import yaml
-from msgspec import Struct, field
-from pydantic import BeforeValidator, Field, ValidationError
+from msgspec import Meta, Struct, field, to_builtins
 
-from cdo.content.schemas import Band, Count, Criteria
+from cdo.content.schemas import Band, Count, Criteria, ascending
 from cdo.core.exchange import Effort
 from cdo.core.formatting import one_line
-from cdo.core.schema import Schema
+from cdo.core.schema import Line, Schema, SchemaError, differing, field_names, fitted, keys_at, misfits
 from cdo.core.steps import InvalidReply
 from cdo.formats import strict_yaml
-from cdo.formats.fields import Block, Line, RoleName, Text, as_list, keys_at, load, number, validate, worded
+from cdo.formats.fields import as_list, load
+from cdo.formats.role_names import RoleName
 
 MAX_BYTES = 262_144
 MOST = 256  # most voices of a turn
@@ -36,68 +37,40 @@ _SHORT = 12  # most names that an error lists
 # -- the content of a plan --------------------------------------------------------------------------
 
 
-def _text(value: Any) -> Any:
-    return "" if value is None else value
-
-
-def _names(value: Any) -> Any:
-    """Return a list of names, also if they are written on one line."""
-    return [name for part in value.split(",") if (name := part.strip())] if isinstance(value, str) else as_list(value)
-
-
-def _seat(value: Any) -> Any:
-    return {"role": value} if isinstance(value, str) else value
-
-
-def _span(value: Any) -> Any:
-    """Return two numbers, from [3, 5], 3-5, or one number that stands for both."""
-    if isinstance(value, str):
-        if not (match := _SPAN.fullmatch(value)):
-            raise ValueError("must be two numbers, such as [3, 5]")
-        return [int(match[1]), int(match[2] or match[1])]
-    return [value, value] if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-def _amount(value: Any) -> Any:
-    return None if value == "" else number(value)
-
-
-class PlannedSeat(Block):
+class PlannedSeat(Schema, frozen=True, kw_only=True):
     """One voice: its role, its further charge, its skills, its model ("" for the next model in turn).
 
     `effort` is how long the model thinks, None for as long as preset and role say.
     """
 
     role: RoleName
-    charge: Annotated[str, Field(max_length=2000), BeforeValidator(_text)] = ""
-    skills: Annotated[tuple[Line, ...], BeforeValidator(_names), Field(max_length=16)] = ()
-    model: Annotated[str, Field(max_length=300), BeforeValidator(_text)] = ""
+    charge: Annotated[str, Meta(max_length=2000)] = ""
+    skills: Annotated[tuple[Line, ...], Meta(max_length=16)] = ()
+    model: Annotated[str, Meta(max_length=300)] = ""
     effort: Effort | None = None
 
 
-class PlanMessage(Block):
+class PlanMessage(Schema, frozen=True, kw_only=True):
     """A person's message to one voice of the turn (by its name), or to `all`."""
 
     to: RoleName
-    text: Text
+    text: Annotated[str, Meta(min_length=1, max_length=4000)]
 
 
-Seats = Annotated[
-    tuple[Annotated[PlannedSeat, BeforeValidator(_seat)], ...], BeforeValidator(as_list), Field(max_length=MOST)
-]
-
-
-class Proposal(Block):
+class Proposal(Schema, frozen=True, kw_only=True):
     """The proposed next turn. `turns` is [n, cap]: after turn n, each further turn must be earned."""
 
     turn: Count
-    voices: Annotated[Seats, Field(min_length=1)]
-    focus: Annotated[str, Field(max_length=2000), BeforeValidator(_text)] = ""
-    turns: Annotated[Band, BeforeValidator(_span)]
+    voices: Annotated[tuple[PlannedSeat, ...], Meta(min_length=1, max_length=MOST)]
+    focus: Annotated[str, Meta(max_length=2000)] = ""
+    turns: Annotated[Band, Meta(extra={"problem": lambda _: "must be two numbers, such as [3, 5]"})]
     criteria: Criteria
-    note: Annotated[str, Field(max_length=4000), BeforeValidator(_text)] = ""
-    messages: Annotated[tuple[PlanMessage, ...], BeforeValidator(as_list), Field(max_length=64)] = ()
+    note: Annotated[str, Meta(max_length=4000)] = ""
+    messages: Annotated[tuple[PlanMessage, ...], Meta(max_length=64)] = ()
     decision: Literal["go", "done"] = "go"
+
+    def __post_init__(self) -> None:
+        ascending(turns=self.turns)
 
     @property
     def seats(self) -> tuple[tuple[str, str, int], ...]:
@@ -122,22 +95,22 @@ def _named(role: str, seat: int) -> str:
     return role if seat == 1 else f"{role[: 31 - len(str(seat))]}-{seat}"
 
 
-class _PlanFile(Proposal):
+class _PlanFile(Proposal, frozen=True, kw_only=True):
     """The keys of a plan's file: those of a proposal, and two that change its voices."""
 
-    voices: Seats = ()
-    combo: Annotated[str, Field(max_length=1000), BeforeValidator(_text)] = ""
-    width: Annotated[Count | None, BeforeValidator(_amount)] = None
+    voices: Annotated[tuple[PlannedSeat, ...], Meta(max_length=MOST)] = ()
+    combo: Annotated[str, Meta(max_length=1000)] = ""
+    width: Count | None = None
 
 
-class Combo(Schema):
+class Combo(Schema, frozen=True, kw_only=True):
     """Roles that work well together, and what they are for."""
 
     about: str
-    roles: Annotated[tuple[RoleName, ...], Field(min_length=1, max_length=MOST)]
+    roles: Annotated[tuple[RoleName, ...], Meta(min_length=1, max_length=MOST)]
 
 
-class Combos(Schema):
+class Combos(Schema, frozen=True, kw_only=True):
     """`templates/combos.yaml`: power combos by name."""
 
     purpose: str
@@ -146,6 +119,62 @@ class Combos(Schema):
 
 
 # -- the file --------------------------------------------------------------------------------------
+
+
+def written_out(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of a plan with their short forms written out.
+
+    A role alone stands for a voice, names with commas for a list, one number or 3-5 for two numbers, nothing for "".
+    """
+    found = {key: _text(value) if key in ("focus", "note", "combo") else value for key, value in data.items()}
+    if "voices" in found:
+        found["voices"] = [_seat(item) for item in _listed(found["voices"])]
+    if "messages" in found:
+        found["messages"] = [_texts(item, ("to", "text")) for item in _listed(found["messages"])]
+    if "turns" in found:
+        found["turns"] = _span(found["turns"])
+    if found.get("width") == "":
+        found["width"] = None
+    return found
+
+
+def _listed(value: Any) -> Any:
+    items = as_list(value)
+    return items if isinstance(items, (list, tuple)) else [items]
+
+
+def _text(value: Any) -> Any:
+    """Return a text without the white space around it; a number counts as text, and nothing as ""."""
+    if value is None:
+        return ""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return str(value) if number else value.strip() if isinstance(value, str) else value
+
+
+def _texts(item: Any, keys: Sequence[str]) -> Any:
+    return {**item, **{key: _text(item[key]) for key in keys if key in item}} if isinstance(item, dict) else item
+
+
+def _seat(value: Any) -> Any:
+    seat = _texts({"role": value} if isinstance(value, str) else value, ("role", "charge", "model"))
+    if isinstance(seat, dict) and "skills" in seat:
+        return {**seat, "skills": _names(seat["skills"])}
+    return seat
+
+
+def _names(value: Any) -> Any:
+    """Return a list of names, also if they are written on one line."""
+    if isinstance(value, str):
+        return [name for part in value.split(",") if (name := part.strip())]
+    names = as_list(value)
+    return [_text(name) for name in names] if isinstance(names, (list, tuple)) else names
+
+
+def _span(value: Any) -> Any:
+    """Return two numbers, from [3, 5], 3-5, or one number that stands for both; other values unchanged."""
+    if isinstance(value, str) and (match := _SPAN.fullmatch(value)):
+        return [int(match[1]), int(match[2] or match[1])]
+    return [value, value] if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 class PlanProblems(InvalidReply):
@@ -204,15 +233,14 @@ class PlanFormat(Struct, frozen=True):
 
     def built(self, data: dict[str, Any]) -> Proposal:
         """Return the plan that the keys of a file make; raise `PlanProblems`."""
-        base = self.proposed.model_dump(mode="json")
+        base = to_builtins(self.proposed)
         if isinstance(given := data.get("criteria"), dict):
-            # Python takes true for 1, and so does pydantic.
-            plain = {key: str(value) if isinstance(value, bool) else value for key, value in given.items()}
-            data = {**data, "criteria": {**base["criteria"], **plain}}
+            data = {**data, "criteria": {**base["criteria"], **given}}
+        whole = {**base, **written_out(data)}
         try:
-            file = _PlanFile.model_validate({**base, **data})
-        except ValidationError as error:
-            raise PlanProblems([_finding(item) for item in error.errors()[:8]]) from None
+            file = fitted(_PlanFile, whole)
+        except SchemaError:
+            raise PlanProblems(_findings(_PlanFile, whole)) from None
         cause = "width" if file.width else "combo" if file.combo else "voices"
         try:
             voices = self.combined(file.combo, file.voices) if file.combo else file.voices
@@ -221,7 +249,7 @@ class PlanFormat(Struct, frozen=True):
         voices = self.filled(voices, file.width) if file.width else voices
         if not voices:
             raise PlanProblems([(("voices",), "`voices`: there must be at least one.")])
-        fields = {name: getattr(file, name) for name in Proposal.model_fields}
+        fields = {name: getattr(file, name) for name in field_names(Proposal)}
         plan = Proposal(**{**fields, "voices": voices})
         if found := list(self.objections(plan)):
             moved = [((cause,) if place == ("voices",) else place, problem) for place, problem in found[:8]]
@@ -301,16 +329,25 @@ class PlanFormat(Struct, frozen=True):
 def proposal(text: str, turn: int) -> Proposal:
     """Return the plan of `turn` in a text that `dump` wrote; raise `InvalidReply` if a key is missing or wrong."""
     data = load(text, 0, "The plan", MAX_BYTES)
-    if isinstance(data, dict):
-        data = {"turn": turn, **{key: value for key, value in data.items() if key in Proposal.model_fields}}
-    return validate(Proposal, data, "The plan")
+    known = field_names(Proposal)
+    keys = {key: value for key, value in data.items() if key in known} if isinstance(data, dict) else {}
+    return as_proposal({"turn": turn, **keys})
+
+
+def as_proposal(data: Mapping[str, Any]) -> Proposal:
+    """Return the plan of a turn from its keys; raise `InvalidReply` with a sentence for each problem, at most 8."""
+    whole = written_out(data)
+    try:
+        return fitted(Proposal, whole)
+    except SchemaError:
+        raise InvalidReply([f"The plan: {problem}" for _, problem in _findings(Proposal, whole)]) from None
 
 
 def dump(plan: Proposal, format: PlanFormat, render: Render) -> str:
     """Return a plan as the text of its file; `render` fills the template `templates/turn-plan` with values."""
     low, high = format.band
-    data = plan.model_dump(mode="json")
-    data["voices"] = [voice.model_dump(mode="json", exclude_defaults=True) for voice in plan.voices]
+    data = to_builtins(plan)
+    data["voices"] = [to_builtins(differing(voice)) for voice in plan.voices]
     chunks = {key: strict_yaml.dump({key: data[key]}).rstrip("\n") for key in data if key not in ("turn", "turns")}
     names = {"known_roles": format.known_roles, "skills": format.skills, "models": format.models}
     values = {
@@ -328,33 +365,40 @@ def dump(plan: Proposal, format: PlanFormat, render: Render) -> str:
 # -- errors ----------------------------------------------------------------------------------------
 
 
-def _finding(item: Any) -> tuple[Place, str]:
-    """Turn one of pydantic's errors into a place and a sentence."""
-    place: Place = tuple(item["loc"])
+def _findings(kind: type[Proposal], whole: Mapping[str, Any]) -> list[tuple[Place, str]]:
+    """Return the place and the sentence of each problem of a plan's keys, at most 8."""
+    errors = list(misfits(kind, whole))
+    turns = whole.get("turns")
+    # The class compares the two numbers only where all else fits.
+    if isinstance(turns, list) and [*map(type, turns)] == [int, int] and turns[0] > turns[1] and len(errors) > 1:
+        errors.insert(0, SchemaError(("turns",), "the first number must not be above the second"))
+    return [_finding(error) for error in errors[:8]]
+
+
+def _finding(error: SchemaError) -> tuple[Place, str]:
+    """Return the place in a plan's file and the sentence of an error."""
+    place = error.place
     key = strict_yaml.shown(str(next((part for part in reversed(place) if isinstance(part, str)), "The plan")))
-    if item["type"] == "extra_forbidden":
+    if error.kind == "unknown":
         keys = keys_at(_PlanFile, place[:-1])
         near = _near(key, keys)
         hint = f" Did you mean `{near[0]}`?" if near else ""
         return (*place, "?"), f"`{key}` is not a key; the keys are {', '.join(keys)}.{hint}"
-    if item["type"] == "missing":
+    if error.kind == "missing":
         return place, f"`{key}` is missing."
-    if item["type"] in ("model_type", "model_attributes_type", "dict_type"):
-        return place, f"`{key}`: must be a mapping with the keys {', '.join(keys_at(_PlanFile, place))}."
-    return place, f"`{key}`: {worded(item)}."
+    return place, f"`{key}`: {error.why}."
 
 
 def _located(text: str, found: Any) -> list[str]:
-    """Return the sentences of (place, sentence) pairs, each with the line and column of its place."""
+    """Return the sentences of (place, sentence) pairs by line and column, which each begins with."""
     marks: dict[Place, yaml.Mark] = {}
     if root := yaml.compose(text, Loader=_Loader):
         _mark(root, (), marks)
-    sentences = []
+    placed = []
     for place, problem in found:
         near = next((up for size in range(len(place), -1, -1) if (up := place[:size]) in marks), ())
-        mark = marks[near]
-        sentences.append(f"line {mark.line + 1}, column {mark.column + 1}: {problem}")
-    return sentences
+        placed.append((marks[near].line + 1, marks[near].column + 1, problem))
+    return [f"line {line}, column {column}: {problem}" for line, column, problem in sorted(placed)]
 
 
 def _mark(node: yaml.Node, place: Place, marks: dict[Place, yaml.Mark]) -> None:

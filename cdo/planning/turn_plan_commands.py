@@ -6,10 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from msgspec import to_builtins
+
 from cdo.content.schemas import Criteria
+from cdo.core.schema import field_names
 from cdo.core.steps import InvalidReply
-from cdo.formats.fields import role_problem, validate
-from cdo.planning.turn_plan import MOST, PlanFormat, Proposal, unknown
+from cdo.formats.role_names import role_problem
+from cdo.planning.turn_plan import MOST, PlanFormat, Proposal, as_proposal, unknown
 
 _Changes: TypeAlias = dict[str, Any]
 # By command: its arguments, and what it does.
@@ -42,7 +45,7 @@ def applied(command: str, plan: Proposal, format: PlanFormat) -> Proposal:
     if len(rest_.split()) < needed or (rest_ and not takes):
         raise InvalidReply([f"`{verb}` takes {takes or 'nothing'}."])
     changes = _changes(verb, rest_, plan, format)
-    after = validate(Proposal, {**plan.model_dump(mode="json"), **changes}, "The plan")
+    after = as_proposal({**to_builtins(plan), **to_builtins(changes)})
     if problems := [problem for _, problem in format.objections(after)]:
         raise InvalidReply(problems)
     return after
@@ -89,7 +92,7 @@ def _reseated(verb: str, rest: str, plan: Proposal) -> _Changes:
     if name.lower() not in plan.names:
         raise InvalidReply([unknown("voice", name, plan.names)])
     index = plan.names.index(name.lower())
-    seats: list[Any] = [voice.model_dump() for voice in plan.voices]
+    seats: list[Any] = [to_builtins(voice) for voice in plan.voices]
     if verb == "remove":
         if value or len(seats) == 1:
             raise InvalidReply(["One voice has to stay." if not value else "`remove` takes VOICE."])
@@ -98,7 +101,7 @@ def _reseated(verb: str, rest: str, plan: Proposal) -> _Changes:
     seats[index][key] = _role(value) if key == "role" else value
     if verb != "rename":
         return {"voices": seats}
-    renamed = validate(Proposal, {**plan.model_dump(mode="json"), "voices": seats}, "The plan")
+    renamed = as_proposal({**to_builtins(plan), "voices": seats})
     now = dict(zip(plan.names, renamed.names, strict=True))
     return {"voices": seats, "messages": [{"to": now.get(m.to, m.to), "text": m.text} for m in plan.messages]}
 
@@ -117,8 +120,8 @@ def _count(text: str) -> int:
 
 def _criterion(rest: str, plan: Proposal) -> _Changes:
     key, _, value = (part.strip() for part in rest.partition(" "))
-    if key not in Criteria.model_fields:
-        raise InvalidReply([unknown("criterion", key, list(Criteria.model_fields))])
+    if key not in field_names(Criteria):
+        raise InvalidReply([unknown("criterion", key, field_names(Criteria))])
     if not re.fullmatch(r"[0-9]{0,6}\.?[0-9]{1,9}", value):
         raise InvalidReply([f"`set {key}` takes a number."])
-    return {**plan.criteria.model_dump(), key: float(value) if "." in value else int(value)}
+    return {**to_builtins(plan.criteria), key: float(value) if "." in value else int(value)}

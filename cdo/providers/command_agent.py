@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from msgspec import Struct
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from msgspec import Meta, Struct, field
 
 from cdo.core.errors import ContentError
 from cdo.core.exchange import Fault, Finish, Message, Request, Thread
+from cdo.core.schema import Schema
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -27,41 +27,37 @@ THREAD_ID = re.compile(r"[A-Za-z0-9][\w.:-]{0,127}", re.ASCII)
 _TAGS = re.compile(r"\{%.*?%\}")
 
 
-def _pattern(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ValueError(f"not a regular expression: {error}") from None
-    return text
+def _require_patterns(**texts: str) -> None:
+    """Raise `ValueError` for the first of the named texts that is not a regular expression."""
+    for name, text in texts.items():
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise ValueError(f"`{name}`: not a regular expression: {error}") from None
 
 
-Pattern = Annotated[str, AfterValidator(_pattern)]
-Program = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")]
+Program = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*\Z")]
 Scalar = bool | int | str
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Pick(_Part):
+class Pick(Schema, frozen=True, kw_only=True):
     """Where to find a value in the output: at each of `paths`, in each record that has all values of `when`.
 
     A path is keys joined by dots; `*` stands for any key or list index. A path may lead to several values.
     """
 
-    when: dict[str, Scalar] = {}
+    when: dict[str, Scalar] = field(default_factory=dict)
     paths: tuple[str, ...] = ()
 
 
-class Counts(_Part):
+class Counts(Schema, frozen=True, kw_only=True):
     """Where to find tokens and dollars in the output (see `Pick`); the values at all paths of a key are added up.
 
     `input` counts all tokens that were read, cached ones included. With `running`, a resumed conversation is reported
     as a whole: the usage of its earlier exchanges has to be subtracted.
     """
 
-    when: dict[str, Scalar] = {}
+    when: dict[str, Scalar] = field(default_factory=dict)
     input: tuple[str, ...]
     output: tuple[str, ...]
     cached: tuple[str, ...] = ()
@@ -69,15 +65,15 @@ class Counts(_Part):
     running: bool = False
 
 
-class Ends(_Part):
+class Ends(Schema, frozen=True, kw_only=True):
     """Where the output says why the reply ended. `values` maps its words to reasons; other words mean "stop"."""
 
-    when: dict[str, Scalar] = {}
+    when: dict[str, Scalar] = field(default_factory=dict)
     paths: tuple[str, ...]
     values: dict[str, Finish]
 
 
-class OutputReading(_Part):
+class OutputReading(Schema, frozen=True, kw_only=True):
     """How to read the output. `done` marks the agent's own end: a reply without it is not complete.
 
     `take` says if the last of several texts counts, or all of them joined. `errors` are where the agent reports
@@ -94,31 +90,37 @@ class OutputReading(_Part):
     thread: Pick | None = None
     usage: Counts | None = None
     errors: tuple[Pick, ...] = ()
-    again: Pattern = ""
-    log: Pattern = ""
+    again: str = ""
+    log: str = ""
+
+    def __post_init__(self) -> None:
+        _require_patterns(again=self.again, log=self.log)
 
 
-class Cause(_Part):
+class Cause(Schema, frozen=True, kw_only=True):
     """The fault that the words of an error stand for. `words` is a regular expression; case is ignored.
 
     A group called `seconds` is how long the agent asks to wait. `lost` is true if the words mean that the agent does
     not have the conversation that it was asked to continue.
     """
 
-    words: Pattern
+    words: str
     fault: Fault
     lost: bool = False
 
+    def __post_init__(self) -> None:
+        _require_patterns(words=self.words)
 
-class Environment(_Part):
+
+class Environment(Schema, frozen=True, kw_only=True):
     """The environment of the process: variables passed on by name or by prefix, and variables set by templates."""
 
     names: tuple[str, ...]
     prefixes: tuple[str, ...] = ()
-    set: dict[str, str] = {}
+    set: dict[str, str] = field(default_factory=dict)
 
 
-class Registration(_Part):
+class Registration(Schema, frozen=True, kw_only=True):
     """How an agent is told of an MCP server: by a command of its own, or by an entry in a file of its configuration.
 
     `argv` are the arguments of the command, after which the words of the server come, and `removal` those of the one
@@ -132,14 +134,12 @@ class Registration(_Part):
     file: str = ""
     entry: str = ""
 
-    @model_validator(mode="after")
-    def _sound(self) -> Registration:
+    def __post_init__(self) -> None:
         if bool(self.argv) == bool(self.file and self.entry):
             raise ValueError("it needs either `argv`, or `file` and `entry`")
-        return self
 
 
-class CommandAgent(_Part):
+class CommandAgent(Schema, frozen=True, kw_only=True):
     """`dispatch/agents/*.yaml`: one command-line agent.
 
     `program` is looked up on PATH; `install` says how to get it. Each item of `argv` is a template and stays one
@@ -162,17 +162,16 @@ class CommandAgent(_Part):
     stdin: Literal["prompt", "none"] = "prompt"
     system: Literal["own", "prompt"] = "own"
     env: Environment
-    files: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")], str] = {}
+    files: dict[Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z")], str] = field(default_factory=dict)
     output: Literal["jsonl", "json", "text"]
     read: OutputReading = OutputReading()
     causes: tuple[Cause, ...] = ()
     mcp: Registration | None = None
-    exits: dict[int, Fault] = {}
-    window: Annotated[int, Field(ge=1024)]
-    reply_tokens: Annotated[int, Field(ge=256)]
+    exits: dict[int, Fault] = field(default_factory=dict)
+    window: Annotated[int, Meta(ge=1024)]
+    reply_tokens: Annotated[int, Meta(ge=256)]
 
-    @model_validator(mode="after")
-    def _sound(self) -> CommandAgent:
+    def __post_init__(self) -> None:
         for argv in (self.argv, self.resume):
             for position, item in enumerate(argv):
                 if _TAGS.sub("", item).lstrip().startswith("{{") and "--" not in argv[:position]:
@@ -181,7 +180,6 @@ class CommandAgent(_Part):
             raise ValueError("`log` needs a group `said`")
         if self.output != "text" and not (self.read.text.paths and self.read.done):
             raise ValueError("`read` needs `text` and `done`, unless the output is text")
-        return self
 
 
 class Launch(Struct, frozen=True):

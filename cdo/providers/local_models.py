@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from msgspec import Struct
-from pydantic import Field, ValidationError
+import msgspec
+from msgspec import Meta, Struct
 
 from cdo.content.schemas import GGUF_FILE, REPOSITORY, LocalModel, LocalModels
 from cdo.core.demo_model import DEMO_MODEL
@@ -35,13 +35,13 @@ DEMO = "demo"  # the name of the demo model after `local:`
 PIN = ".pin.json"
 
 
-class FilePin(Schema):
+class FilePin(Schema, frozen=True, kw_only=True):
     """What the hub stated of a file when it was fetched, and how the file on the disk looked then."""
 
     repository: str
     file: str
     commit: str
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
     size: int
     seen: tuple[int, ...]
 
@@ -92,8 +92,8 @@ def path_of(source: HubFile) -> Path:
 def pin_of(path: Path) -> FilePin | None:
     """Return the pin of a file; None if it has none."""
     try:
-        return FilePin.model_validate_json(path.with_name(path.name + PIN).read_bytes())
-    except (OSError, ValidationError):
+        return msgspec.json.decode(path.with_name(path.name + PIN).read_bytes(), type=FilePin)
+    except (OSError, msgspec.DecodeError):
         return None
 
 
@@ -163,7 +163,7 @@ def require_pinned(path: Path) -> None:
             f"Fetch it again: cdo models pull {ANY}{pin.repository}/{pin.file}",
         )
     with contextlib.suppress(OSError):  # then it is hashed the next time too
-        _write_pin(path, pin.model_copy(update={"seen": _look(path)}))
+        _write_pin(path, msgspec.structs.replace(pin, seen=_look(path)))
 
 
 async def pull(
@@ -244,7 +244,7 @@ def _look(path: Path) -> tuple[int, ...]:
 
 def _write_pin(path: Path, pin: FilePin) -> None:
     with closing(open_directory(path.parent)) as place:
-        write_file(place, path.name + PIN, pin.model_dump_json().encode() + b"\n")
+        write_file(place, path.name + PIN, msgspec.json.encode(pin) + b"\n")
 
 
 async def _same(path: Path, sha256: str, progress: Progress) -> bool:

@@ -26,6 +26,7 @@ from cdo.core.demo_model import DEMO_MODEL
 from cdo.core.errors import ConfigError, NoModel
 from cdo.core.exchange import Usage
 from cdo.core.people import person_of
+from cdo.core.schema import fitted
 from cdo.providers.addresses import is_here
 from cdo.providers.price_table import (
     DEFAULT_WINDOW,
@@ -270,7 +271,7 @@ def _added(name: str, provider: ProviderExtension, prices: Mapping[str, Price]) 
     told = provider.describe(model)
     price = prices.get(name)
     if price is None and told.input_price is not None and told.output_price is not None:
-        price = Price(input=told.input_price, output=told.output_price)
+        price = fitted(Price, {"input": told.input_price, "output": told.output_price})
     return ModelSpec(
         name, "extension", model, price=price, window=told.window, tools=told.tools, vendor=told.vendor,
         reply_tokens=told.reply_tokens, longest_reply=told.reply_tokens, extension=prefix,

@@ -10,7 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
+
 from cdo.content.schemas import LongPromptPrices, Price
+from cdo.core.schema import fitted
 
 # Most tokens of a reply with its reasoning, of an ordinary and of a reasoning model, unless the own maximum is lower.
 DEFAULT_WINDOW = 131_072  # tokens; a model with a smaller window refuses, and then gets a shorter prompt
@@ -86,7 +89,7 @@ def times(price: Price, factor: float) -> Price:
             return {key: amount if key == "above" else part(amount) for key, amount in value.items()}
         return [part(item) for item in value] if isinstance(value, (list, tuple)) else value and value * factor
 
-    return Price.model_validate(part(price.model_dump()))
+    return fitted(Price, part(to_builtins(price)))
 
 
 def _long(entry: Mapping[str, Any], tier: str, length: int, usual: Mapping[str, float]) -> LongPromptPrices:

@@ -7,7 +7,7 @@ import re
 from cdo.core.schema import Schema
 
 
-class Vendors(Schema):
+class Vendors(Schema, frozen=True, kw_only=True):
     """`dispatch/vendors.yaml`: makers by the families of their models, and by the names they publish under."""
 
     purpose: str

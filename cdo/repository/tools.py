@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+from msgspec import Meta
 from pydantic import ConfigDict, Field
 
 from cdo.content.library import FIX, Library
@@ -23,7 +24,7 @@ from cdo.core.errors import ContentError
 from cdo.core.formatting import pluralise
 from cdo.core.schema import Schema
 from cdo.core.steps import InvalidReply
-from cdo.formats.fields import Block, validate
+from cdo.formats.blocks import Block, validate
 from cdo.repository.visible_files import (
     IGNORED,
     MAX_BYTES,
@@ -56,14 +57,14 @@ Number = Annotated[int, Field(ge=1, le=10_000_000)]
 Path_ = Annotated[str, Field(max_length=4096)]
 
 
-class ToolSpec(Schema):
+class ToolSpec(Schema, frozen=True, kw_only=True):
     """The description of one tool for models: what it does, and what each parameter means."""
 
     description: str
     parameters: dict[str, str]
 
 
-class ToolBox(Schema):
+class ToolBox(Schema, frozen=True, kw_only=True):
     """`dispatch/tools.yaml`: the tool descriptions, and the limits on uses and rounds of use for one reply.
 
     A preset may override the limits (`looks`).
@@ -71,8 +72,8 @@ class ToolBox(Schema):
 
     purpose: str
     load_when: str
-    max_requests: Annotated[int, Field(ge=0, le=100)]
-    max_rounds: Annotated[int, Field(ge=0, le=20)]
+    max_requests: Annotated[int, Meta(ge=0, le=100)]
+    max_rounds: Annotated[int, Meta(ge=0, le=20)]
     tools: dict[str, ToolSpec]
 
 

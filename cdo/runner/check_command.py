@@ -21,12 +21,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from cdo.core.errors import ConfigError, NeedsHuman, UsageError
 from cdo.core.formatting import one_line, visible
 from cdo.core.steps import CheckRun, RunCheck
 from cdo.files.atomic_files import explain, open_directory
 from cdo.files.cache_folder import cache_folder
-from cdo.planning.plan import CheckCommand
+from cdo.planning.plan import MAX_COMMAND, CheckCommand
 from cdo.repository import git, work_tree_copy
 from cdo.repository.git_process import Refused
 from cdo.repository.work_tree_copy import Copied
@@ -117,7 +119,7 @@ def runner(
     explained: set[str] = set()
 
     async def run_check(step: RunCheck) -> CheckRun:
-        asked = check.model_copy(update={"command": step.command})
+        asked = replace(check, command=step.command)
         if not Trust.load().holds(KIND, root, _fingerprint(asked)):
             name = session.name.removeprefix("cdo-")
             raise NeedsHuman(
@@ -323,6 +325,11 @@ def given(command: str, root: Path | None, folder: Path) -> CheckCommand:
         raise UsageError("--check has no command.", 'Give one: --check "pytest -q tests/test_gateway.py".')
     if "\0" in command or any(0xD800 <= ord(char) < 0xE000 for char in command):
         raise UsageError("The command of --check is not text.", "Put it into a script, and give that.")
+    if len(command.strip()) > MAX_COMMAND:
+        raise UsageError(
+            f"The command of --check has more than {MAX_COMMAND:,} characters.",
+            "Put it into a script, and give that.",
+        )
     if root is None:
         raise UsageError(
             f"--check needs a git repository, and {folder} is in none.",

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+import msgspec
+from msgspec import Meta
 
 from cdo.core.errors import ConfigError
 from cdo.core.schema import Schema
@@ -27,15 +28,15 @@ MAX_BYTES = 4_000_000
 _MEND = "Remove the file (you will be asked to trust again), or put its backup back."
 
 
-class Pin(Schema):
+class Pin(Schema, frozen=True, kw_only=True):
     """One thing that is trusted as it was: the hash is of the file's bytes."""
 
-    kind: Annotated[str, Field(min_length=1)]
-    path: Annotated[str, Field(min_length=1)]
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    kind: Annotated[str, Meta(min_length=1)]
+    path: Annotated[str, Meta(min_length=1)]
+    sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 
-class _TrustFile(Schema):
+class _TrustFile(Schema, frozen=True, kw_only=True):
     """`trusted.json`."""
 
     version: Literal[1] = 1
@@ -103,8 +104,8 @@ def _read(file: Path) -> dict[tuple[str, str], str]:
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}.", _MEND) from None
     try:
-        pins = _TrustFile.model_validate_json(data).trusted
-    except ValidationError:
+        pins = msgspec.json.decode(data, type=_TrustFile).trusted
+    except msgspec.DecodeError:
         raise ConfigError(f"{file} is damaged: it does not say what you have trusted.", _MEND) from None
     return {(pin.kind, pin.path): pin.sha256 for pin in pins}
 

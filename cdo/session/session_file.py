@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from msgspec import Struct
-from pydantic import BaseModel, ConfigDict
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from cdo import __version__
 from cdo.content.library import checked
 from cdo.core.errors import ContentError, SessionError, UsageError
+from cdo.core.schema import Schema
 from cdo.formats import strict_yaml
 from cdo.planning.plan import Plan
 from cdo.planning.settings import Resolved, Settings, stricter
@@ -32,20 +33,16 @@ ADJUSTABLE = (
 )  # fmt: skip
 
 
-class Forked(BaseModel):
+class Forked(Schema, frozen=True, kw_only=True):
     """The origin of a fork: the source session, the last shared turn, and when the source was created."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     session: str
     turn: int
     created: str
 
 
-class Frozen(BaseModel):
+class Frozen(Schema, frozen=True, kw_only=True):
     """The content of `session.yaml`: the plan, the settings it ran under, and the source of each setting."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     cdo: str
     created: str
@@ -120,7 +117,7 @@ def create_sessions(wanted: Sequence[NewSession]) -> list[Session | SessionError
 
 def _whole(frozen: Frozen, files: Mapping[str, str | bytes]) -> dict[str, str | bytes]:
     """Return the first files of a session, with its session.yaml."""
-    text = strict_yaml.dump(frozen.model_dump(mode="json", exclude_defaults=False))
+    text = strict_yaml.dump(to_builtins(frozen))
     _made[text] = frozen
     while len(_made) > _REMEMBERED:
         _made.popitem(last=False)
@@ -155,9 +152,8 @@ def with_more_rounds(session: Session, frozen: Frozen, rounds: int) -> Frozen:
         raise UsageError(
             f"{session.name} is not a mission: it has no rounds.", "`cdo fork --turns` adds turns to a run."
         )
-    plan = frozen.plan.model_copy(update={"crew": crew.model_copy(update={"rounds": rounds})})
-    longer = frozen.model_copy(update={"plan": plan})
-    session.put_now("session.yaml", strict_yaml.dump(longer.model_dump(mode="json", exclude_defaults=False)))
+    longer = replace(frozen, plan=replace(frozen.plan, crew=replace(crew, rounds=rounds)))
+    session.put_now("session.yaml", strict_yaml.dump(to_builtins(longer)))
     return longer
 
 
@@ -170,7 +166,7 @@ def with_overrides(mine: Settings, now: Resolved) -> Settings:
     """
     explicit = {key: getattr(now.values, key) for key in given(now)}
     own = {"prices": now.values.prices, "ask_above": now.values.ask_above}
-    return mine.model_copy(update={**stricter(mine, now), **explicit, **own})
+    return replace(mine, **{**stricter(mine, now), **explicit, **own})
 
 
 def lowered(frozen: Frozen, now: Resolved) -> list[str]:

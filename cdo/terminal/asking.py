@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,7 +16,6 @@ from cdo.core.events import BatchBegan, Event, ReplyAccepted
 from cdo.core.formatting import shorten_middle, visible
 from cdo.core.steps import Ask, InvalidReply, Pause
 from cdo.formats.person_reply import own_words, summary
-from cdo.formats.voice import VoiceData
 from cdo.planning import turn_plan, turn_plan_commands
 from cdo.runner.people.human_steps import Human, PendingReview, PendingSeat, chosen
 from cdo.terminal import plan_editor
@@ -24,6 +23,9 @@ from cdo.terminal.plan_dashboard import PastTurn, lines
 from cdo.terminal.plan_preview import Preview
 from cdo.terminal.typed_line import typed_line
 from cdo.terminal.views import RunView
+
+if TYPE_CHECKING:
+    from cdo.formats.voice_blocks import VoiceData
 
 
 class TerminalPerson:

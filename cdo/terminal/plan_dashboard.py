@@ -321,5 +321,5 @@ def json(sketch: Sketch) -> dict[str, Any]:
         later["phases"] = [{"turn": turn, "name": name, "voices": voices} for turn, name, voices in phases]
     elif not sketch.adaptive:
         later["width"] = [len(sketch.voices)] * 2
-    data: dict[str, Any] = to_builtins(sketch, enc_hook=lambda criteria: criteria.model_dump())
+    data: dict[str, Any] = to_builtins(sketch)
     return {**data, "later": later if first <= last else None}

@@ -64,10 +64,10 @@ class Preview(Struct, frozen=True):
             PlannedVoice(name, self._title(role), seat.charge, seat.skills, seat.model or models[index % len(models)])
             for index, ((name, role, _), seat) in enumerate(zip(proposal.seats, proposal.voices, strict=True))
         )
-        plan = self.plan.model_copy(update={"criteria": proposal.criteria})
+        plan = replace(self.plan, criteria=proposal.criteria)
         said = [f"to {item.to}: {item.text}" for item in proposal.messages]
         left = max(1, proposal.turns[1] - proposal.turn + 1)
-        rest = plan.model_copy(update={"start": len(voices), "turns": (1, left), "least": min(plan.least, left)})
+        rest = replace(plan, start=len(voices), turns=(1, left), least=min(plan.least, left))
         planned = replace(self, plan=plan, span=estimate(rest, self.specs, self.given))
         sketch = planned._sketch(voices, proposal.turns, proposal.turn, proposal.focus, past, tensions)
         told = [*([f"to all: {proposal.note}"] if proposal.note else []), *said]

@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, get_args
 
+from msgspec import to_builtins
+
 from cdo.app.waiting import plan_format, put_plan
 from cdo.content.library import PACKAGED, Library
 from cdo.content.schemas import Criteria
 from cdo.core.exchange import Effort
 from cdo.core.formatting import without_controls
+from cdo.core.schema import field_names
 from cdo.core.steps import InvalidReply
 from cdo.history.pending import PendingInput
 from cdo.planning import turn_plan
@@ -167,7 +170,7 @@ def _numbers(plan: Proposal, format: PlanFormat) -> list[FormField]:
     turns = (("turns-low", "Turn after which each further one must be earned"), ("turns-most", "Most turns"))
     for (name, label), number in zip(turns, plan.turns, strict=True):
         fields.append(_limit(name, label, number, "", (1, _MOST_TURNS)))
-    for key, value in plan.criteria.model_dump().items():
+    for key, value in to_builtins(plan.criteria).items():
         label, hint = _CRITERIA[key]
         span = (1, 10) if key == "severe" else (1, _MOST_TURNS) if isinstance(value, int) else (0, 1)
         fields.append(_limit(_criterion(key), label, value, hint, span))
@@ -207,7 +210,7 @@ def _built(values: Mapping[str, str], before: Proposal, format: PlanFormat) -> P
     seats = [seat for seat in seats if values[f"{seat}-role"]]
     if values[f"{_NEW}-charge"] and _NEW not in seats:
         raise RefusedForm({f"{_NEW}-role": ["Role: a further voice needs one."]})
-    messages = [message.model_dump() for message in before.messages]
+    messages = [to_builtins(message) for message in before.messages]
     if bool(values["message-to"]) != bool(values["message-text"]):
         raise RefusedForm({"message-to": ["Message: it needs both a voice and a text."]})
     if values["message-to"]:
@@ -215,7 +218,7 @@ def _built(values: Mapping[str, str], before: Proposal, format: PlanFormat) -> P
     data: dict[str, Any] = {
         "voices": [_voice(values, seat) for seat in seats],
         "turns": [int(values["turns-low"]), int(values["turns-most"])],
-        "criteria": {key: _number(values[_criterion(key)]) for key in Criteria.model_fields},
+        "criteria": {key: _number(values[_criterion(key)]) for key in field_names(Criteria)},
         "messages": messages,
         "width": int(values["width"]) if values["width"] else None,
         **{key: values[key] for key in ("decision", "focus", "note", "combo")},
@@ -249,7 +252,7 @@ def _field_at(place: Place, seats: list[str]) -> str:
             return "width"
         case ("turns", *_):
             return "turns-most"
-        case ("criteria", str(key), *_) if key in Criteria.model_fields:
+        case ("criteria", str(key), *_) if key in field_names(Criteria):
             return _criterion(key)
         case ("messages", *_):
             return "message-to"

@@ -15,12 +15,13 @@ from typing import Any, ClassVar, Literal
 from docutils import nodes
 from docutils.parsers.rst import Directive
 from docutils.statemachine import StringList
-from pydantic import BaseModel
+from msgspec.structs import fields
 from sphinx.application import Sphinx
 
 from cdo.cli.main import cli
 from cdo.content import schemas
 from cdo.content.library import PACKAGED, Library
+from cdo.core.schema import Schema, defaults
 from cdo.planning.settings import Settings
 
 # The columns of each content folder: heading, key of the file.
@@ -70,16 +71,17 @@ def providers_table() -> str:
 
 def schema_table(name: str) -> str:
     """What `cdo.content.schemas.<name>` says of itself, and its keys. Raises AttributeError for another name."""
-    model: type[BaseModel] = getattr(schemas, name)
+    schema: type[Schema] = getattr(schemas, name)
+    usual = defaults(schema)
     rows = [
         [
-            f"`{key}`",
-            kind(field.annotation),
-            "required" if field.is_required() else f"`{shown(field.default) or '–'}`",
+            f"`{field.name}`",
+            kind(field.type),
+            f"`{shown(usual[field.name]) or '–'}`" if field.name in usual else "required",
         ]
-        for key, field in model.model_fields.items()
+        for field in fields(schema)
     ]
-    return f"{inspect.getdoc(model)}\n\n{table(['key', 'value', 'default'], rows)}"
+    return f"{inspect.getdoc(schema)}\n\n{table(['key', 'value', 'default'], rows)}"
 
 
 def settings_table() -> str:
@@ -89,15 +91,17 @@ def settings_table() -> str:
         for parameter in cli.commands["run"].params
         if parameter.param_type_name == "option"
     }
+    usual = defaults(Settings)
     rows = [
         [
             f"`{key}`",
             f"`{options[key]}`" if key in options else "",
             f"`CDO_{key.upper()}`",
-            kind(field.annotation),
-            shown(field.default) or "not set",
+            kind(field.type),
+            shown(usual[key]) or "not set",
         ]
-        for key, field in Settings.model_fields.items()
+        for field in fields(Settings)
+        for key in [field.name]
     ]
     return table(["key", "option", "variable", "value", "default"], rows)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdo.formats.voice import Camp, Directive
+from cdo.formats.voice_blocks import Camp, Directive
 from cdo.history import baseline, history
 from cdo.history.baseline import Baseline
 from cdo.history.past_session import TurnRecord, VoiceReply

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from cdo.planning.settings import Resolved
 from cdo.session import human_edits, session_file
@@ -599,7 +600,7 @@ def test_runs_that_begin_in_the_same_second_get_names_of_their_own(
 ) -> None:
     """Also when another run takes the name between the look and the birth."""
     kept = session_file.read_frozen((whole[0].session() / "session.yaml").read_text(), whole[0].session())
-    settings = kept.settings.model_copy(update={"out": str(tmp_path)})
+    settings = replace(kept.settings, out=str(tmp_path))
     resolved = Resolved(settings, kept.sources)
     monkeypatch.setattr(time, "strftime", lambda form: "20260102-030405")
     monkeypatch.setattr(os.path, "lexists", lambda path: False)

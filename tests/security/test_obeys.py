@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
 from cdo.app.finish import finish
 from cdo.content.library import PACKAGED, Library
@@ -28,9 +29,10 @@ from cdo.content.skill_ranking import SkillCard
 from cdo.core.errors import BudgetReached, CdoError
 from cdo.core.events import Event
 from cdo.core.exchange import BackendError, Fault, Finish, OnText, Request, Response, ToolCall, Usage
+from cdo.core.schema import fitted
 from cdo.core.usage import TotalUsage
 from cdo.formats import strict_yaml
-from cdo.formats.fields import role_problem
+from cdo.formats.role_names import role_problem
 from cdo.planning.arguments import Invocation
 from cdo.planning.plan import Plan
 from cdo.planning.plan_builder import PlanEnvironment, make
@@ -283,7 +285,7 @@ def planned(place: str) -> Plan:
     preset, modifiers = (
         ("full", ()) if place == "message" else ("think", ("adaptive",) if place == "directive" else ())
     )
-    chosen = Settings.model_validate({"turns": 2, "width": "2-3"})
+    chosen = fitted(Settings, {"turns": 2, "width": "2-3"})
     return make(
         Invocation(preset, modifiers, None, None, SUBJECT), SUBJECT, Resolved(chosen, {}), LIBRARY, ["m"], around
     )
@@ -310,7 +312,7 @@ def obeyed(path: Path, order: str, place: str) -> Told:
     files = {
         "00-input.md": f"{SUBJECT} {note if place == 'question' else ''}\n",
         "00-context.md": f"# Context\n\n{note if place == 'context' else 'None.'}\n",
-        "session.yaml": strict_yaml.dump(new_session_file(plan, Settings(), {}).model_dump(mode="json")),
+        "session.yaml": strict_yaml.dump(to_builtins(new_session_file(plan, Settings(), {}))),
     }
     session = Session.create(path / "cdo-a", files)
     model, other = Obedient(order, place), Obedient(order)

@@ -23,7 +23,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
+from msgspec.structs import replace
+
 from cdo.app.recording import GIVEN, HEAD, RecordedCall, RecordedTool, RecordingHead, load, reply_files
+from cdo.core.schema import differing
 from cdo.formats import strict_yaml
 from cdo.planning.plan import MATERIAL, Plan
 from cdo.providers.recorded import PREFIX
@@ -59,7 +63,7 @@ def record(session: Path, target: Path, model: str, vendor: str = "", *, by_hand
     files |= dict(zip(reply_files(head), texts, strict=True))
     files |= {f"{MATERIAL}/{name}": text for name, text in _material(root)}
     # The plan with all its values: a default that changes later must not change how the recording is played.
-    values = head.model_dump(mode="json", exclude_defaults=True) | {"plan": head.plan.model_dump(mode="json")}
+    values = differing(head) | {"plan": to_builtins(head.plan)}
     files[HEAD] = strict_yaml.dump(values)
     _require_clean(files)
     _write(target, files)
@@ -86,13 +90,12 @@ def _named(plan: Plan, model: str, vendor: str) -> Plan:
     slug = re.sub(r"[^a-z0-9.]+", "-", model.lower()).strip("-")
     several = len(plan.models) > 1
     names = {name: f"{PREFIX}{slug}{f'-{number}' * several}" for number, name in enumerate(plan.models, 1)}
-    return plan.model_copy(
-        update={
-            "models": tuple(names[name] for name in plan.models),
-            "vendors": {names[name]: vendor or own for name, own in plan.vendors.items() if name in names},
-            "remarks": (),
-            "root": MATERIAL,
-        }
+    return replace(
+        plan,
+        models=tuple(names[name] for name in plan.models),
+        vendors={names[name]: vendor or own for name, own in plan.vendors.items() if name in names},
+        remarks=(),
+        root=MATERIAL,
     )
 
 
@@ -125,7 +128,7 @@ def _by_length(calls: Iterable[RecordedCall]) -> Iterator[RecordedCall]:
         ends = max(ends, call.at + call.seconds)
         seconds = round(call.output_tokens / SPEED, 1)
         latest = max(latest, now + seconds)
-        yield call.model_copy(update={"at": round(now, 1), "seconds": seconds, "measured": False})
+        yield replace(call, at=round(now, 1), seconds=seconds, measured=False)
 
 
 def _material(root: Path | None) -> Iterator[tuple[str, str]]:

@@ -12,17 +12,17 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
-from msgspec.structs import asdict
-from pydantic import BaseModel, ConfigDict, Field
+from msgspec import Meta, Struct, field, to_builtins
+from msgspec.structs import asdict, replace
 
 from cdo.app.batch.items import BatchItem
 from cdo.app.batch.shards import BatchOwner, Shard
 from cdo.content.library import checked
 from cdo.core.errors import ContentError, SessionError, UsageError
 from cdo.core.formatting import json_line, one_line
+from cdo.core.schema import Schema
 from cdo.files import locks
 from cdo.files.atomic_files import (
     closing,
@@ -49,7 +49,7 @@ FAILED = "failed"  # the status of an item that ended without an answer
 _PATIENCE = 0.3  # seconds to wait for a lock that somebody who only looks holds
 
 
-class BatchFile(BaseModel):
+class BatchFile(Schema, frozen=True, kw_only=True):
     """The content of `batch.yaml`.
 
     `file` is the path of the items' file as it was given, `sha256` its digest. `models` are those of items that name
@@ -57,21 +57,19 @@ class BatchFile(BaseModel):
     `size` is how many bytes of items.jsonl count, `count` how many items these are.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     cdo: str
     created: str
     file: str
     sha256: str
-    columns: dict[str, str] = {}
+    columns: dict[str, str] = field(default_factory=dict)
     preset: str = ""
-    models: dict[str, tuple[str, ...]] = {}
+    models: dict[str, tuple[str, ...]] = field(default_factory=dict)
     settings: Settings
     sources: dict[str, str]
     shard: Shard | None = None
     owner: BatchOwner = BatchOwner()
-    count: int = Field(ge=0)
-    size: int = Field(ge=0)
+    count: Annotated[int, Meta(ge=0)]
+    size: Annotated[int, Meta(ge=0)]
 
 
 class ItemResult(Struct, frozen=True):
@@ -272,8 +270,8 @@ class BatchFolder:
                     size, count = size + len(line), count + 1
                 stream.flush()
                 sync(stream.fileno())
-            head = head.model_copy(update={"size": size, "count": count})
-            text = strict_yaml.dump(head.model_dump(mode="json", exclude_defaults=False))
+            head = replace(head, size=size, count=count)
+            text = strict_yaml.dump(to_builtins(head))
             write_file(self._fd, HEAD, encodable(self._redact(text)).encode())
         except OSError as error:
             raise explain(error, self.path) from None

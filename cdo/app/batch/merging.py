@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from cdo.app.batch.folder import (
     PREFIX,
     BatchFile,
@@ -63,10 +65,10 @@ def merge(out: Path, folders: Sequence[Path], redact: Callable[[str], str]) -> t
         for item, place, _ in found:
             _copy(place, out, item)
         target.add_all([ended for _, _, ended in found if ended])
-        settings = heads[0].settings.model_copy(update={"out": str(out)})
+        settings = replace(heads[0].settings, out=str(out))
         models = {name: names for head in reversed(heads) for name, names in head.models.items()}
         update = {"settings": settings, "models": models, "shard": None, "owner": owner_here()}
-        first = heads[0].model_copy(update={**update, "count": 0, "size": 0, "sha256": _sha256(heads)})
+        first = replace(heads[0], **update, count=0, size=0, sha256=_sha256(heads))
         return target.settle(first, [item for item, _, _ in found]), joined.notes
     finally:
         target.close()

@@ -82,7 +82,7 @@ class PreparedBatch:
 
     def settled(self, folder: BatchFolder) -> BatchFile:
         """Write down what the batch is from now on, with the new items; raise `SessionError`."""
-        head = (self.head or self._first()).model_copy(update={"owner": owner_here()})
+        head = replace(self.head or self._first(), owner=owner_here())
         file = self.order.file
         if file is None or (self.head and self.sha256 == head.sha256):
             return folder.settle(head, ())
@@ -90,7 +90,7 @@ class PreparedBatch:
         register = ItemRegister(self.order.name, known)
         update = {"sha256": self.sha256, "file": str(file), "models": self.plans.chosen}
         new = _new(file, register, replace(self.order, columns=head.columns), set())
-        settled = folder.settle(head.model_copy(update=update), new)
+        settled = folder.settle(replace(head, **update), new)
         if settled.count != self.count or fingerprint(file) != self.sha256:
             raise SessionError(f"{file} changed while it was read.", "Run the same command again.")
         return settled
@@ -113,10 +113,10 @@ def prepare(order: BatchOrder, resolved: Resolved, library: Library, *, trust: b
     if head:
         _require_same(order, head, resolved)
         order = replace(order, columns=head.columns, preset=head.preset, shard=head.shard)
-        values = with_overrides(head.settings, resolved).model_copy(update={"out": str(order.path)})
+        values = replace(with_overrides(head.settings, resolved), out=str(order.path))
         resolved = Resolved(values, {**resolved.sources, "model": head.sources["model"]})
     else:
-        values = resolved.values.model_copy(update={"out": str(order.path), "no_git": True, "strict": False})
+        values = replace(resolved.values, out=str(order.path), no_git=True, strict=False)
         resolved = replace(resolved, values=values)
     plans = ItemPlans(resolved, library, order.preset, dict(head.models) if head else {})
     batch = PreparedBatch(order, head, resolved, plans, read_results(order.path) if head else {})

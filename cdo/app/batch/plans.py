@@ -101,7 +101,7 @@ class ItemPlans:
         mixed = not item.models and self.resolved.values.model == () and len(names) > 1
         around = replace(self._around, vendors=vendors, mixed=mixed)
         plan = make(self._invocation(item), item.question, self.resolved, self.library, names, around)
-        return plan.model_copy(update={"bd": False})
+        return replace(plan, bd=False)
 
     def span(self) -> Range:
         """Return the estimate of all items that were counted."""

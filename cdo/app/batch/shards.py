@@ -8,11 +8,13 @@ import re
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from msgspec import Meta
 
 from cdo.core.errors import UsageError
 from cdo.core.formatting import one_line
+from cdo.core.schema import Schema, fitted
 
 AUTO = "auto"
 # Variables by which schedulers tell a task its number: (number, first number, step, how many tasks, last number). ""
@@ -27,19 +29,15 @@ _SCHEDULERS = (
 _FROM_ONE = ("PBS_ARRAY_INDEX",)
 
 
-class Shard(BaseModel):
+class Shard(Schema, frozen=True, kw_only=True):
     """One of several parts of a batch; `number` counts from 1 to `of`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    number: Annotated[int, Meta(ge=1)]
+    of: Annotated[int, Meta(ge=1, le=100_000)]
 
-    number: int = Field(ge=1)
-    of: int = Field(ge=1, le=100_000)
-
-    @model_validator(mode="after")
-    def _within(self) -> Shard:
+    def __post_init__(self) -> None:
         if self.number > self.of:
             raise ValueError("the number must not be above the count")
-        return self
 
     def has(self, identity: str) -> bool:
         """True if the item of this id belongs to the shard. Every id belongs to exactly one."""
@@ -68,7 +66,7 @@ def shard_of(given: str | None, env: Mapping[str, str]) -> Shard | None:
     count = int(match[2]) if match and match[2] else None
     try:
         if match and match[1] and count:
-            return Shard(number=int(match[1]), of=count)
+            return fitted(Shard, {"number": int(match[1]), "of": count})
         if match and not match[1]:
             return _of_scheduler(env, count)
     except ValueError:
@@ -89,8 +87,8 @@ def _of_scheduler(env: Mapping[str, str], count: int | None) -> Shard:
         if not count:
             raise UsageError(f"{name} says which task this is, and not how many there are.", "Pass --shard auto/N.")
         if name in _FROM_ONE:
-            return Shard(number=number or count, of=count)
-        return Shard(number=(number - begin) // each + 1, of=count)
+            return fitted(Shard, {"number": number or count, "of": count})
+        return fitted(Shard, {"number": (number - begin) // each + 1, "of": count})
     raise UsageError(
         "No array job is running here, so there is no shard to be found.",
         f"Pass --shard K/N. `auto` reads {', '.join(names[0] for names in _SCHEDULERS)}.",
@@ -102,10 +100,8 @@ def _whole(env: Mapping[str, str], name: str, default: int) -> int:
     return int(text) if text.isdecimal() and int(text) else default
 
 
-class BatchOwner(BaseModel):
+class BatchOwner(Schema, frozen=True, kw_only=True):
     """The process that ran a batch last: the machine, when that was started, and the number of the process."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     host: str = ""
     boot: str = ""

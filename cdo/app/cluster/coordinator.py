@@ -19,6 +19,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
+
 from cdo import __version__
 from cdo.app.batch.folder import BatchFolder, ItemResult
 from cdo.app.batch.item_runner import EndedItem, failed
@@ -180,7 +182,7 @@ class ClusterRun:
         return {
             "cdo": __version__, "folder": str(self.tally.folder.path.absolute()), "here": str(Path.cwd()),
             "probe": self._probe, "content": remote.content_digest(plans.library), "models": list(plans.specs),
-            "settings": settings.values.model_dump(mode="json"), "sources": dict(settings.sources),
+            "settings": to_builtins(settings.values), "sources": dict(settings.sources),
         }  # fmt: skip
 
     def _refuse(self, address: str, why: str, host: str = "") -> None:
@@ -292,7 +294,8 @@ class ClusterRun:
         return max(1, min(-(-self.live // chunks), -(-open_items // chunks)))
 
     def _plan(self, item: BatchItem) -> Message:
-        return self.plans.plan(item).model_dump(mode="json")
+        plan: Message = to_builtins(self.plans.plan(item))
+        return plan
 
     # -- what workers say --
 

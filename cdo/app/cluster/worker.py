@@ -30,6 +30,7 @@ from cdo.app.cluster.session_copy import packed
 from cdo.app.run import SharedByRuns, limits_of
 from cdo.content.library import Library
 from cdo.core.errors import BudgetReached, CdoError, ConfigError, Interrupted, SessionError
+from cdo.core.schema import fitted
 from cdo.core.usage import TotalUsage, totals
 from cdo.files.atomic_files import closing, open_path
 from cdo.history.index_writer import IndexWriter
@@ -124,7 +125,7 @@ class WorkerStation:
         path = session_path(self.folder, item.session)
         used = await asyncio.to_thread(_used, path)
         runner = ItemRunner(
-            self.folder, lambda _: Plan.model_validate(entry["plan"]), self.specs, self.resolved, self.library,
+            self.folder, lambda _: fitted(Plan, entry["plan"]), self.specs, self.resolved, self.library,
             self._shared, lambda: None, self._index,
         )  # fmt: skip
         try:
@@ -176,7 +177,7 @@ def _prepare(told: dict[str, Any]) -> bool:
     library = Library.at(here if here.is_dir() else Path.cwd())
     if content_digest(library) != told["content"]:
         raise ConfigError("its content files (presets, templates) are not those of the batch")
-    resolved = Resolved(Settings.model_validate(told["settings"]), told["sources"])
+    resolved = Resolved(fitted(Settings, told["settings"]), told["sources"])
     specs = {spec.name: spec for spec in seats.specs(told["models"], library, resolved.values, os.environ)}
     for run_id, other in list(_stations.items()):
         if other.folder == folder:

@@ -14,7 +14,7 @@ from cdo.cabal.replies.fields import CONTENT, CollabIds, CollabKind, Degree
 from cdo.core.formatting import one_line, visible
 from cdo.core.steps import InvalidReply
 from cdo.formats import strict_yaml
-from cdo.formats.fields import Block, validate
+from cdo.formats.blocks import Block, validate
 from cdo.formats.markdown import MAX_FRONT_MATTER, line_breaks, split_front_matter
 
 LETTER = 4000  # most characters of a file in inbox/

@@ -23,7 +23,8 @@ from pydantic import (
 )
 
 from cdo.cabal.model.entities import Kind, Need
-from cdo.formats.fields import Block, Line, Tolerant, number
+from cdo.formats.blocks import Block, Line, Tolerant
+from cdo.formats.fields import number
 
 CONTENT = 400_000  # characters of one version
 DOD = 20_000  # characters of one definition of done

@@ -35,7 +35,8 @@ from cdo.cabal.replies.fields import (
 )
 from cdo.cabal.replies.partial import RefusedPart
 from cdo.core.formatting import pluralise
-from cdo.formats.fields import Block, number, texts
+from cdo.formats.blocks import Block
+from cdo.formats.fields import number, texts
 
 REPLY = TypeVar("REPLY", bound="MissionReply")
 

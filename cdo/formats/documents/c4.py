@@ -14,8 +14,9 @@ from pydantic import BeforeValidator, Field
 
 from cdo.core.steps import InvalidReply
 from cdo.formats import gbnf
+from cdo.formats.blocks import Tolerant, validate
 from cdo.formats.documents.worksheets import FILLED
-from cdo.formats.fields import Tolerant, as_list, load, twice, validate
+from cdo.formats.fields import as_list, load, twice
 from cdo.formats.sections import folded
 
 WHAT = "The C4 model"

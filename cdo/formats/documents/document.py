@@ -18,10 +18,11 @@ from pydantic import Field
 
 from cdo.core.steps import InvalidReply
 from cdo.formats import gbnf, strict_yaml
+from cdo.formats.blocks import Strings, Tolerant, validate
 from cdo.formats.documents.c4 import C4Model, c4, c4_shape, drawings
 from cdo.formats.documents.prompt import DRAWN, DocumentPrompt, DocumentShape, FencedBlock, Section
 from cdo.formats.documents.worksheets import FILLED, UtilityTree, WorkBreakdown, atam, atam_shape, wbs, wbs_shape
-from cdo.formats.fields import Strings, Tolerant, load, too_long, validate
+from cdo.formats.fields import load, too_long
 from cdo.formats.lenient.layout import ReplyLayout
 from cdo.formats.markdown import (
     MAX_FRONT_MATTER,

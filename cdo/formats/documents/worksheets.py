@@ -10,7 +10,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from cdo.core.steps import InvalidReply
 from cdo.formats import gbnf
-from cdo.formats.fields import Block, Id, Line, Strings, Text, Tolerant, as_list, load, twice, validate
+from cdo.formats.blocks import Block, Id, Line, Strings, Text, Tolerant, validate
+from cdo.formats.fields import as_list, load, twice
 
 MAX_BYTES = 65_536
 MAX_TASKS = 40

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
 
 import msgspec
 from msgspec import Struct
-from pydantic import BaseModel
 
 from cdo.formats.strict_yaml import shown
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 MOST_NOTES = 12
 AS_JSON = "read the data as JSON"
@@ -50,7 +52,7 @@ class ReplyLayout(Struct, frozen=True):
     @property
     def all_names(self) -> frozenset[str]:
         """The keys at any level of the data, folded."""
-        left, seen = list(self.models), set[type[BaseModel]]()
+        left, seen = list(self.models), set()
         while left:
             model = left.pop()
             if model not in seen:
@@ -93,6 +95,8 @@ class Notes:
 
 def _models(annotation: Any) -> list[type[BaseModel]]:
     """Return the models in a type, at any depth of it."""
+    from pydantic import BaseModel
+
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [found for part in get_args(annotation) for found in _models(part)]

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
-from pydantic import BaseModel
 
 from cdo.core.steps import InvalidReply, ReplyFormat
 from cdo.formats.fields import MAX_REPLY_CHARS, texts
@@ -56,6 +55,8 @@ def read(form: ReplyFormat, text: str) -> ReadReply:
     found = _read(form, text)
     if not _PERHAPS_AN_EXAMPLE.search(found.text):
         return found
+    from pydantic import BaseModel
+
     if isinstance(form, LenientFormat) and isinstance(found.data, BaseModel):
         example = _ELLIPSIS if form.layout.place == "json" else _ANGLES
         for path, said in texts(found.data.model_dump(mode="json", warnings=False)):

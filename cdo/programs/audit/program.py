@@ -11,18 +11,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, cast
 
-from msgspec import Struct
+import msgspec
+from msgspec import Meta, Struct
 from msgspec.structs import replace
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator
 
 from cdo.core.errors import SessionError
 from cdo.core.formatting import one_line, pluralise
+from cdo.core.schema import Schema
 from cdo.core.steps import INPUT, Batch, Call, Collect, Program, Reply
 from cdo.formats import gbnf
-from cdo.formats.fields import Line, Strings, Tolerant
+from cdo.formats.blocks import Line, Strings, Tolerant
 from cdo.formats.final_answer import FinalFormat
 from cdo.formats.lenient.layout import ReplyLayout
-from cdo.formats.voice import Directive, SynthesisFormat, head
+from cdo.formats.voice import SynthesisFormat, head
+from cdo.formats.voice_blocks import Directive
 from cdo.planning.plan import Plan
 from cdo.programs.deliberation.calls import ledger
 from cdo.programs.deliberation.conclusion import Outcome
@@ -40,17 +43,15 @@ SURVIVES, CHANGED, UNCLEAR, LACKING = "survives", "changed", "unclear", "not aud
 # -- what is audited -------------------------------------------------------------------------------
 
 
-class SourceCall(BaseModel):
+class SourceCall(Schema, frozen=True, kw_only=True):
     """One call of the audited session: its template, its variables and the artifacts it read, by frozen names."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     template: str
     data: dict[str, Any]
-    reads: tuple[Annotated[str, Field(pattern=r"^00-[A-Za-z0-9-]+$")], ...]
+    reads: tuple[Annotated[str, Meta(pattern=r"^00-[A-Za-z0-9-]+\Z")], ...]
 
 
-class AuditBrief(BaseModel):
+class AuditBrief(Schema, frozen=True, kw_only=True):
     """The input of an audit.
 
     `source` is the audited session, `models` are the models of its chair. `first` is the order in which that chair
@@ -58,8 +59,6 @@ class AuditBrief(BaseModel):
     the session's last calls of these kinds; `confidence`, `exit_ready` and `tensions` (id, title, status) are the
     results.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: str
     models: tuple[str, ...]
@@ -88,9 +87,9 @@ class BriefFormat(Struct, frozen=True):
     def parse(self, text: str) -> AuditBrief:
         """Parse the brief; raise `SessionError`, not `InvalidReply`: a program wrote it, and no person can fix it."""
         try:
-            return AuditBrief.model_validate_json(text)
-        except ValidationError as error:
-            why = one_line(error.errors()[0]["msg"])
+            return msgspec.json.decode(text, type=AuditBrief)
+        except msgspec.DecodeError as error:
+            why = one_line(str(error))
             raise SessionError(f"The brief of this audit cannot be read: {why}.", ANEW) from None
 
 

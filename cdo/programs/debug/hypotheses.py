@@ -15,7 +15,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import BeforeValidator, Field
 
-from cdo.formats.fields import Strings, Tolerant, twice
+from cdo.formats.blocks import Strings, Tolerant
+from cdo.formats.fields import twice
 from cdo.formats.sections import folded
 from cdo.programs.debug.evidence import OWED, UNCHECKED, Checks
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from msgspec.structs import replace
-from pydantic import AfterValidator
 
 from cdo.content.schemas import Count
-from cdo.core.schema import Schema
+from cdo.core.schema import Line, Schema
 from cdo.core.steps import Batch, Program, Reply, RunCheck
-from cdo.formats.fields import Line, RoleName
-from cdo.formats.voice import SynthesisFormat, VoiceData
+from cdo.formats.role_names import RoleName
+from cdo.formats.voice import SynthesisFormat
+from cdo.formats.voice_blocks import VoiceData
 from cdo.planning.plan import Plan
 from cdo.programs.debug.check_runs import CheckRuns
 from cdo.programs.debug.evidence import Checks
@@ -41,7 +41,7 @@ MOST_PATCHES = 4  # most patches that the person's command is run with
 T = TypeVar("T")
 
 
-class Phase(Schema):
+class Phase(Schema, frozen=True, kw_only=True):
     """One phase: its preferred roles, its number of voices, and what each voice must bring."""
 
     name: Literal["reproduce", "isolate", "hypothesize", "verify", "fix", "validate", "document"]
@@ -51,13 +51,7 @@ class Phase(Schema):
     must: tuple[Duty, ...] = ()
 
 
-def _all_in_order(phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
-    if tuple(phase.name for phase in phases) != PHASES:
-        raise ValueError(f"must be the phases {', '.join(PHASES)}, in this order")
-    return phases
-
-
-class DebugMode(Schema):
+class DebugMode(Schema, frozen=True, kw_only=True):
     """`modes/debug.md`: the seven phases, and what `ends` them; the body explains them to the models.
 
     `people` says whether people may have a seat. They put no hypotheses on the ledger: the synthesis takes up what
@@ -70,7 +64,11 @@ class DebugMode(Schema):
     program: Literal["phases"]
     ends: Line
     people: bool = False
-    phases: Annotated[tuple[Phase, ...], AfterValidator(_all_in_order)]
+    phases: tuple[Phase, ...]
+
+    def __post_init__(self) -> None:
+        if tuple(phase.name for phase in self.phases) != PHASES:
+            raise ValueError(f"`phases`: must be the phases {', '.join(PHASES)}, in this order")
 
 
 @dataclass
@@ -103,10 +101,10 @@ def debug(plan: Plan, mode: DebugMode) -> Program[Outcome]:
         if phase.name == "validate" and plan.check:
             yield from _try_fixes(course, case, plan.check.command)
         chosen = compose(course, phase, alarms, team)
-        course.plan = course.plan.model_copy(update={"start": len(chosen)})  # the band of this phase
+        course.plan = replace(course.plan, start=len(chosen))  # the band of this phase
         voices = yield from course.prepare(chosen)
         if course.plan.turns != plan.turns:
-            course.plan = course.plan.model_copy(update={"turns": plan.turns})
+            course.plan = replace(course.plan, turns=plan.turns)
             course.flags.append(f"turn {course.turn}: turns are fixed in debug, so the plan's change was left out")
         if course.stop and heard:
             stopped = "you said that it is done"

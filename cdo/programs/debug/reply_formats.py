@@ -11,12 +11,14 @@ from pydantic import BeforeValidator, Field
 
 from cdo.core.steps import InvalidReply
 from cdo.formats import gbnf, strict_yaml
-from cdo.formats.fields import Text, Tolerant, as_list, load, placeholders, too_long, validate
+from cdo.formats.blocks import Text, Tolerant, validate
+from cdo.formats.fields import as_list, load, placeholders, too_long
 from cdo.formats.lenient.layout import ReplyLayout
 from cdo.formats.markdown import closed, fenced, front_matter, unwrap
 from cdo.formats.sections import rules_of
 from cdo.formats.unified_diff import diff_problem
-from cdo.formats.voice import MAX_DIRECTIVE, NUMBERED, AgentData, AgentFormat, Directive, SynthesisFormat
+from cdo.formats.voice import MAX_DIRECTIVE, NUMBERED, AgentFormat, SynthesisFormat
+from cdo.formats.voice_blocks import AgentData, Directive
 from cdo.programs.debug.evidence import looked_up
 from cdo.programs.debug.hypotheses import MOST, SHORTER, Duty, Hypotheses, HypothesisWish
 

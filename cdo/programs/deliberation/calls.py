@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import asdict
@@ -13,11 +13,14 @@ from cdo.core.exchange import Effort, Fault
 from cdo.core.people import person_of
 from cdo.core.steps import CONTEXT, INPUT, Batch, Call, Missing, Reply, ReplyFormat
 from cdo.formats.person_reply import PersonFormat
-from cdo.formats.voice import AgentFormat, Note, SynthesisFormat
+from cdo.formats.voice import AgentFormat, SynthesisFormat
 from cdo.planning.plan import Plan
 from cdo.programs.deliberation.convergence import Record, Tension, dispute
 from cdo.programs.deliberation.objections import Logged, Objections
 from cdo.programs.deliberation.team import Team
+
+if TYPE_CHECKING:
+    from cdo.formats.voice_blocks import Note
 
 GAPS = 24  # most earlier gaps that a synthesiser is reminded of
 PLACES = 60  # most cited places that a synthesiser is shown with the lines around them
@@ -261,7 +264,7 @@ def of_synthesis(
         "width": list(known.band()),
         "roles": [voice.role for voice, _ in present if not voice.person][:4],
         "known_roles": list(plan.known_roles),
-        "criteria": plan.criteria.model_dump(include={"exit_confidence", "agreement_flag"}),
+        "criteria": {key: getattr(plan.criteria, key) for key in ("exit_confidence", "agreement_flag")},
         "note": known.note,
         "skills": [card.name for card in plan.skills][:40],
         "team": [name for name, mate in known.team.mates.items() if mate.state != "stopped"],

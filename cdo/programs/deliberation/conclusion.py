@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -15,7 +15,10 @@ from cdo.formats.person_reply import LateAnswer
 from cdo.programs.deliberation.calls import ledger, objection, rotated, why_missing
 from cdo.programs.deliberation.convergence import Position, Record, StopReason, Tension
 from cdo.programs.deliberation.draft_review import DraftReview, ReviewFormat
-from cdo.programs.deliberation.findings import FindingsData, FindingsFormat
+from cdo.programs.deliberation.findings import FindingsFormat
+
+if TYPE_CHECKING:
+    from cdo.programs.deliberation.finding_blocks import FindingsData
 from cdo.programs.deliberation.objections import Logged
 from cdo.programs.deliberation.team import INBOX, NoteFormat
 from cdo.programs.deliberation.turn import RunState, TurnResult

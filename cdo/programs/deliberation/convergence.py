@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -14,9 +14,13 @@ from msgspec.structs import replace
 from cdo.content.library import line
 from cdo.content.schemas import ConfidenceCaps, Criteria
 from cdo.core.formatting import pluralise
+from cdo.formats.fields import TensionStatus
 from cdo.formats.sections import folded
-from cdo.formats.voice import Camp, Directive, TensionStatus, grouped, leading
+from cdo.formats.voice import grouped, leading
 from cdo.programs.deliberation.objections import Dissent, Objections
+
+if TYPE_CHECKING:
+    from cdo.formats.voice_blocks import Camp, Directive
 
 NAMED = 5  # most objections that the text of a conflict names
 

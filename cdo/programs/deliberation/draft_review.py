@@ -9,7 +9,8 @@ from msgspec import Struct
 
 from cdo.core.steps import InvalidReply
 from cdo.formats import gbnf
-from cdo.formats.fields import Block, Strings, load, too_long, validate
+from cdo.formats.blocks import Block, Strings, validate
+from cdo.formats.fields import load, too_long
 from cdo.formats.lenient.layout import ReplyLayout
 from cdo.formats.markdown import fenced, unwrap
 from cdo.formats.voice import placeholders

@@ -7,17 +7,19 @@ leaves out in the second rank, so that no finding is lost on the way to FINAL.md
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from pydantic import BeforeValidator, Field
 
 from cdo.core.steps import InvalidReply
 from cdo.formats import gbnf
-from cdo.formats.fields import Block, Id, Strings, Text, Tolerant, as_list, load, number, too_long, twice, validate
+from cdo.formats.fields import load, too_long, twice
 from cdo.formats.lenient.layout import ReplyLayout
 from cdo.formats.markdown import fenced, unwrap
 from cdo.formats.voice import placeholders
+
+if TYPE_CHECKING:
+    from cdo.programs.deliberation.finding_blocks import FindingsData, RankedFinding
 
 FIRST = 12  # most findings of the first rank: more cannot be explained in the length of a FINAL.md
 MAX_LIST = 65_536  # most bytes of the list
@@ -30,34 +32,6 @@ class Source(Struct, frozen=True):
     text: str
 
 
-class RankedFinding(Tolerant):
-    """One finding: `rank` 1 changes the decision or the first steps, 2 supports them, 3 is a detail.
-
-    `sources` are the ids of the claims and objections that it joins.
-    """
-
-    id: Id
-    rank: Annotated[int, BeforeValidator(number), Field(ge=1, le=3)]
-    text: Text
-    sources: Strings = ()
-
-
-class FindingsData(Block):
-    """Every finding of a run, those of the first rank first."""
-
-    findings: Annotated[tuple[RankedFinding, ...], BeforeValidator(as_list), Field(min_length=1)]
-
-    @property
-    def others(self) -> tuple[str, ...]:
-        """The texts of the findings of the second rank."""
-        return tuple(item.text for item in self.findings if item.rank == 2)
-
-    @property
-    def first(self) -> tuple[tuple[str, str], ...]:
-        """(id, text) of the findings of the first rank."""
-        return tuple((item.id, item.text) for item in self.findings if item.rank == 1)
-
-
 class FindingsFormat(Struct, frozen=True):
     """The ranked list: one fenced `yaml` block with the key `findings`. `sources` are all claims and objections."""
 
@@ -67,6 +41,8 @@ class FindingsFormat(Struct, frozen=True):
     @property
     def layout(self) -> ReplyLayout:
         """The arrangement of the reply, for reading it leniently."""
+        from cdo.programs.deliberation.finding_blocks import FindingsData
+
         return ReplyLayout("block", (FindingsData,), numbered=("findings",), max_bytes=MAX_LIST)
 
     def parse(self, text: str) -> FindingsData:
@@ -74,6 +50,9 @@ class FindingsFormat(Struct, frozen=True):
 
         Sources that no finding joins are added in the second rank.
         """
+        from cdo.formats.blocks import validate
+        from cdo.programs.deliberation.finding_blocks import FindingsData
+
         too_long(text)
         blocks = fenced(unwrap(text), ("yaml", "yml"))
         if len(blocks) != 1:
@@ -89,6 +68,8 @@ class FindingsFormat(Struct, frozen=True):
         return FindingsData(findings=tuple(self._numbered(data.findings)))
 
     def _numbered(self, found: Sequence[RankedFinding]) -> list[RankedFinding]:
+        from cdo.programs.deliberation.finding_blocks import RankedFinding
+
         known = {source.id for source in self.sources}
         named = {source for item in found for source in item.sources}
         left = [

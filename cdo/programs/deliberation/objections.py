@@ -7,13 +7,15 @@ stays open if a synthesis leaves it out, or if the voice that raised it is dropp
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from cdo.formats.sections import folded
-from cdo.formats.voice import Objection, Ruling
+
+if TYPE_CHECKING:
+    from cdo.formats.voice_blocks import Objection, Ruling
 
 NOTED = 5  # the lowest severity that the ledger keeps
 Fate = Literal["open", "answered", "withdrawn", "ruled"]

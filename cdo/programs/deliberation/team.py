@@ -8,16 +8,18 @@ the program decided, so that a resume restores it exactly. The files under `team
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from cdo.core.steps import InvalidReply
 from cdo.formats import strict_yaml
-from cdo.formats.fields import load, too_long, validate
+from cdo.formats.fields import load, too_long
 from cdo.formats.markdown import MAX_FRONT_MATTER, split_front_matter
-from cdo.formats.voice import Note
+
+if TYPE_CHECKING:
+    from cdo.formats.voice_blocks import Note
 
 State = Literal["spawned", "working", "idle", "woken", "stopped", "failed"]
 INBOX, FOLDER = "team/inbox", "team"
@@ -31,6 +33,9 @@ class NoteFormat(Struct, frozen=True):
 
     def parse(self, text: str) -> Note:
         """Return the message; raise `InvalidReply` saying what is wrong with the file."""
+        from cdo.formats.blocks import validate
+        from cdo.formats.voice_blocks import Note
+
         too_long(text)
         block, body = split_front_matter(text.lstrip("\ufeff \n"))
         if block is None:
@@ -102,7 +107,7 @@ class Team(Struct, frozen=True):
         They may be for mates and for voices `joining` in this turn; messages to others are left out.
         """
         names = self.names(joining)
-        each = [Note(to=name, text=note.text) for note in notes if note.to == ALL for name in names]
+        each = [note.model_copy(update={"to": name}) for note in notes if note.to == ALL for name in names]
         known = [*(note for note in notes if note.to in names), *each]
         start = len(self.messages) + 1
         fresh = [TeamMessage(f"m{start + n}", note.to, sender, note.text, turn) for n, note in enumerate(known)]

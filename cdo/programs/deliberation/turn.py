@@ -10,14 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, zip_longest
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from cdo.content import skill_ranking
 from cdo.core.steps import FURTHER, Call, Collect, Missing, Program, Publish, Reply, Review, Survey
-from cdo.formats.voice import AgentData, Claim, Directive, Note, Objection, VoiceData
 from cdo.planning import turn_plan
 from cdo.planning.plan import Change, Plan, seats
 from cdo.planning.role_choice import SPECIAL_ROLES
@@ -28,6 +27,9 @@ from cdo.programs.deliberation.convergence import Position, Record, bounded
 from cdo.programs.deliberation.findings import Source
 from cdo.programs.deliberation.objections import dissents
 from cdo.programs.deliberation.team import Memory, Team
+
+if TYPE_CHECKING:
+    from cdo.formats.voice_blocks import AgentData, Claim, Directive, Note, Objection, VoiceData
 
 CLAIMS = 24  # most claims of a turn that a refuter and a checker are given
 ALIKE = 0.7  # share of common words from which two claims count as the same
@@ -42,7 +44,7 @@ class TurnResult(Struct, frozen=True):
     @property
     def claims(self) -> tuple[str, ...]:
         """At most `CLAIMS` distinct claims of the turn: the first claim of each voice, then the second of each, …"""
-        ranks = zip_longest(*(cast(VoiceData, reply.data).claims for _, reply in self.present))
+        ranks = zip_longest(*(cast("VoiceData", reply.data).claims for _, reply in self.present))
         found: list[str] = []
         for claim in filter(None, chain.from_iterable(ranks)):
             if not any(_alike(claim.text, other) for other in found):
@@ -133,6 +135,10 @@ class RunState:
 
     def said_to(self, name: str) -> list[Note]:
         """Return the messages in the human's plan for one voice."""
+        if not self.said:
+            return []
+        from cdo.formats.voice_blocks import Note
+
         return [Note(to=name, text=item.text[:2000]) for item in self.said if item.to in (name, turn_plan.ALL)]
 
     # -- before the voices are asked ----------------------------------------------------------
@@ -193,9 +199,7 @@ class RunState:
         vendors = {**self.plan.vendors, **change.vendors}
         turns = (low, max(cap, self.turn))
         mixed = self.plan.mixed and not change.models  # a person who names models has chosen them
-        self.plan = self.plan.model_copy(
-            update={"models": models, "vendors": vendors, "turns": turns, "mixed": mixed}
-        )
+        self.plan = replace(self.plan, models=models, vendors=vendors, turns=turns, mixed=mixed)
         self.focus, self.note = change.focus or self.focus, change.note
 
     def _changed(self, voices: Sequence[Voice], change: Change) -> list[Voice]:
@@ -227,7 +231,7 @@ class RunState:
     def _resize(self, width: int) -> None:
         """Widen the band to include the number of voices that a person asked for, from now on."""
         low, high = self.plan.width
-        self.plan = self.plan.model_copy(update={"start": width, "width": (min(low, width), max(high, width))})
+        self.plan = replace(self.plan, start=width, width=(min(low, width), max(high, width)))
 
     def _mail(self, voices: list[Voice]) -> Program[list[Voice]]:
         """Collect what lead and human wrote to teammates, and seat each teammate with a waiting message.
@@ -308,7 +312,7 @@ class RunState:
         file = f"t{turn}-plan.yaml"
         word = partial(turn_plan.dump, proposed, form)
         answer = cast(Proposal, (yield Review(file, "templates/turn-plan", word, form)))
-        self.plan = plan.model_copy(update={"turns": self._turns(answer.turns), "criteria": answer.criteria})
+        self.plan = replace(plan, turns=self._turns(answer.turns), criteria=answer.criteria)
         self.focus, self.note, self.said = answer.focus, answer.note, answer.messages
         if answer.decision == "done":
             self.stop = True
@@ -384,7 +388,7 @@ class RunState:
         )
         self._count([synthesis])
         self.added += [f"turn {turn}: {item}" for item in synthesis.added]
-        heard = TurnResult(tuple(present), cast(Directive, synthesis.data))
+        heard = TurnResult(tuple(present), cast("Directive", synthesis.data))
         self._remember(present, referee)
         self.record = self.record.after(
             heard.directive,
@@ -412,7 +416,7 @@ class RunState:
         self.refereed = "referee" in roles or referee in {voice.name for voice, _ in present}
         self.argued = self.argued or bool(roles & {"steelman", "refuter"})
         for voice, reply in present:
-            data = cast(VoiceData, reply.data)
+            data = cast("VoiceData", reply.data)
             self.spoke.setdefault(voice.name, []).append(reply.call)
             found: tuple[Claim | Objection, ...] = (*data.claims, *data.objections)
             self.sources += [Source(f"{reply.call}/{item.id}", item.text) for item in found]
@@ -431,7 +435,7 @@ class RunState:
         """Update the roster with the voices' answers."""
         answers: dict[str, Memory | None] = {}
         for voice, reply in pairs:
-            data = cast(AgentData, reply.data)
+            data = cast("AgentData", reply.data)
             answers[voice.name] = (
                 None if reply.missing else Memory(self.turn, voice.charge, self.focus, data.position, data.confidence)
             )

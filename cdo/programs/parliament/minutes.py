@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from cdo.core.steps import InvalidReply
 from cdo.formats import gbnf
-from cdo.formats.fields import twice, validate
+from cdo.formats.blocks import validate
+from cdo.formats.fields import twice
 from cdo.formats.final_answer import FINAL_SECTIONS, FinalData, FinalFormat, add_to_section, final_section
 from cdo.formats.lenient.layout import ReplyLayout
 from cdo.formats.markdown import closed, front_matter, unwrap

@@ -13,9 +13,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import BeforeValidator, Field
 
-from cdo.formats.fields import Line, Text, Tolerant, as_list
+from cdo.formats.blocks import Line, Text, Tolerant
+from cdo.formats.fields import as_list
 from cdo.formats.sections import folded
-from cdo.formats.voice import AgentData
+from cdo.formats.voice_blocks import AgentData
 
 Stage = Literal["opening", "debate", "answer", "vote"]
 Vote = Literal["yes", "no", "abstain", "absent"]

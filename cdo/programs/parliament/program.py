@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
-from typing import Annotated, Any, Literal, Self, cast, get_args
+from typing import Annotated, Any, Literal, cast, get_args
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
-from pydantic import Field, model_validator
 
-from cdo.core.schema import Schema
+from cdo.core.schema import Line, Schema
 from cdo.core.steps import Program
-from cdo.formats.fields import Line, RoleName
+from cdo.formats.role_names import RoleName
 from cdo.planning.plan import Plan
 from cdo.programs.deliberation.alerts import Alarms, ask_to_stop, check_alerts
 from cdo.programs.deliberation.calls import TurnTemplate, Voice
@@ -37,7 +36,7 @@ UNKNOWN = "unknown maker"  # the vendor of all models whose maker is not known
 Duty = Literal["referee", "refuter"]
 
 
-class Stance(Schema):
+class Stance(Schema, frozen=True, kw_only=True):
     """The stance of a seat: `name` is what the record calls it, `role` its method, `charge` its task."""
 
     name: Line
@@ -45,7 +44,7 @@ class Stance(Schema):
     charge: Line
 
 
-class ParliamentMode(Schema):
+class ParliamentMode(Schema, frozen=True, kw_only=True):
     """`modes/parliament.md`: the rules of the house; the body explains them to seats and synthesisers.
 
     `least_turns` is the number of turns needed for one vote. `stages` are the tasks of the stages. `majority` is the
@@ -59,22 +58,20 @@ class ParliamentMode(Schema):
     about: str
     program: Literal["parliament"]
     ends: Line
-    least_turns: Annotated[int, Field(ge=1)]
+    least_turns: Annotated[int, Meta(ge=1)]
     stages: dict[Stage, str]
-    majority: Annotated[float, Field(ge=0.5, lt=1)]
-    motions: Annotated[int, Field(ge=1, le=8)]
-    ballot: Annotated[int, Field(ge=1, le=40)]
+    majority: Annotated[float, Meta(ge=0.5, lt=1)]
+    motions: Annotated[int, Meta(ge=1, le=8)]
+    ballot: Annotated[int, Meta(ge=1, le=40)]
     challenger: Line
     duties: dict[Duty, Line]
-    stances: Annotated[tuple[Stance, ...], Field(min_length=1)]
+    stances: Annotated[tuple[Stance, ...], Meta(min_length=1)]
 
-    @model_validator(mode="after")
-    def _complete(self) -> Self:
+    def __post_init__(self) -> None:
         if missing := [key for key in get_args(Stage) if key not in self.stages]:
             raise ValueError(f"`stages` lacks {', '.join(missing)}")
         if missing := [key for key in get_args(Duty) if key not in self.duties]:
             raise ValueError(f"`duties` lacks {', '.join(missing)}")
-        return self
 
 
 class ParliamentSeat(Struct, frozen=True):
@@ -99,7 +96,7 @@ class _HouseState:
 def parliament(plan: Plan, mode: ParliamentMode) -> Program[Outcome]:
     """Run a parliament to its outcome."""
     hall = _HouseState(mode, seats(plan, mode))
-    course = RunState(plan.model_copy(update={"adaptive": False, "start": len(hall.seats)}))
+    course = RunState(replace(plan, adaptive=False, start=len(hall.seats)))
     stage: Stage | None = "opening"
     heard: TurnResult | None = None
     stopped, alarms = "", Alarms()
@@ -189,7 +186,7 @@ def _reopened(course: RunState) -> Stage | None:
     if not course.plan.change(course.turn):
         return None
     low, cap = course.plan.turns
-    course.plan = course.plan.model_copy(update={"turns": (low, max(cap, course.turn + 1))})
+    course.plan = replace(course.plan, turns=(low, max(cap, course.turn + 1)))
     return "debate"
 
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cdo.content.library import Library
 from cdo.core.errors import NeedsHuman
@@ -21,12 +21,14 @@ from cdo.core.people import ABSENT, BRIEFS, SEATS, UNCLEAR
 from cdo.core.steps import InvalidReply, Missing, Reply
 from cdo.files.file_changes import changes
 from cdo.formats.person_reply import DELETE, FORM, UNFINISHED, WITHDRAWN, complete, own_words, unfinished, worded
-from cdo.formats.voice import VoiceData
 from cdo.runner import prompts
 from cdo.runner.exchange_records import MOST, record_of
 from cdo.runner.people.human_steps import QUARANTINE, TAKEN, Human, PendingSeat, minute
 from cdo.runner.requests import PendingCall
 from cdo.session.store import Session
+
+if TYPE_CHECKING:
+    from cdo.formats.voice_blocks import VoiceData
 
 READS = 3  # times that what a person saved may be unclear
 OLD = f"superseded/{SEATS}"  # the folder for forms that are no longer asked

@@ -17,6 +17,7 @@ from cdo.cabal.program import cabal
 from cdo.cabal.rules import reducer
 from cdo.content.library import Library
 from cdo.core.mission_names import CHAIR, WATCHDOG, operatives
+from cdo.core.schema import field_names
 from cdo.core.steps import Ask, Batch, Call, Collect, Gather, Missing, Nest, Nested, Project, Publish, Reply, Step
 from cdo.core.usage import estimate_tokens
 from cdo.planning.mission_crew import RULES, Crew, MissionLimits
@@ -50,7 +51,8 @@ Says = Callable[[Call], str]
 
 
 def crew(size: int = 2, **changes: Any) -> Crew:
-    base = kernel(LIBRARY).model_dump(include={*MissionLimits.model_fields})
+    limits = kernel(LIBRARY)
+    base = {key: getattr(limits, key) for key in field_names(MissionLimits)}
     manned = {**base, "operatives": size, "seats": seats(size, ["m"], {}, {}), "rules": RULES}
     return Crew(**{**manned, **changes})
 

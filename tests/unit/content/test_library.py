@@ -39,7 +39,7 @@ from cdo.content.skill_ranking import SkillInjection
 from cdo.core.errors import ConfigError, ContentError
 from cdo.core.steps import Batch
 from cdo.formats.documents.prompt import DocumentPrompt
-from cdo.formats.fields import role_problem
+from cdo.formats.role_names import role_problem
 from cdo.mcp_server.wording import ServerWording
 from cdo.observers.beads_tracker import Wording
 from cdo.planning.arguments import Invocation

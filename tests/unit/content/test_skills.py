@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from cdo.content.library import PACKAGED, Library
 from cdo.content.skill_files import MAX_BYTES, MAX_FOLDERS, FoundSkills, body, discover, project_root, text
@@ -33,6 +33,7 @@ from cdo.content.skill_ranking import (
     slug,
 )
 from cdo.core.errors import ConfigError, SessionError, UsageError
+from cdo.core.schema import SchemaError, fitted
 from cdo.security.trust import Trust
 from tests.support.effort import at_most
 from tests.support.watched import PROCESSES, SOCKETS, of, watched
@@ -98,7 +99,7 @@ def test_a_card_holds_what_the_front_matter_says_and_the_hash_of_the_whole_file(
     )
     assert body(found.skills[0]) == "# Method\n\nList the assets."
     assert text(found.skills[0]) == path.read_text()
-    assert SkillCard.model_validate_json(found.skills[0].model_dump_json()) == found.skills[0]
+    assert msgspec.json.decode(msgspec.json.encode(found.skills[0]).decode(), type=SkillCard) == found.skills[0]
 
 
 def test_given_before_project_before_user_and_the_first_name_wins(project: Path, home: Path, tmp_path: Path) -> None:
@@ -543,9 +544,8 @@ def test_trust_that_cannot_be_kept_is_an_error(tmp_path: Path) -> None:
 def card(
     name: str, description: str = "Does a thing.", tags: Sequence[str] = (), place: Literal["given", "user"] = "user"
 ) -> SkillCard:
-    return SkillCard(
-        name=name, description=description, tags=tuple(tags), place=place, path=f"/{name}/SKILL.md", sha256="0" * 64
-    )
+    keys = {"name": name, "description": description, "tags": tags, "place": place}
+    return fitted(SkillCard, {**keys, "path": f"/{name}/SKILL.md", "sha256": "0" * 64})
 
 
 def test_references_are_found_in_any_text() -> None:
@@ -574,7 +574,7 @@ def test_slugs_are_names(written: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "A", "a--b", "-a", "a-", "a\n", "a/b", "é", "a" * 65])
 def test_a_card_takes_no_other_name(name: str) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(SchemaError):
         card(name)
 
 
@@ -894,6 +894,6 @@ def test_chosen_skills_are_worded_as_material_and_cannot_leave_their_tag() -> No
 @pytest.mark.parametrize("bad", [{"per_agent": [3, 2]}, {"per_agent": [0, 2]}, {"max_chars": 10}, {"more": 1}])
 def test_the_numbers_of_the_protocol_are_checked(bad: dict[str, object]) -> None:
     sound = {"purpose": "p", "load_when": "l", "per_agent": [1, 2], "max_chars": 500}
-    assert SkillInjection.model_validate(sound).per_agent == (1, 2)
-    with pytest.raises(ValidationError):
-        SkillInjection.model_validate(sound | bad)
+    assert fitted(SkillInjection, sound).per_agent == (1, 2)
+    with pytest.raises(SchemaError):
+        fitted(SkillInjection, sound | bad)

@@ -6,7 +6,7 @@ import pytest
 
 from cdo.core.steps import InvalidReply
 from cdo.formats.person_reply import DELETE, FORM, PersonFormat, filled_in, own_words, unfinished, worded
-from cdo.formats.voice import VoiceData
+from cdo.formats.voice_blocks import VoiceData
 
 
 def data(text: str) -> VoiceData:

@@ -11,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdo.core.steps import InvalidReply, ReplyFormat
-from cdo.formats.fields import MAX_REPLY_CHARS, role_problem
+from cdo.formats.fields import MAX_REPLY_CHARS
 from cdo.formats.final_answer import FINAL_SECTIONS, FinalFormat, final_section, marks, unmarked
 from cdo.formats.markdown import sections, unwrap
-from cdo.formats.voice import SYNTHESIS_SECTIONS, AgentData, AgentFormat, Camp, Directive, SynthesisFormat
+from cdo.formats.role_names import role_problem
+from cdo.formats.voice import SYNTHESIS_SECTIONS, AgentFormat, SynthesisFormat
+from cdo.formats.voice_blocks import AgentData, Camp, Directive
 from cdo.programs.deliberation.draft_review import ReviewFormat
 from cdo.programs.deliberation.findings import FindingsFormat
 from tests.support.answers import agent_text, final_text, synthesis_text

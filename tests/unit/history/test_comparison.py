@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import to_builtins
 from msgspec.structs import replace
 from rich.cells import cell_len
 
@@ -192,15 +193,15 @@ def test_a_fork_says_from_where_and_what_it_took_over() -> None:
     assert compare(fork, A).past == "A is a fork of B after turn 2."
     assert rows(compare(A, fork), "tokens") == [("", "18,878", "20,000, and 12,000 before the fork (+1,122)", False)]
     assert rows(compare(A, fork), "cost")[0][2] == "at least $0.01, and $0.03 before the fork"
-    other = replace(A, session="c", forked=origin.model_copy(update={"turn": 0}))
+    other = replace(A, session="c", forked=replace(origin, turn=0))
     assert compare(other, fork).past == "Both are forks of queue: A from its start, B after turn 2."
     for update in (
         {"session": "elsewhere"},
         {"created": "2025-01-01T00:00:00+00:00"},
     ):  # another, or another of that name
-        assert compare(A, replace(fork, forked=origin.model_copy(update=update))).past == ""
+        assert compare(A, replace(fork, forked=replace(origin, **update))).past == ""
     assert compare(A, B).past == ""
-    assert comparison.json(compare(A, fork))["b"]["forked"] == origin.model_dump()
+    assert comparison.json(compare(A, fork))["b"]["forked"] == to_builtins(origin)
     assert drawn(compare(A, fork), 100)[0] == "B is a fork of A after turn 2."
 
 

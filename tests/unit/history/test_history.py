@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from cdo.core.errors import SessionError
 from cdo.core.steps import CitationCheck
 from cdo.core.usage import TotalUsage
-from cdo.formats.voice import Camp, Directive
+from cdo.formats.voice_blocks import Camp, Directive
 from cdo.history import history
 from cdo.history.past_session import History, TensionHistory, TurnRecord, VoiceReply
 from cdo.programs.deliberation.convergence import Record

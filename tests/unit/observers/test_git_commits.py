@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from cdo import __version__
 from cdo.content.library import PACKAGED, Library
@@ -525,9 +527,9 @@ class Run:
         self.said: list[str] = []
         template = read_frozen((Path(frozen["like"]) / "session.yaml").read_text(), path)
         made = new_session_file(template.plan, template.settings, template.sources, forked)
-        made = made.model_copy(update={"created": frozen.get("created", made.created)})
+        made = replace(made, created=frozen.get("created", made.created))
         texts: dict[str, str | bytes] = {"00-input.md": "Split?\n", "00-context.md": "None.\n"}
-        self.session = Session.create(path, {**texts, "session.yaml": dump(made.model_dump(mode="json"))}, redact)
+        self.session = Session.create(path, {**texts, "session.yaml": dump(to_builtins(made))}, redact)
         self.created = made.created
         self.trail = GitCommitObserver(self.session, self.said.append, path.parent, library, redact)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cdo.content.library import PACKAGED, Library
 from cdo.core.errors import ContentError
 from cdo.formats.documents.prompt import DocumentPrompt
-from cdo.formats.fields import role_problem
+from cdo.formats.role_names import role_problem
 from cdo.planning.domains import CHARGE, Domain, TeamSeat, team_from_skills
 
 LIBRARY = Library((("packaged", PACKAGED),))

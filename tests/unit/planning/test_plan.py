@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import to_builtins
 from msgspec.structs import replace
-from pydantic import ValidationError
 
 from cdo.content.library import PACKAGED, Library
 from cdo.content.schemas import Criteria, Price
 from cdo.content.skill_ranking import SkillCard
 from cdo.core.errors import ContentError, UsageError
+from cdo.core.schema import SchemaError, fitted
 from cdo.formats import strict_yaml
-from cdo.formats.fields import ROLE, role_problem
+from cdo.formats.role_names import ROLE, role_problem
 from cdo.planning.arguments import Invocation
 from cdo.planning.estimate import Range, estimate, summary
 from cdo.planning.plan import Plan, seats
@@ -42,7 +43,7 @@ def planned(
     around: PlanEnvironment = ALONE,
     **chosen: Any,
 ) -> Plan:
-    resolved = Resolved(Settings.model_validate(chosen), {})
+    resolved = Resolved(fitted(Settings, chosen), {})
     return make(invocation(preset, *modifiers), problem, resolved, library, models, around)
 
 
@@ -116,8 +117,8 @@ def test_settings_win_over_the_preset_and_stay_consistent(
     assert made.turns == ((turns, turns) if turns else plain.turns)
     assert made.adaptive is (preset == "full" or "adaptive" in modifiers)
     assert made.modifiers == modifiers
-    assert Plan.model_validate(made.model_dump(mode="json")) == made
-    assert Plan.model_validate(strict_yaml.load(strict_yaml.dump(made.model_dump(mode="json")))) == made
+    assert fitted(Plan, to_builtins(made)) == made
+    assert fitted(Plan, strict_yaml.load(strict_yaml.dump(to_builtins(made)))) == made
 
 
 @pytest.mark.parametrize(
@@ -208,8 +209,8 @@ def test_a_preset_that_does_not_exist_names_the_nearest() -> None:
 @pytest.mark.parametrize("key", ["roles", "known_roles"])
 @pytest.mark.parametrize("role", ["../../etc/passwd", "Critic", "synthesis", ""])
 def test_a_frozen_plan_holds_no_role_that_is_none(key: str, role: str) -> None:
-    with pytest.raises(ValidationError):
-        Plan.model_validate({**planned().model_dump(), key: [role]})
+    with pytest.raises(SchemaError):
+        fitted(Plan, {**to_builtins(planned()), key: [role]})
 
 
 def test_the_question_chooses_roles_and_the_plan_says_why() -> None:
@@ -376,7 +377,7 @@ def test_ranges_are_sane(preset: str, given_: int) -> None:
 
 def test_skills_are_part_of_each_voices_brief() -> None:
     card = SkillCard(name="a", description="b", place="user", path="/a/SKILL.md", sha256="0" * 64)
-    plain, made = planned("quick"), planned("quick").model_copy(update={"skills": (card,), "per_agent": (2, 3)})
+    plain, made = planned("quick"), replace(planned("quick"), skills=(card,), per_agent=(2, 3))
     before, after = (estimate(plan, [spec()], 100).tokens for plan in (plain, made))
     assert (after[0] - before[0], after[1] - before[1]) == (2 * 2 * 700, 2 * 3 * 700), "two voices, one turn"
 

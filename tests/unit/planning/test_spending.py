@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cdo.content.schemas import Price
+from cdo.core.schema import field_names
 from cdo.planning.estimate import Range
 from cdo.planning.settings import Settings
 from cdo.planning.spending import doubt
@@ -23,7 +24,7 @@ LOCAL = ModelSpec("local", "local", "", price=Price(input=0, output=0))
 def asked(*specs: ModelSpec, most: float | None = 6.0, known: float = 0.0, **settings: Any) -> str:
     """The reason to ask; keys of `settings` that begin with an underscore come from the configuration."""
     values = {key.removeprefix("_"): value for key, value in settings.items()}
-    sources = dict.fromkeys(Settings.model_fields, "default")
+    sources = dict.fromkeys(field_names(Settings), "default")
     sources |= {key: f"--{key}" for key in settings if not key.startswith("_")}
     sources |= {key.removeprefix("_"): "config.yaml" for key in settings if key.startswith("_")}
     span = Range((1, 2), (3, 4), None if most is None else (0.1, most), known=(0.1, most or known))

@@ -16,7 +16,8 @@ from cdo.programs.deliberation import final_record
 from cdo.programs.deliberation.conclusion import Outcome, from_record
 from cdo.programs.deliberation.convergence import Position, Tension
 from cdo.programs.deliberation.draft_review import DraftReview, ReviewFormat
-from cdo.programs.deliberation.findings import FIRST, FindingsData, FindingsFormat, Source
+from cdo.programs.deliberation.finding_blocks import FindingsData
+from cdo.programs.deliberation.findings import FIRST, FindingsFormat, Source
 from cdo.programs.deliberation.objections import Logged
 from cdo.session.artifact import Artifact, final
 from tests.support.answers import findings_text, review_text

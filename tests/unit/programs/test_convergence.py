@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from cdo.content.schemas import ConfidenceCaps, Criteria
-from cdo.formats.voice import Camp, Directive
+from cdo.formats.voice_blocks import Camp, Directive
 from cdo.programs.deliberation.convergence import (
     UNSETTLED,
     Position,
@@ -217,7 +218,7 @@ def test_two_quiet_turns_without_open_tensions_converge(turns: list[dict[str, An
 
 
 def test_the_number_of_quiet_turns_is_a_criterion() -> None:
-    patient = CRITERIA.model_copy(update={"quiet_turns": 3})
+    patient = replace(CRITERIA, quiet_turns=3)
     silent: dict[str, Any] = {"tensions": [], "camps": ONE}
 
     def found(*turns: dict[str, Any]) -> StopReason | None:

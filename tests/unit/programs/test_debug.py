@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from cdo.content.library import PACKAGED, Library, checked
 from cdo.content.schemas import Criteria, Preset, Prompt
 from cdo.core.errors import ContentError
+from cdo.core.schema import fitted
 from cdo.core.steps import Call, CheckRun, CitationCheck, InvalidReply, Missing, Pause, Reply, Review, RunCheck, Step
 from cdo.formats import strict_yaml
 from cdo.formats.fields import placeholders
@@ -61,7 +62,7 @@ def plan(**changes: Any) -> Plan:
         "models": ("m/a",),
         "criteria": CRITERIA,
     }
-    return Plan.model_validate({**plain, **changes})
+    return fitted(Plan, {**plain, **changes})
 
 
 def checked_plan() -> Plan:

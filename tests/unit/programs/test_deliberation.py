@@ -12,14 +12,17 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from cdo.content.library import PACKAGED, Library
 from cdo.content.schemas import Criteria
 from cdo.core.exchange import Fault
+from cdo.core.schema import fitted
 from cdo.core.steps import Call, Collect, Missing, Pause, Reply, Review, Step
-from cdo.formats.fields import role_problem
 from cdo.formats.final_answer import FinalData, FinalFormat
-from cdo.formats.voice import AgentData, Directive, SynthesisFormat, agreement
+from cdo.formats.role_names import role_problem
+from cdo.formats.voice import SynthesisFormat, agreement
+from cdo.formats.voice_blocks import AgentData, Directive
 from cdo.planning.arguments import Invocation
 from cdo.planning.plan import Change, Plan
 from cdo.planning.plan_builder import make
@@ -30,7 +33,7 @@ from cdo.programs.deliberation.calls import rotated
 from cdo.programs.deliberation.conclusion import Outcome
 from cdo.programs.deliberation.convergence import Tension
 from cdo.programs.deliberation.draft_review import DraftReview
-from cdo.programs.deliberation.findings import FindingsData
+from cdo.programs.deliberation.finding_blocks import FindingsData
 from cdo.programs.deliberation.program import GO_ON, deliberate
 from tests.support import programs
 
@@ -52,7 +55,7 @@ def plan(**changes: Any) -> Plan:
         "models": ("m/a",),
         "criteria": CRITERIA,
     }
-    return Plan.model_validate({**plain, **changes})
+    return fitted(Plan, {**plain, **changes})
 
 
 def adaptive(**changes: Any) -> Plan:
@@ -545,7 +548,7 @@ def test_the_other_side_is_another_voice_also_where_the_objector_leads() -> None
 
 
 def test_what_severe_means_is_a_criterion_of_the_plan() -> None:
-    gentle = plan(criteria=CRITERIA.model_copy(update={"severe": 6}))
+    gentle = plan(criteria=replace(CRITERIA, severe=6))
     referee = drive(gentle, voices=critical(6, 1)).turn(2)[-1]
     assert referee.data["role"] == "referee" and referee.data["sides"][0] == "t1-critic"
     assert "referee" not in drive(plan(), voices=critical(6, 1)).roles(2)

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from cdo.core.steps import InvalidReply, ReplyFormat
 from cdo.formats import strict_yaml
-from cdo.formats.fields import load, validate
+from cdo.formats.blocks import validate
+from cdo.formats.fields import load
 from cdo.formats.final_answer import FinalFormat
 from cdo.formats.unified_diff import diff_problem
 from cdo.formats.voice import SynthesisFormat

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdo.formats.voice import Ruling
+from cdo.formats.voice_blocks import Ruling
 from cdo.programs.deliberation.objections import NOTED, Dissent, Objections
 
 

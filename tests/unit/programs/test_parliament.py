@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from cdo.content.library import PACKAGED, Library, checked
 from cdo.content.schemas import Criteria, Prompt
 from cdo.core.errors import ContentError
+from cdo.core.schema import fitted
 from cdo.core.steps import Call, Missing, Pause, Reply, Review, Step
 from cdo.formats.final_answer import FinalData
-from cdo.formats.voice import Directive
+from cdo.formats.voice_blocks import Directive
 from cdo.planning.plan import Plan
 from cdo.programs.deliberation.alerts import FINISH
 from cdo.programs.parliament.minutes import MinutesFormat, SpeechFormat
@@ -32,7 +34,7 @@ VENDORS = {"x/one": "acme", "x/two": "acme", "y/one": "bolt", "z/one": "corp"}
 
 
 def mode(**changes: Any) -> ParliamentMode:
-    return LIBRARY.read(MODE, ParliamentMode)[0].model_copy(update=changes)
+    return replace(LIBRARY.read(MODE, ParliamentMode)[0], **changes)
 
 
 def plan(**changes: Any) -> Plan:
@@ -50,7 +52,7 @@ def plan(**changes: Any) -> Plan:
         "vendors": VENDORS,
         "criteria": CRITERIA,
     }
-    return Plan.model_validate({**plain, **changes})
+    return fitted(Plan, {**plain, **changes})
 
 
 def spoken(**keys: Any) -> SpeechData:
@@ -201,7 +203,7 @@ def test_a_domains_team_takes_the_seats_and_stances_in_turn() -> None:
     assert [item.voice.role for item in found] == [*team, mode().stances[3].role]
     assert [item.stance for item in found] == [stance.name for stance in mode().stances[:4]]
     assert found[0].voice.charge.endswith(" Draw it.")
-    again = seats(asked.model_copy(update={"roles": ("critic-2", "critic", "critic"), "start": 3}), mode())
+    again = seats(replace(asked, roles=("critic-2", "critic", "critic"), start=3), mode())
     assert [item.voice.name for item in again] == ["critic-2", "critic", "critic-3", mode().stances[3].role]
     assert [call.data["role"] for call in drive(asked).turn(1)] == [item.voice.role for item in found]
 
@@ -393,10 +395,10 @@ def test_a_person_decides_who_sits_before_the_first_turn_only() -> None:
     def left(review: Review) -> Any:
         plan_ = review.format.parse(review.word(lambda values: LIBRARY.render(review.template, values)))
         if review.file == "t1-plan.yaml":
-            kept = [*plan_.voices[1:4], plan_.voices[1].model_copy(update={"role": "tester", "charge": "break it"})]
-            return plan_.model_copy(update={"voices": tuple(kept)})
-        other = plan_.voices[0].model_copy(update={"role": "historian", "charge": "", "model": "y/one"})
-        return plan_.model_copy(update={"voices": (*plan_.voices, other)})
+            kept = [*plan_.voices[1:4], replace(plan_.voices[1], role="tester", charge="break it")]
+            return replace(plan_, voices=tuple(kept))
+        other = replace(plan_.voices[0], role="historian", charge="", model="y/one")
+        return replace(plan_, voices=(*plan_.voices, other))
 
     run = drive(plan(hitl=True), left=left, say=lambda call: spoken(stance="s"))
     names = [call.data["me"] for call in run.turn(1)]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdo.core.steps import Collect, InvalidReply, Publish
-from cdo.formats.voice import Note
+from cdo.formats.voice_blocks import Note
 from cdo.programs.deliberation.team import MEMORIES, SENDINGS, Memory, NoteFormat, Team
 from tests.unit.programs.test_deliberation import Run, adaptive, drive, plan, spoken
 

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
 from cdo.content.skill_ranking import SkillCard
+from cdo.core.schema import fitted
 from cdo.core.steps import Call, CitationCheck, Review
 from cdo.planning.plan import Change
 from tests.unit.programs.test_deliberation import Run, adaptive, drive, plan
@@ -144,7 +146,7 @@ def test_a_citation_that_held_once_holds() -> None:
     from cdo.planning.plan import Plan
     from cdo.programs.deliberation.turn import RunState
 
-    course = RunState(Plan.model_validate(plan().model_dump()))
+    course = RunState(fitted(Plan, to_builtins(plan())))
     bad, good = CitationCheck("a.py:1", False, "no such line"), CitationCheck("a.py:1", True, "found")
     course._count([Reply("t1-critic", object(), findings=(bad,))])
     assert course.unverified == {"a.py:1": "no such line"}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from cdo.content.library import PACKAGED, Library, checked
 from cdo.core.errors import ContentError
@@ -194,7 +195,7 @@ def test_only_what_a_conversation_has_not_seen_is_sent() -> None:
     assert sent(codex, rules, first, answer, more, thread=thread) == (more,)
     assert sent(codex, rules, first, thread=thread) == (first,)
     assert sent(codex, rules, first, answer, thread=thread) == (answer,)
-    forgetful = gemini.model_copy(update={"resume": ()})
+    forgetful = replace(gemini, resume=())
     assert sent(forgetful, rules, first, answer, more, thread=thread) == (first, answer, more)
     assert sent(made(system="prompt"), rules, first) == (rules, first)
     assert launched(made(system="prompt", argv=["--s={{ system }}"]), request()).argv == ("--s=",)

@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from cdo.core.errors import ConfigError
 from cdo.core.exchange import BackendError, Fault, Finish, Message, Request, Response, Thread, Usage
+from cdo.core.schema import SchemaError, fitted
 from cdo.providers import command_agent_process
 from cdo.providers.command_agent import CommandAgent
 from cdo.providers.command_agent_process import CommandBackend
@@ -267,7 +269,7 @@ def test_conversations_are_kept_only_when_asked(tmp_path: Path) -> None:
 def test_an_agent_that_cannot_go_on_begins_anew(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "gemini-cli", ("out", gemini()))
     env = {"PATH": os.environ["PATH"]}
-    bench.backend = backend(bench.agent.model_copy(update={"resume": ()}), str(bench.program.path), env, bench.folder)
+    bench.backend = backend(replace(bench.agent, resume=()), str(bench.program.path), env, bench.folder)
     more = (*request().messages, Message("assistant", "fine"), Message("user", "and now?"))
     reply = answered(bench.ask(Request("m1", more, 256, thread=Thread(SESSION, 100, 7, 40), keep=True)))
     assert reply.thread is None and reply.usage == Usage(100, 10, 40)
@@ -300,9 +302,9 @@ def test_a_lost_conversation_is_told_apart(tmp_path: Path, name: str, said: str)
 
 
 def test_words_of_a_log_need_a_group() -> None:
-    shipped = agent("opencode").model_dump()
-    with pytest.raises(ValidationError, match="needs a group `said`"):
-        CommandAgent.model_validate({**shipped, "read": {**shipped["read"], "log": "error=(.*)"}})
+    shipped = to_builtins(agent("opencode"))
+    with pytest.raises(SchemaError, match="needs a group `said`"):
+        fitted(CommandAgent, {**shipped, "read": {**shipped["read"], "log": "error=(.*)"}})
 
 
 # -- what goes wrong ---------------------------------------------------------------------------------

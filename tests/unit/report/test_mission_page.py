@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from cdo.cabal.files.delivered_files import deliverables
@@ -114,7 +114,7 @@ def kept(told: Course, *more: str) -> InMemorySession:
     texts = {**files(told.state, None)[0], **files(told.state, None)[1], **deliverables(told.state)}
     ends = ["FINAL.md", "CERTIFICATE.yaml"] if told.state.halt else []
     texts |= dict.fromkeys((*named, *more, *ends), "")
-    texts["session.yaml"] = strict_yaml.dump(new_session_file(plan, Settings(), {}).model_dump(mode="json"))
+    texts["session.yaml"] = strict_yaml.dump(to_builtins(new_session_file(plan, Settings(), {})))
     data = {name: text.encode("utf-8", "replace") for name, text in texts.items()}
     return InMemorySession("todo", "memory", {**data, "calls/0001.jsonl": head + b"\n" + body})
 

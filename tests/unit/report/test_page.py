@@ -28,10 +28,12 @@ from cdo.files.locks import take
 from cdo.history import baseline as worths
 from cdo.history import history
 from cdo.history.past_session import History
+from cdo.planning.plan import Plan
 from cdo.report import charts, safe_html
 from cdo.report import page as report
 from cdo.report.rendering import STYLE
 from cdo.session.reader import InMemorySession, SessionFolder
+from cdo.session.session_file import Frozen
 from tests.conftest import A, Desk, _desk, explained
 from tests.runs.test_modes_run import GATEWAY, HOUSE, case, house
 from tests.support import stories
@@ -569,11 +571,11 @@ def poisoned(value: Any, word: str, name: str = "") -> Any:
     """A history with `word` in place of every text that anybody could have written."""
     if isinstance(value, str):
         return value if name in CHECKED else _line(word) if name == "position" else word
+    if isinstance(value, Frozen):
+        return replace(value, plan=poisoned(value.plan, word, "plan"), created=word)
+    if isinstance(value, Plan):
+        return replace(value, models=(word, word), preset=word, mode=word, domain=word)
     if isinstance(value, BaseModel):
-        if name in ("frozen", "plan"):
-            changes = {"models": (word, word), "preset": word, "mode": word, "domain": word, "created": word}
-            inner = {"plan": poisoned(getattr(value, "plan", None), word, "plan")} if name == "frozen" else changes
-            return value.model_copy(update={**inner, **({"created": word} if name == "frozen" else {})})
         return value.model_copy(
             update={key: poisoned(getattr(value, key), word, key) for key in type(value).model_fields}
         )

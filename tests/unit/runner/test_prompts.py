@@ -13,6 +13,7 @@ import pytest
 from cdo.content.library import PACKAGED, Library
 from cdo.content.schemas import Role
 from cdo.core.exchange import Message
+from cdo.core.schema import fitted
 from cdo.core.steps import Batch, Call, Collect, InvalidReply, Missing, Pause, Reply
 from cdo.formats.voice import SYNTHESIS_SECTIONS, AgentFormat
 from cdo.planning.arguments import Invocation
@@ -51,7 +52,7 @@ class Told:
 
 
 def planned(preset: str, *modifiers: str, models: tuple[str, ...] = ("m/a",), **chosen: Any) -> Plan:
-    resolved = Resolved(Settings.model_validate(chosen), {})
+    resolved = Resolved(fitted(Settings, chosen), {})
     return make(Invocation(preset, modifiers, None, None, "x"), QUESTION, resolved, LIBRARY, models)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from cdo.core.errors import NeedsHuman
 from cdo.core.steps import CheckRun, RunCheck
@@ -222,7 +223,7 @@ def test_a_command_that_nobody_gave_here_is_not_run(repo: Path) -> None:
     for step in (RunCheck("t1", "true; true"),):
         with pytest.raises(NeedsHuman):
             asyncio.run(run_check(step))
-    elsewhere = check.model_copy(update={"folder": "tmp"})
+    elsewhere = replace(check, folder="tmp")
     with pytest.raises(NeedsHuman):
         asyncio.run(check_command.runner(elsewhere, repo / "tmp/cdo-a", 20.0, print)(RunCheck("t1", "true")))
 

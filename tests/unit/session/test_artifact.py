@@ -347,7 +347,7 @@ def test_confidence_has_a_word(confidence: float, word: str) -> None:
 
 
 def test_own_keys_have_no_key_of_a_reply() -> None:
-    from cdo.formats.voice import AgentData
+    from cdo.formats.voice_blocks import AgentData
 
     assert not set(OWN_KEYS) & set(AgentData.model_fields)
     assert OWN_KEYS[-1] == "sha256"

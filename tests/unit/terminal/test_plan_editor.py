@@ -27,16 +27,16 @@ from cdo.core import signals
 from cdo.planning import turn_plan as proposal, turn_plan_commands as plan_edits
 from cdo.content.library import PACKAGED, Library
 from cdo.core.errors import CdoError
+from msgspec import to_builtins
 from cdo.content.schemas import Convergence, Criteria
 from tests.support.events import happened
 from cdo.terminal.views import make_view
 from cdo.planning.role_choice import SPECIAL_ROLES
 
 library = Library((("packaged", PACKAGED),))
-rules = library.read("engine/convergence", Convergence)[0].model_dump(include=set(Criteria.model_fields))
-plan = proposal.Proposal(
-    turn=2, voices=["architect", {"role": "critic", "charge": "attack the seam"}], turns=[2, 4], criteria=rules
-)
+rules = to_builtins(library.read("engine/convergence", Convergence)[0].criteria)
+seats = ["architect", {"role": "critic", "charge": "attack the seam"}]
+plan = proposal.as_proposal({"turn": 2, "voices": seats, "turns": [2, 4], "criteria": rules})
 combos = library.read("templates/combos", proposal.Combos)[0].combos
 roles = tuple(name for name in library.names("templates/roles") if name not in SPECIAL_ROLES)
 format = proposal.PlanFormat(

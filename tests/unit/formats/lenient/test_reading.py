@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Struct, to_builtins
 
 from cdo.core.steps import InvalidReply, ReplyFormat
 from cdo.formats import strict_yaml
@@ -54,7 +55,9 @@ def told(form: ReplyFormat, text: str) -> tuple[dict[str, Any], str, tuple[str, 
     found = read(form, text)
     assert form.parse(found.text) == found.data
     assert read(form, found.text).notes == ()
-    return found.data.model_dump(mode="json", exclude_defaults=True), found.text, found.notes
+    data = found.data
+    keys = to_builtins(data) if isinstance(data, Struct) else data.model_dump(mode="json", exclude_defaults=True)
+    return keys, found.text, found.notes
 
 
 def problems(form: ReplyFormat, text: str) -> tuple[str, ...]:
