@@ -1,16 +1,17 @@
-"""The calls of a cdo run as a graph of LangGraph, with its own client of OpenAI: a yardstick for frameworks.
+"""The calls of a cdo run, or of a batch, as a graph of LangGraph, with its own client of OpenAI.
 
-The steps of a turn are nodes, and an edge leads back until the turns are used up. Nothing is checked or kept. It runs
-in a Python of its own (`pip install langgraph langchain-openai`), which `run.py --langgraph PYTHON` names.
+The steps of a turn are nodes, and an edge leads back until the turns are used up. A batch is the graph's `abatch`.
+Nothing is checked or kept. `frameworks.py` says what its Python needs.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import operator
 import os
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from bare import PROMPT, arguments
 
@@ -24,12 +25,16 @@ class RunState(TypedDict, total=False):
     final: str
 
 
-async def run(url: str, turns: int, width: int) -> RunState:
-    """The job as one run of the graph."""
+async def run(options: argparse.Namespace) -> list[RunState]:
+    """The job as runs of one graph; its client has the transport that openai recommends for many calls at once."""
     from langchain_openai import ChatOpenAI  # type: ignore[import-not-found, unused-ignore]
     from langgraph.graph import END, START, StateGraph  # type: ignore[import-not-found, unused-ignore]
+    from openai import DefaultAioHttpClient  # type: ignore[import-not-found, unused-ignore]
 
-    model = ChatOpenAI(model="bench", base_url=f"{url}/v1", api_key="x", max_retries=0, max_tokens=4096)
+    model = ChatOpenAI(
+        model="bench", base_url=f"{options.url}/v1", api_key="x", max_retries=0, max_tokens=4096,
+        http_async_client=DefaultAioHttpClient(),
+    )  # fmt: skip
 
     async def ask(kind: str, call: str, prompt: str) -> str:
         told = await model.ainvoke(prompt, extra_headers={"X-Cdo-Kind": kind, "X-Cdo-Call": call})
@@ -37,7 +42,7 @@ async def run(url: str, turns: int, width: int) -> RunState:
 
     async def voices(state: RunState) -> RunState:
         turn, prompt = state.get("turn", 0) + 1, f"{PROMPT}\n{state.get('synthesis', '')}"
-        asked = (ask("agent", f"t{turn}-voice-{seat}", prompt) for seat in range(1, width + 1))
+        asked = (ask("agent", f"t{turn}-voice-{seat}", prompt) for seat in range(1, options.width + 1))
         return {"turn": 1, "answers": list(await asyncio.gather(*asked))}
 
     async def synthesis(state: RunState) -> RunState:
@@ -48,20 +53,22 @@ async def run(url: str, turns: int, width: int) -> RunState:
         return {"final": await ask("final", "final", f"{PROMPT}\n{state['synthesis']}")}
 
     def further(state: RunState) -> str:
-        return "voices_step" if state["turn"] < turns else "final_step"
+        return "voices_step" if state["turn"] < options.turns else "final_step"
 
-    graph = StateGraph(RunState)
+    graph: Any = StateGraph(RunState)
     for step in (voices, synthesis, final):
         graph.add_node(f"{step.__name__}_step", step)
     graph.add_edge(START, "voices_step")
     graph.add_edge("voices_step", "synthesis_step")
-    graph.add_conditional_edges("synthesis_step", further, ["voices_step", "final_step"])
+    if options.turns > 1:
+        graph.add_conditional_edges("synthesis_step", further, ["voices_step", "final_step"])
+    else:
+        graph.add_edge("synthesis_step", "final_step")
     graph.add_edge("final_step", END)
-    ended: RunState = await graph.compile().ainvoke({})
+    ended: list[RunState] = await graph.compile().abatch([{}] * options.count, {"max_concurrency": options.live})
     return ended
 
 
 if __name__ == "__main__":
     os.environ["LANGSMITH_TRACING"] = "false"
-    options = arguments("The calls of a cdo run as a graph of LangGraph.")
-    print(json.dumps({"final": len(asyncio.run(run(options.url, options.turns, options.width))["final"])}))
+    print(json.dumps({"final": len(asyncio.run(run(arguments("The job as a graph of LangGraph.")))[-1]["final"])}))

@@ -15,9 +15,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True)
 class Ended:
-    """A process that ended well: its wall seconds, the most memory it held in megabytes, and what it printed."""
+    """A process that ended well: its seconds by the clock and of the processor, the most megabytes that it held, and
+    what it printed.
+    """
 
     seconds: float
+    processor: float
     megabytes: float
     out: str
 
@@ -28,13 +31,15 @@ def environment(home: Path, url: str = "") -> dict[str, str]:
     return {"PATH": os.defpath, "HOME": str(home), "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT), **keys}
 
 
-def python(folder: Path, *words: str, url: str = "", env: Mapping[str, str] | None = None) -> Ended:
+def python(
+    folder: Path, *words: str, url: str = "", env: Mapping[str, str] | None = None, with_python: str = sys.executable
+) -> Ended:
     """Run Python with `words` and `env` in a folder that is its home too; raise `SystemExit` where it fails."""
     out, err = folder / "out.txt", folder / "err.txt"
     began = time.perf_counter()
     with out.open("wb") as told, err.open("wb") as complained:
         process = subprocess.Popen(
-            [sys.executable, *words],
+            [with_python, *words],
             cwd=folder,
             env={**environment(folder, url), **(env or {})},
             stdout=told,
@@ -44,7 +49,7 @@ def python(folder: Path, *words: str, url: str = "", env: Mapping[str, str] | No
     seconds = time.perf_counter() - began
     if code := os.waitstatus_to_exitcode(status):
         raise SystemExit(f"`{' '.join(words)}` ended with {code}: {err.read_text()[-1000:].strip()}")
-    return Ended(seconds, usage.ru_maxrss / 1024, out.read_text())
+    return Ended(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, out.read_text())
 
 
 def cdo(folder: Path, *words: str, url: str = "", env: Mapping[str, str] | None = None) -> Ended:

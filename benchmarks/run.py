@@ -6,7 +6,7 @@ counted. Compare ratios within one table: seconds drift from machine to machine.
 
     python benchmarks/run.py            # everything, five processes a side
     python benchmarks/run.py --only full-20 -n 11
-    python benchmarks/run.py --langgraph /tmp/venv/bin/python   # and LangGraph, as a Python that has it runs it
+    python benchmarks/run.py --langgraph /tmp/venv/bin/python   # and a framework, as a Python that has it runs it
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import frameworks
 
 ROOT = Path(__file__).resolve().parent.parent
 PROBLEM = "Should the engine be rewritten, or staged behind a switch?"
@@ -92,8 +94,8 @@ class Sample:
 class Stand:
     """The provider process, and a place to run commands against it."""
 
-    def __init__(self, url: str, home: Path, cdo: str | None) -> None:
-        self.url, self.home = url, home
+    def __init__(self, url: str, home: Path, cdo: str | None, pythons: Mapping[str, str]) -> None:
+        self.url, self.home, self.pythons = url, home, pythons
         self.cdo = [cdo] if cdo else [sys.executable, "-m", "cdo"]
         self.environment = {
             "PATH": os.defpath,
@@ -109,7 +111,7 @@ class Stand:
         self._runs = 0
 
     def measure(self, case: Case, side: str) -> Sample:
-        """Run one side of `case` in a process of its own: `CDO`, `BARE`, or the Python that has LangGraph."""
+        """Run one side of `case` in a process of its own: `CDO`, `BARE`, or a framework."""
         self._ask("POST", "/reset")
         if side == CDO:
             command = [*self.cdo, *case.cdo]
@@ -117,7 +119,7 @@ class Stand:
             command = [sys.executable, *(part.format(url=self.url) for part in case.bare)]
         else:
             size = ("--turns", str(case.turns), "--width", str(case.width))
-            command = [side, str(ROOT / "benchmarks" / "langgraph_run.py"), self.url, *size]
+            command = [self.pythons[side], frameworks.script(side), self.url, *size]
         self._runs += 1
         place = self.home / f"run-{self._runs}"
         place.mkdir()
@@ -252,8 +254,9 @@ def main() -> int:
     parser.add_argument("-n", type=int, default=5, help="processes on each side (5)")
     parser.add_argument("--only", action="append", metavar="NAME", choices=[case.name for case in CASES])
     parser.add_argument("--cdo", metavar="PATH", help="a cdo to measure instead of this checkout's")
-    parser.add_argument("--langgraph", metavar="PYTHON", help="a Python that has langgraph and langchain-openai")
+    frameworks.add_options(parser)
     options = parser.parse_args()
+    pythons = frameworks.chosen(options)
     failed = False
     print(f"Provider: {LATENCY * 1000:.0f} ms a call. Medians of {options.n} cold processes a side, in turn.")
     with tempfile.TemporaryDirectory(prefix="cdo-bench-") as place:
@@ -263,10 +266,10 @@ def main() -> int:
             home = Path(place) / case.name
             home.mkdir()
             names = {CDO: "cdo", BARE: case.yardstick}
-            if options.langgraph and case.yardstick == "bare.py":
-                names[options.langgraph] = "LangGraph"
+            if case.yardstick == "bare.py":
+                names |= {name: frameworks.NAMES[name] for name in pythons}
             with provider(case.width or 3) as url:
-                found = run_case(Stand(url, home, options.cdo), case, options.n, list(names))
+                found = run_case(Stand(url, home, options.cdo, pythons), case, options.n, list(names))
             failed = failed or any(sample.error for samples in found for sample in samples)
             floor = f"; floor {case.floor:.2f} s" if case.floor else ""
             print(f"\n**{case.name}**: {case.title}{floor}\n")
