@@ -248,11 +248,12 @@ def _hold(
             progress.ended(ended.id, ended.status, ended.error)
         progress.show(standing)
 
-    depot = BatchDepot(folder.name, SubmittedBatches(folder))
+    again = _again(prepared.order, options, failed=prepared.order.retry_failed)
+    depot = BatchDepot(folder.name, SubmittedBatches(folder), again)
     shared = shared_by(specs, settings, prepared.plans.library, standing.used, progress.say, depot, options["otlp"])
     away = away_so_far(folder.path, prepared.todo(head), prepared.plans.specs)
     shared.budget.count_all_away(away)
-    tally = BatchTally(folder, standing, tell, options["fail_fast"], _again(prepared.order, options))
+    tally = BatchTally(folder, standing, tell, options["fail_fast"], again)
     _require_alone(options, settings.batch_api or bool(away.calls))
     live, cluster = min(options["live"], prepared.open), _cluster(options)
     try:
@@ -363,11 +364,11 @@ def _summary(prepared: PreparedBatch, standing: BatchStanding, error: CdoError |
     }  # fmt: skip
 
 
-def _again(order: BatchOrder, options: Mapping[str, Any]) -> str:
-    """Return the command that goes on with a batch."""
+def _again(order: BatchOrder, options: Mapping[str, Any], *, failed: bool) -> str:
+    """Return the command that goes on with a batch, with its failed items too."""
     place = f" --out {shlex.quote(options['out'])}" if options["out"] else ""
     cluster = f" --cluster {shlex.quote(options['cluster'])}" if options["cluster"] else ""
-    return f"cdo batch resume {order.name}{place}{cluster}"
+    return f"cdo batch resume {order.name}{place}{cluster}{' --retry-failed' * failed}"
 
 
 def _report(prepared: PreparedBatch, standing: BatchStanding, options: Mapping[str, Any]) -> None:
@@ -388,5 +389,5 @@ def _report(prepared: PreparedBatch, standing: BatchStanding, options: Mapping[s
         left = f", and {standing.open:,} have not begun (--fail-fast)" if standing.open else ""
         raise ItemsFailed(
             f"{standing.failed:,} of {pluralise(standing.count, 'item')} failed{left}.",
-            f"The table says why; `{_again(prepared.order, options)} --retry-failed` asks them again.",
+            f"The table says why; `{_again(prepared.order, options, failed=True)}` asks them again.",
         )

@@ -43,33 +43,36 @@ def batch_status(name: str, out: str | None, as_json: bool) -> None:
     print_text(f"{told['batch']}: {ended:,} of {pluralise(told['items'], 'item')} ended; {where}")
     for status, count in told["statuses"].items():
         print_text(f"  {count:>7,}  {status}")
-    if told["waiting"]:
-        print_text(f"  {told['waiting']:>7,}  waiting for provider batches, among the open ones")
     if told["open"]:
         print_text(f"  {told['open']:>7,}  open")
+    if told["waiting"]:
+        print_text(f"  {told['waiting']:>7,}  waiting for provider batches, among these")
     print_text(paid(told["cost"], pluralise(told["calls"], "call")))
     for cause, count in list(told["causes"].items())[:5]:
         print_text(f"failed {pluralise(count, 'time')}: {cause}")
-    if told["open"] and not told["running"]:
-        print_text(f"`cdo batch resume {told['batch']}` goes on.")
+    failed = " --retry-failed" if told["failed_waiting"] else ""
+    if (told["open"] or failed) and not told["running"]:
+        print_text(f"`cdo batch resume {told['batch']}{failed}` goes on.")
 
 
 def _standing(path: Path) -> dict[str, Any]:
     """Return how the batch at `path` stands; raise `SessionError`."""
     from cdo.app.batch.folder import PREFIX, in_use, read_head, read_items, read_results
     from cdo.app.batch.running import used_so_far
-    from cdo.app.batch.submitted import waiting
+    from cdo.app.batch.submitted import at_providers
     from cdo.core.formatting import one_line
 
     head, results = read_head(path), read_results(path)
     statuses = Counter(ended.status for ended in results.values())
     causes = Counter(one_line(ended.error, 200) for ended in results.values() if ended.failed)
     used = used_so_far(path, results, (item for item in read_items(path, head) if item.id not in results))
-    waits = sum(1 for _ in waiting(path, (item for item in read_items(path, head) if item.id not in results)))
+    ended = {ident for ident, result in results.items() if not result.failed}
+    waits = list(at_providers(path, (item for item in read_items(path, head) if item.id not in ended)))
     return {
         "batch": path.name.removeprefix(PREFIX), "path": str(path), "file": head.file, "created": head.created,
         "running": in_use(path), "owner": to_builtins(head.owner), "shard": head.shard and to_builtins(head.shard),
-        "items": head.count, "open": head.count - len(results), "waiting": waits, "failed": statuses["failed"],
+        "items": head.count, "open": head.count - len(results), "waiting": len(waits), "failed": statuses["failed"],
+        "failed_waiting": sum(item.id in results for item in waits),
         "statuses": dict(statuses.most_common()), "causes": dict(causes.most_common()),
         "calls": used.calls, "tokens": used.tokens, "cost": used.known_cost,
     }  # fmt: skip

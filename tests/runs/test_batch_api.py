@@ -17,7 +17,7 @@ from google import genai
 from cdo.session.records import read_session
 from tests.conftest import A, Desk
 from tests.runs.test_protocols import CLAUDE, GPT, with_messages
-from tests.support.harness import KEY, Done, exchanges, kill_group
+from tests.support.harness import KEY, Done, exchanges, finish, kill_group
 from tests.support.provider import Provider
 
 QUESTION = "Should we replace the queue?"
@@ -453,7 +453,8 @@ def test_what_a_batch_of_items_did_not_come_to_goes_into_the_next_one(
 
     batches.end, batches.answered, batches.spoil = end, 3, spoil
     desk(*FILE, *model).failed(6)
-    desk("batch", "resume", "q").failed(6)
+    told = desk("batch", "resume", "q").failed(6).err
+    assert told.count("6 of 8 calls of the batch") == 1 and "go into the next batch" in told
     assert [len(batch.requests) for batch in batches.batches] == [8, 6]
     faults = [record for record in item_records(desk, "exchange") if "fault" in record]
     kinds = Counter(record["fault"]["kind"] for record in faults)
@@ -471,13 +472,76 @@ def test_a_kill_of_a_batch_of_items_submits_nothing_twice(
     way, model = WAYS[path]
     desk, batches = way(cdo, provider), provider.batches
     desk.write("q.jsonl", ITEMS)
-    killed_at(desk, provider, moment, *FILE, *model)
+    made = killed_at(desk, provider, moment, *FILE, *model)
     assert len(item_records(desk, "batch-intent")) == 4 and not item_records(desk, "batch-sent")
-    desk("batch", "resume", "q").failed(6)
+    again, found = desk("batch", "resume", "q").failed(6), f"was found again at {model[1].partition('/')[0]}"
     assert len(batches.batches) == 1 and len(batches.asked) == 8
+    late = made and path in ("/v1/messages", "openrouter")  # its ids can be read only when it has ended
+    assert ("may be it" in again.err) == late and again.err.count(found) == (made and not late)
     batches.going = False
-    assert desk("batch", "resume", "q", "--wait", "--json").ok().json["done"] == 4
+    ended = desk("batch", "resume", "q", "--wait", "--json").ok()
+    assert ended.json["done"] == 4 and ended.err.count(found) == late
     assert set(submitted(provider).values()) == {4}
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "openrouter", "/v1beta/models"])
+def test_items_whose_answers_cannot_be_had_now_have_not_failed(cdo: Desk, provider: Provider, path: str) -> None:
+    way, model = WAYS[path]
+    desk, batches = way(cdo, provider), provider.batches
+    desk.write("q.jsonl", ITEMS)
+    desk(*FILE, *model).failed(6)
+    batches.silent = (503, "Try later.")
+    told = desk("batch", "resume", "q").failed(6)
+    assert "how it stands cannot be asked now: HTTP 503: Try later" in told.err
+    batches.silent = (401, "No such key.")
+    told = desk("batch", "resume", "q").failed(7)
+    assert "does not say how the batch" in told.err and "`cdo batch resume q` asks again" in told.err
+    batches.silent = None
+    if path == "/v1/messages":
+        moved = desk.having(ANTHROPIC_BASE_URL="http://127.0.0.1:9")
+        assert "is at http://127.0.0.1:9" in moved("batch", "resume", "q").failed(8).err
+    status = desk("batch", "status", "q", "--json").ok().json
+    assert (status["open"], status["waiting"], status["failed"]) == (4, 4, 0)
+    assert desk("batch", "resume", "q", "--wait", "--json").ok().json["done"] == 4
+    assert set(submitted(provider).values()) == {4} and not provider.calls
+
+
+def test_one_run_stays_while_the_provider_cannot_be_asked(cdo: Desk, provider: Provider) -> None:
+    desk, batches = with_responses(cdo, provider), provider.batches
+    desk("quick", "--batch-api", "--no-git", *GPT, *A, QUESTION).failed(6)
+    batches.silent = (503, "Try later.")
+    assert "since" in desk("resume", "a").failed(6).err
+    process = desk.start("resume", "a", "--wait")
+    within(lambda: sum(info.method == "GET" for info in provider.requests) >= 3)
+    batches.silent = None
+    finish(process).ok()
+    assert set(submitted(provider).values()) == {1}
+
+
+def test_a_refused_batch_of_items_waits_nowhere(cdo: Desk, provider: Provider) -> None:
+    desk, batches = with_responses(cdo, provider), provider.batches
+    desk.write("q.jsonl", ITEMS)
+    batches.refuse = (401, "Incorrect API key provided")
+    told = desk(*FILE, *GPT).failed(7)
+    assert "Nothing of it was paid. `cdo batch resume q` submits it again." in told.err
+    assert desk("batch", "status", "q", "--json").ok().json["waiting"] == 0
+    batches.refuse = None
+    desk("batch", "resume", "q").failed(6)
+    assert len(batches.batches) == 1
+
+
+def test_failed_items_that_were_submitted_again_say_how_they_are_collected(cdo: Desk, provider: Provider) -> None:
+    desk, batches = with_responses(cdo, provider), provider.batches
+    desk.write("q.jsonl", ITEMS)
+    batches.end = "failed"
+    desk(*FILE, *GPT).failed(6)
+    desk("batch", "resume", "q").failed(9)
+    batches.end = "completed"
+    again = "`cdo batch resume q --retry-failed`"
+    assert f"{again} collects" in desk("batch", "resume", "q", "--retry-failed").failed(6).err
+    status = desk("batch", "status", "q").ok().out
+    assert "4  waiting for provider batches" in status and f"{again} goes on." in status
+    assert desk("batch", "resume", "q", "--retry-failed", "--wait", "--json").ok().json["done"] == 4
 
 
 def test_a_cap_holds_over_all_items_that_wait(cdo: Desk, provider: Provider) -> None:

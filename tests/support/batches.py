@@ -54,7 +54,7 @@ class LoopbackBatches:
     many requests of a batch get an answer before that. `spoil` changes the result of a request, given its call and
     the result; None leaves the result out. `extra` are lines that stand among the results as well. `stall` holds back
     the answer to a request for good: "files" and "before" have done nothing by then, "after" has made the batch.
-    `refuse` is the status and message for new batches.
+    `refuse` is the status and message for new batches, `silent` for each question how batches stand.
     """
 
     def __init__(self, provider: Provider) -> None:
@@ -69,6 +69,7 @@ class LoopbackBatches:
         self.stall = ""
         self.held = False  # a request has been held back
         self.refuse: tuple[int, str] | None = None
+        self.silent: tuple[int, str] | None = None
 
     @property
     def asked(self) -> list[str]:
@@ -84,6 +85,8 @@ class LoopbackBatches:
 
     async def reply(self, info: RequestInfo, query: Mapping[str, str]) -> Reply:
         """The answer to a request."""
+        if self.silent and info.method == "GET":
+            return _json({"error": {"message": self.silent[1]}}, self.silent[0])
         if gemini.is_theirs(info):
             return await self._gemini(info, query)
         path, anthropic = _path(info), _path(info).startswith(_ANTHROPIC)

@@ -29,6 +29,7 @@ from cdo.history.index_writer import IndexWriter
 from cdo.planning.plan import Plan
 from cdo.planning.settings import Resolved
 from cdo.providers.models import ModelSpec
+from cdo.runner.endpoint_batches.submissions import open_submissions
 from cdo.security.secrets import redactor
 from cdo.session.records import session_path
 from cdo.session.session_file import NewSession, load, new_session_file
@@ -40,6 +41,14 @@ class EndedItem(Struct, frozen=True):
 
     result: ItemResult
     error: CdoError | None = None
+
+
+class NotCollected(Exception):
+    """Calls of an item wait at a provider, and `error` keeps it from their answers: the item has not failed."""
+
+    def __init__(self, error: CdoError) -> None:
+        super().__init__(error.message)
+        self.error = error
 
 
 @dataclass
@@ -62,10 +71,10 @@ class ItemRunner:
 
     async def run(self, item: BatchItem) -> EndedItem:
         """Return how an item ended; raise `BudgetReached` if a cap keeps it from that, `WaitsForBatch` if calls
-        wait at a provider, or `Interrupted`.
+        wait at a provider, `NotCollected` if their answers cannot be had, or `Interrupted`.
         """
         began = time.monotonic()
-        used = TotalUsage()
+        used, session = TotalUsage(), None
         try:
             session, plan = await self.opened(item)
             try:
@@ -75,6 +84,8 @@ class ItemRunner:
         except (BudgetReached, Interrupted, WaitsForBatch):
             raise
         except CdoError as error:
+            if session and open_submissions(session.records):
+                raise NotCollected(error) from None
             return failed(item, used, error, time.monotonic() - began)
         except Exception as error:
             wrong = CdoError(f"Internal error: {type(error).__name__}: {error}", "Please report it.")

@@ -22,7 +22,7 @@ from cdo.app.batch.folder import (
 from cdo.app.batch.items import BatchItem
 from cdo.app.batch.opening import CONTENT
 from cdo.app.batch.shards import owner_here
-from cdo.app.batch.submitted import waiting
+from cdo.app.batch.submitted import at_providers
 from cdo.core.errors import SessionError, UsageError
 from cdo.core.formatting import one_line
 from cdo.session.records import session_path
@@ -49,7 +49,7 @@ def merge(out: Path, folders: Sequence[Path], redact: Callable[[str], str]) -> t
             raise SessionError(f"The batch {place} is in use by another cdo process.", "Wait for it to end.")
     heads = [read_head(place) for place in folders]
     for place, head in zip(folders, heads, strict=True):
-        if next(waiting(place, read_items(place, head)), None):
+        if next(at_providers(place, read_items(place, head)), None):
             name = place.name.removeprefix(PREFIX)
             raise SessionError(
                 f"Items of the batch {place} wait for answers of a provider.", f"First `cdo batch resume {name}`."

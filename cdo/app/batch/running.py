@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from cdo.app import run
 from cdo.app import seats as seating
 from cdo.app.batch.folder import BatchFolder, ItemResult
-from cdo.app.batch.item_runner import EndedItem, ItemRunner
+from cdo.app.batch.item_runner import EndedItem, ItemRunner, NotCollected
 from cdo.app.batch.items import BatchItem
 from cdo.app.batch.plans import ItemPlans
 from cdo.content.library import Library
@@ -91,6 +91,7 @@ class BatchTally:
     fail_fast: bool = False
     again: str = ""
     stop: CdoError | None = None  # why no further item begins
+    uncollected: CdoError | None = None  # what keeps items from answers that are at a provider
     _row: int = 0  # items that failed one after the other
 
     @property
@@ -112,6 +113,11 @@ class BatchTally:
         """Begin no further item, since a cap is reached."""
         hint = f"`{self.again}` goes on under a higher cap; nothing is paid twice."
         self.stop = self.stop or BudgetReached(error.message, hint)
+
+    def not_collected(self, error: CdoError) -> None:
+        """Begin no further item, since the answers that items wait for cannot be had."""
+        self.stop = self.uncollected = self.uncollected or error
+        self.waits()
 
     def waits(self) -> None:
         """Count an item whose calls wait at a provider."""
@@ -185,12 +191,18 @@ class BatchRun:
 
         Raises `WaitsForBatch` if items wait and the batch is not to stay.
         """
-        await self._all(todo)
         depot, standing = self.shared.depot, self.tally.standing
-        for told in depot.problems() if self.tally.stop is None else ():
-            self.say(f"a batch brought {told}; they were not used")
+        try:
+            await self._all(todo)
+        finally:
+            for told in depot.found_again():
+                self.say(told)
+        for told in depot.shortcomings() if self.tally.stop is None else ():
+            self.say(told)
         for parcel in list(depot.parcels):
             await depot.send_on_record(parcel)
+        if self.tally.uncollected:
+            raise self.tally.uncollected
         if not standing.waiting:
             return False
         delay = SOONEST
@@ -198,7 +210,7 @@ class BatchRun:
             self.say(f"{self._told()[:-1]}; asked again in {delay:.0f} s")
             await asyncio.sleep(delay)
             delay = min(LATEST, delay * 2)
-            if await depot.some_ended() or not depot.under_way():
+            if await depot.some_ended():
                 depot.look_again()
                 return True
         hint = f"`{self.tally.again}` collects the answers that are there, and --wait stays until they are."
@@ -256,6 +268,8 @@ class BatchRun:
                 tally.capped(error)
             except WaitsForBatch:
                 tally.waits()
+            except NotCollected as found:
+                tally.not_collected(found.error)
             finally:
                 tally.standing.live -= 1
                 tally.standing.used = self.shared.budget.totals

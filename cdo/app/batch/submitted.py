@@ -25,21 +25,7 @@ class SubmittedBatches:
 
     def __init__(self, folder: BatchFolder) -> None:
         self._folder = folder
-        self._ids: dict[str, str] = {}
-        self._counts: dict[str, int] = {}
-        for line in read_lines(folder.path, SUBMISSIONS):
-            try:
-                told = json.loads(line)
-                marker = str(told["marker"])
-                if "id" in told:
-                    self._ids[marker] = str(told["id"])
-                else:
-                    self._counts[marker] = int(told["count"])
-            except (ValueError, TypeError, KeyError, RecursionError):
-                raise SessionError(
-                    f"{folder.path / SUBMISSIONS} is damaged.",
-                    "Restore it from a copy: it lists the submitted requests.",
-                ) from None
+        self._ids, self._counts = _read(folder.path)
 
     def begun(self, marker: str) -> bool:
         """True if the batch may have been submitted."""
@@ -60,22 +46,56 @@ class SubmittedBatches:
             {"marker": parcel.marker, "provider": parcel.provider, "count": parcel.written, "at": now()}
         )
 
+    def refused(self, marker: str) -> None:
+        """Write down, durably, that the provider did not take the batch."""
+        self._counts.pop(marker, None)
+        self._folder.note({"marker": marker, "refused": True, "at": now()})
+
     def sent(self, marker: str, ident: str) -> None:
         """Write down, durably, what the provider calls the batch."""
         self._ids[marker] = ident
         self._folder.note({"marker": marker, "id": ident, "at": now()})
 
 
-def waiting(folder: Path, items: Iterable[BatchItem]) -> Iterator[list[Submission]]:
-    """Yield what waits at providers for each of the items that wait; raise `SessionError`."""
+def _read(folder: Path) -> tuple[dict[str, str], dict[str, int]]:
+    """Return, by marker, the provider's ids of the batches and the numbers of their requests."""
+    ids, counts = dict[str, str](), dict[str, int]()
+    for line in read_lines(folder, SUBMISSIONS):
+        try:
+            told = json.loads(line)
+            marker = str(told["marker"])
+            if "id" in told:
+                ids[marker] = str(told["id"])
+            elif "refused" in told:
+                counts.pop(marker, None)
+            else:
+                counts[marker] = int(told["count"])
+        except (ValueError, TypeError, KeyError, RecursionError):
+            raise SessionError(
+                f"{folder / SUBMISSIONS} is damaged.",
+                "Restore it from a copy: it lists the submitted requests.",
+            ) from None
+    return ids, counts
+
+
+def at_providers(folder: Path, items: Iterable[BatchItem]) -> Iterator[BatchItem]:
+    """Yield the items that wait for batches which were submitted; raise `SessionError`."""
+    _, counts = _read(folder)
+    for item, found in waiting(folder, items):
+        if any(submission.marker in counts for submission in found):
+            yield item
+
+
+def waiting(folder: Path, items: Iterable[BatchItem]) -> Iterator[tuple[BatchItem, list[Submission]]]:
+    """Yield the items that wait, with what waits at providers for each of them; raise `SessionError`."""
     if not (folder / SUBMISSIONS).is_file():
         return
     for item in items:
         path = session_path(folder, item.session)
         if path.is_dir() and (found := open_submissions(read_session(path))):
-            yield found
+            yield item, found
 
 
 def away_so_far(folder: Path, items: Iterable[BatchItem], specs: Mapping[str, ModelSpec]) -> TotalUsage:
     """Return the most that the requests of items can use which wait at providers."""
-    return sum((away(found, specs) for found in waiting(folder, items)), TotalUsage())
+    return sum((away(found, specs) for _, found in waiting(folder, items)), TotalUsage())

@@ -13,6 +13,7 @@ import os
 import secrets
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, Protocol, cast
@@ -36,6 +37,8 @@ CLIENTS: dict[str, type[BatchClient]] = {
     "openai": OpenAIBatches, "messages": MessageBatches, "openrouter": OpenRouterBatches, "gemini": GeminiBatches,
 }  # fmt: skip
 SETTLING = 10.0  # seconds after which a provider lists a batch for certain
+# Faults that pass: the same question may be answered later.
+_PASSING = {Fault.RATE_LIMITED, Fault.OVERLOADED, Fault.NETWORK, Fault.TIMEOUT, Fault.TRUNCATED}
 # Faults which show that the provider has not taken a batch. After any other it may have.
 _REFUSED = {Fault.REJECTED, Fault.DENIED, Fault.USED_UP, Fault.RATE_LIMITED, Fault.OVERFLOW, Fault.REFUSED}
 SOONEST, LATEST = 5.0, 300.0  # seconds between two looks at a batch
@@ -58,6 +61,10 @@ class SubmissionLog(Protocol):
 
     def begin(self, parcel: Parcel) -> None:
         """Write down, durably, that the batch is submitted now."""
+        ...
+
+    def refused(self, marker: str) -> None:
+        """Write down, durably, that the provider did not take the batch."""
         ...
 
     def sent(self, marker: str, ident: str) -> None:
@@ -111,15 +118,24 @@ class SubmissionStanding(Struct, frozen=True):
 
 @dataclass
 class BatchDepot:
-    """The batches of one process. `log` knows the batches that serve several sessions, of the `cdo batch` `of`."""
+    """The batches of one process. `log` knows the batches that serve several sessions, of the `cdo batch` `of`.
+
+    `again` is the command that collects.
+    """
 
     of: str = ""
     log: SubmissionLog | None = None
+    again: str = "cdo resume"
     parcels: list[Parcel] = field(default_factory=list)
     _clients: dict[int, BatchClient] = field(default_factory=dict)
     _standings: dict[str, SubmissionStanding] = field(default_factory=dict)
     _running: dict[str, tuple[BatchClient, str, ProviderBatch]] = field(default_factory=dict)
     _turns: dict[str, asyncio.Lock] = field(default_factory=dict)
+    _unsettled: dict[str, str] = field(default_factory=dict)  # by marker, what cannot be told yet
+    _found_again: list[str] = field(default_factory=list)
+    _calls: Counter[str] = field(default_factory=Counter)  # by marker, those that had a look at the results
+    _unanswered_calls: Counter[str] = field(default_factory=Counter)
+    _told: set[str] = field(default_factory=set)
 
     def client(self, seat: ModelSeat) -> BatchClient:
         """Return the batch endpoint of a seat's provider."""
@@ -155,12 +171,12 @@ class BatchDepot:
                 told = f"{parcel.provider} does not take the batch of {pluralise(parcel.count, 'call')}"
                 raise ModelsFailed(
                     f"{told}: {error.message}",
-                    "Nothing of it was paid. `cdo resume` submits it again.",
+                    f"Nothing of it was paid. `{self.again}` submits it again.",
                 ) from None
             raise WaitsForBatch(
                 f"It is not known whether {parcel.provider} has taken the batch of "
                 f"{pluralise(parcel.count, 'call')} ({error.message}).",
-                "`cdo resume` asks for it by its name, and submits it again only if it is not there.",
+                f"`{self.again}` asks for it by its name, and submits it again only if it is not there.",
             ) from None
         finally:
             parcel.file.close()
@@ -173,22 +189,58 @@ class BatchDepot:
             parcel.file.close()
             return
         self.log.begin(parcel)
-        state = await self.send(parcel)
+        try:
+            state = await self.send(parcel)
+        except ModelsFailed:
+            self.log.refused(parcel.marker)
+            raise
         self.log.sent(parcel.marker, state.id)
 
     def under_way(self) -> list[str]:
         """Return, for people, the batches that have not ended as far as is known."""
-        return [
+        running = [
             f"the batch {state.id} at {provider} ({state.status}: {state.done} of {state.count} done)"
             for _, provider, state in self._running.values()
         ]
+        return [*running, *self._unsettled.values()]
+
+    def found_again(self) -> list[str]:
+        """Return, for people, the lost batches that were found since this was asked."""
+        told, self._found_again = self._found_again, []
+        return told
+
+    def count(self, marker: str, calls: int, unanswered: int) -> None:
+        """Count the calls of a session that a batch which has ended answered, and those that it did not."""
+        self._calls[marker] += calls
+        self._unanswered_calls[marker] += unanswered
+
+    def shortcomings(self) -> list[str]:
+        """Return, for people and once for each batch that has ended, what it did not answer and what was of no use.
+
+        By then every session has taken its own results.
+        """
+        told = []
+        for marker, found in self._standings.items():
+            if not found.state or not found.results or marker in self._told:
+                continue
+            self._told.add(marker)
+            name = f"the batch {found.state.id}"
+            if unanswered := self._unanswered_calls[marker]:
+                told.append(
+                    f"{unanswered} of {pluralise(self._calls[marker], 'call')} of {name} ({found.state.status}) were "
+                    "not answered; those that may be asked again go into the next batch"
+                )
+            problems = found.results.problems(unclaimed=self.log is None)
+            told += [f"{name} brought {problem}; they were not used" for problem in problems]
+        return told
 
     async def some_ended(self) -> bool:
-        """Ask how the batches stand that are under way; return whether one has ended.
+        """Ask how the batches stand that are under way; return whether sessions have to look again.
 
-        A provider that cannot be asked now is asked again later.
+        They have to when one has ended, and while it cannot be told how one stands. A provider that cannot be asked
+        now is asked again later.
         """
-        ended = False
+        ended = bool(self._unsettled) or not self._running
         for marker, (client, provider, before) in list(self._running.items()):
             with contextlib.suppress(BackendError):
                 state = await client.look(before.id)
@@ -216,11 +268,6 @@ class BatchDepot:
         }
         self._standings = kept
 
-    def problems(self) -> list[str]:
-        """Return what was wrong with results, once every session has taken its own."""
-        ended = [found.results for found in self._standings.values() if found.results]
-        return [told for results in ended for told in results.problems(unclaimed=False)]
-
     def close(self) -> None:
         """Give up the temporary files."""
         for parcel in self.parcels:
@@ -231,6 +278,7 @@ class BatchDepot:
 
     async def _asked(self, submission: Submission, seat: ModelSeat, known: Sequence[str]) -> SubmissionStanding:
         client, ident = self.client(seat), submission.id
+        self._unsettled.pop(submission.marker, None)
         if self.log:
             if not self.log.begun(submission.marker):
                 return SubmissionStanding()
@@ -239,8 +287,11 @@ class BatchDepot:
             state = await client.look(ident) if ident else await self._found(client, submission, known)
             if state is None:
                 return SubmissionStanding()
-            if self.log and not ident:
-                self.log.sent(submission.marker, state.id)
+            if not ident:
+                told = f"the batch {state.id} was found again at {submission.provider}"
+                self._found_again.append(f"{told}; it is not submitted twice")
+                if self.log:
+                    self.log.sent(submission.marker, state.id)
             if not state.ended:
                 self._running[submission.marker] = client, submission.provider, state
                 return SubmissionStanding(state, found=not ident)
@@ -248,9 +299,12 @@ class BatchDepot:
             results = BatchResults(submission.marker)
             await results.fill(client.results(state))
         except StillUnclear as unclear:
-            return SubmissionStanding(unclear=str(unclear))
+            return self._open_question(submission, ident, str(unclear))
         except BackendError as error:
-            raise self._unanswered(submission, ident, error) from None
+            if error.fault not in _PASSING:
+                raise self._unanswered(submission, ident, error) from None
+            why = f"how it stands cannot be asked now: {_reason(error)}"
+            return self._open_question(submission, ident, why)
         return SubmissionStanding(state, results, not ident)
 
     async def _found(self, client: BatchClient, submission: Submission, known: Sequence[str]) -> ProviderBatch | None:
@@ -259,13 +313,24 @@ class BatchDepot:
         await asyncio.sleep(min(SETTLING, max(0.0, submission.since + SETTLING - time.time())))
         return await client.found(submission.marker, submission.since, count, set(known))
 
+    def _open_question(self, submission: Submission, ident: str, why: str) -> SubmissionStanding:
+        name = f"the batch {ident}" if ident else "a batch"
+        self._running.pop(submission.marker, None)
+        self._unsettled[submission.marker] = f"{name} at {submission.provider} (since {since(submission.at)}, {why})"
+        return SubmissionStanding(unclear=why)
+
     def _unanswered(self, submission: Submission, ident: str, error: BackendError) -> CdoError:
         what = f"the batch {ident}" if ident else "its batches"
-        told = f"{submission.provider} does not say how {what} stand: {one_line(error.message, 300)}"
+        told = f"{submission.provider} does not say how {what} stand: {_reason(error)}"
         if ident:
             told = f"{submission.provider} does not say how {what} of {since(submission.at)} stands: "
-            told += one_line(error.message, 300)
+            told += _reason(error)
         return ModelsFailed(
             f"{told}.",
-            "`cdo resume` asks again, with the key that the batch was submitted under. Nothing is submitted twice.",
+            f"`{self.again}` asks again, with the key that the batch was submitted under. "
+            "Nothing is submitted twice.",
         )
+
+
+def _reason(error: BackendError) -> str:
+    return one_line(error.message, 300).rstrip(".")

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from cdo.core.errors import SessionError, WaitsForBatch
 from cdo.core.events import CallSent, ExchangeRecorded, NoteTold, Observe
 from cdo.core.exchange import BackendError, Fault, Request, Response, Usage
-from cdo.core.formatting import one_line, pluralise
+from cdo.core.formatting import one_line
 from cdo.core.usage import estimate_tokens
 from cdo.providers.http.backend import HttpBackend
 from cdo.providers.price_table import LEAST_REPLY_TOKENS
@@ -186,6 +186,7 @@ class BatchLane:
             standing = await self.depot.standing(submission, self._seat(submission.calls[0]), known)
             self._states[submission.marker] = standing
             await self._take(submission, standing)
+            self._tell()
         self._open = open_submissions(self.session.records)
 
     async def _take(self, submission: Submission, standing: SubmissionStanding) -> None:
@@ -200,8 +201,6 @@ class BatchLane:
         if standing.found and self.depot.log is None:
             sent = {"kind": SENT, "marker": submission.marker, "id": standing.state.id, "at": now(), "found": True}
             await self.session.commit(sent)
-            told = f"the batch {standing.state.id} was found again at {submission.provider}"
-            self._note(f"{told}; it is not submitted twice")
         if standing.results:
             await self._record(submission, standing, standing.results)
 
@@ -227,12 +226,7 @@ class BatchLane:
         for call, spec, record in records:
             self.budget.come_back(call.held(spec), _used(record))
         problems = results.problems() if self.depot.log is None else []
-        if failed:
-            count = f"{failed} of {pluralise(len(submission.calls), 'call')}"
-            self._note(f"{count} of the batch {standing.state.id} ({standing.state.status}) were not answered; "
-                       "those that may be asked again go into the next batch")  # fmt: skip
-        for problem in problems:
-            self._note(f"the batch {standing.state.id} brought {problem}; they were not used")
+        self.depot.count(submission.marker, len(submission.calls), failed)
         await self._end(submission, standing.state.status, problems)
 
     def _learned(self, call: SubmittedCall, seat: ModelSeat, error: BackendError) -> list[str]:
@@ -272,8 +266,7 @@ class BatchLane:
                 raise WaitsForBatch(self._told(), self._hint)
             await asyncio.sleep(delay * random.uniform(0.9, 1.0))
             delay = min(LATEST, delay * 2)
-            unclear = any(standing.unclear for standing in self._states.values())
-            if await self.depot.some_ended() or unclear:
+            if await self.depot.some_ended():
                 self.depot.look_again()
                 await self._collect()
 
@@ -309,6 +302,11 @@ class BatchLane:
                 f"Calls of {self.session.name} wait at {submission.url}, and {submission.provider} is at {url} now.",
                 "Set its address as it was when they were submitted, then resume.",
             )
+
+    def _tell(self) -> None:
+        """Tell what is new of the batches; of those that serve several sessions their `cdo batch` tells it."""
+        for told in (*self.depot.found_again(), *self.depot.shortcomings()) if self.depot.log is None else ():
+            self._note(told)
 
     def _note(self, text: str) -> None:
         self.observe(NoteTold(text=text))
