@@ -56,10 +56,13 @@ def temporary_name(name: str) -> str:
 
 
 def fill(directory: int, temporary: str, data: bytes, mode: int = 0o644) -> int:
-    """Make a file with these bytes in an open directory, and return it open. One of this name is removed first."""
-    with contextlib.suppress(FileNotFoundError):
+    """Make a file with these bytes in an open directory, and return it open. One of this name is replaced."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    try:
+        fd = os.open(temporary, flags, mode, dir_fd=directory)
+    except FileExistsError:  # left by a process of the same number that was killed
         os.unlink(temporary, dir_fd=directory)
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=directory)
+        fd = os.open(temporary, flags, mode, dir_fd=directory)
     try:
         view = memoryview(data)
         while view:
@@ -104,9 +107,10 @@ def identity(fd: int) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def note_durable(directory: int) -> None:
-    """Note that the name of an open directory is durable: its parent was synced since it was made."""
-    _synced.add(identity(directory))
+def note_durable(name: str, parent: int) -> None:
+    """Note that the name of a folder is durable: its parent, an open directory, was synced since it was made."""
+    status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    _synced.add((status.st_dev, status.st_ino))
 
 
 def read_file(

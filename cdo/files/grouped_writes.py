@@ -15,7 +15,7 @@ import sys
 
 from msgspec import Struct
 
-from cdo.files.atomic_files import fill, identity, sync, temporary_name
+from cdo.files.atomic_files import fill, open_below, sync, temporary_name
 
 TOGETHER = 4  # files from which on a group is synced as a whole, if they lie in several folders
 MOST = 64  # files of one group: each holds a file descriptor until the group is written
@@ -25,7 +25,7 @@ _SURE = frozenset((0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0xCA451A4E, 0x010
 
 
 class _Unnamed(Struct, frozen=True):
-    """A file that has its bytes and not its name yet; `directory` is an open directory of the group."""
+    """A file that has its bytes and not its name yet; `directory` is an open directory."""
 
     directory: int
     temporary: str
@@ -38,37 +38,42 @@ class GroupedWrites:
 
     def __init__(self) -> None:
         self._files: list[_Unnamed] = []
-        self._directories: dict[tuple[int, int], int] = {}
+        self._opened: dict[tuple[int, str], int] = {}
         self._named = 0
 
     def __len__(self) -> int:
         return len(self._files)
 
-    def add(self, directory: int, name: str, data: bytes) -> None:
-        """Give a file of an open directory its bytes, under a temporary name; raise `OSError`.
+    def add(self, directory: int, name: str, data: bytes, folder: str = "") -> None:
+        """Give a file of an open directory, or of a folder in it, its bytes under a temporary name; raise `OSError`.
 
-        A group must not have two files of one name in one directory.
+        A folder that is missing is made. The directory stays open until the group is closed. A group must not have
+        two files of one name in one directory.
         """
-        place = identity(directory)
-        if place not in self._directories:
-            self._directories[place] = os.dup(directory)
+        place = self._folder(directory, folder) if folder else directory
         temporary = temporary_name(name)
-        fd = fill(directory, temporary, data)
-        self._files.append(_Unnamed(self._directories[place], temporary, name, fd))
+        self._files.append(_Unnamed(place, temporary, name, fill(place, temporary, data)))
+
+    def _folder(self, directory: int, folder: str) -> int:
+        """Return a folder of an open directory, which is open until the group is closed."""
+        if (found := self._opened.get((directory, folder))) is None:
+            with open_below(directory, folder, make=True) as place:
+                found = self._opened[directory, folder] = os.dup(place)
+        return found
 
     def commit(self) -> list[os.stat_result]:
         """Make the files durable under their names; return their status in the order of `add`. Raise `OSError`."""
-        if not self._files:
+        files, directories = self._files, list(dict.fromkeys(file.directory for file in self._files))
+        if not files:
             return []
-        devices = {device for device, _ in self._directories}
-        many = len(self._files) >= TOGETHER and len(self._directories) > 1
-        whole = many and len(devices) == 1 and syncs_whole(self._files[0].fd)
-        self._sync([file.fd for file in self._files], whole=whole)
-        for file in self._files:
+        many = len(files) >= TOGETHER and len(directories) > 1
+        whole = many and len({os.fstat(fd).st_dev for fd in directories}) == 1 and syncs_whole(files[0].fd)
+        self._sync([file.fd for file in files], whole=whole)
+        for file in files:
             os.rename(file.temporary, file.name, src_dir_fd=file.directory, dst_dir_fd=file.directory)
             self._named += 1
-        found = [os.fstat(file.fd) for file in self._files]
-        self._sync(list(self._directories.values()), whole=whole)
+        found = [os.fstat(file.fd) for file in files]
+        self._sync(directories, whole=whole)
         return found
 
     def _sync(self, fds: list[int], *, whole: bool) -> None:
@@ -85,9 +90,9 @@ class GroupedWrites:
                 with contextlib.suppress(OSError):
                     os.unlink(file.temporary, dir_fd=file.directory)
             os.close(file.fd)
-        for directory in self._directories.values():
-            os.close(directory)
-        self._files, self._directories = [], {}
+        for place in self._opened.values():
+            os.close(place)
+        self._files, self._opened = [], {}
 
 
 @functools.cache

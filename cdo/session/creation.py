@@ -71,17 +71,22 @@ class _Birth:
     """
 
     new: NewFolder
-    out: int = -1
+    out: int = -1  # closed by whoever has opened it
     name: str = ""
     fd: int = -1
     unsynced: list[int] = field(default_factory=list)
     written: dict[str, tuple[int, ...]] = field(default_factory=dict)
     failure: SessionError | None = None
 
-    def fill(self) -> None:
-        """Make the folder, with `calls/` and the files in it; raise `OSError`."""
+    def fill(self, opened: dict[Path, int]) -> None:
+        """Make the folder, with `calls/` and the files in it; raise `OSError`.
+
+        `opened` takes in the folder around it, unless that is there.
+        """
         path = self.new.path
-        self.out = open_path(path.parent, make=True)
+        if path.parent not in opened:
+            opened[path.parent] = open_path(path.parent, make=True)
+        self.out = opened[path.parent]
         _prepare(path.parent, self.out)
         if (there := kind_of(path.name, self.out)) is not None:
             raise OSError(errno.ELOOP if there == stat.S_IFLNK else errno.EEXIST, "it exists", path.name)
@@ -107,8 +112,7 @@ class _Birth:
 
     def take_name(self) -> None:
         """Give the folder, whose content is durable, its name; raise `OSError`."""
-        with open_below(self.fd, "calls") as calls:
-            note_durable(calls)
+        note_durable("calls", self.fd)
         # A directory is never renamed over one that holds something: of two that race one wins.
         os.rename(self.name, self.new.path.name, src_dir_fd=self.out, dst_dir_fd=self.out)
         self.name = ""
@@ -132,10 +136,9 @@ class _Birth:
         self.name, self.fd = "", -1
 
     def close(self) -> None:
-        """Close all but the folder itself."""
-        for fd in (*self.unsynced, self.out):
-            if fd >= 0:
-                os.close(fd)
+        """Close the files of the folder."""
+        for fd in self.unsynced:
+            os.close(fd)
 
 
 def create_session_dir(new: NewFolder) -> MadeFolder:
@@ -152,10 +155,10 @@ def create_session_dirs(wanted: Sequence[NewFolder]) -> list[MadeFolder | Sessio
     They become durable together, so that many wait for the disk hardly more often than one. An error of the disk then
     concerns all of them, because whose file it was cannot be told.
     """
-    births = [_Birth(new) for new in wanted]
+    births, opened = [_Birth(new) for new in wanted], dict[Path, int]()
     try:
         for birth in births:
-            _try([birth], birth.fill)
+            _try([birth], partial(birth.fill, opened))
         _together(births, _Birth.sync)
         for birth in births:
             _try([birth], birth.take_name)
@@ -167,6 +170,8 @@ def create_session_dirs(wanted: Sequence[NewFolder]) -> list[MadeFolder | Sessio
     finally:
         for birth in births:
             birth.close()
+        for out in opened.values():
+            os.close(out)
     return [birth.failure or MadeFolder(birth.fd, birth.written) for birth in births]
 
 
@@ -175,7 +180,7 @@ def _together(births: Sequence[_Birth], sync_one: Callable[[_Birth], None]) -> N
     live = [birth for birth in births if birth.failure is None]
     if (
         len(live) > 1
-        and len({os.fstat(birth.fd).st_dev for birth in live}) == 1
+        and len({os.fstat(out).st_dev for out in {birth.out for birth in live}}) == 1
         and grouped_writes.syncs_whole(live[0].fd)
     ):
         _try(live, lambda: grouped_writes.sync_file_system(live[0].fd))

@@ -20,7 +20,6 @@ from typing import Protocol
 from msgspec import Struct
 
 from cdo.core.signals import deferred
-from cdo.files.atomic_files import open_below
 from cdo.files.grouped_writes import MOST, GroupedWrites
 
 MANY = 8  # open sessions from which on a pass waits for others to join it
@@ -59,8 +58,7 @@ class Portion:
         if self.prepare:
             self.files = self.prepare()
         for file in self.files:
-            with open_below(self.directory, file.folder, make=True) as place:
-                group.add(place, file.name, file.data)
+            group.add(self.directory, file.name, file.data, file.folder)
 
 
 class WriteQueue(Protocol):

@@ -53,6 +53,7 @@ class Writer:
         self._path = path
         self._directory = directory
         self._group = 0
+        self._journal_bytes: int | None = None  # unknown before it is opened
         self._pending = _Pending()
         self._failure: SessionError | None = None
         self._started = False
@@ -204,8 +205,11 @@ class Writer:
         """Append lines as far as there is room; the journal is informational only."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
         with closing(os.open("journal.jsonl", flags, 0o644, dir_fd=self._directory)) as fd:
-            room = JOURNAL_BYTES - os.fstat(fd).st_size
+            if self._journal_bytes is None:
+                self._journal_bytes = os.fstat(fd).st_size
+            room = JOURNAL_BYTES - self._journal_bytes
             data = b"".join(line for line, end in zip(lines, accumulate(map(len, lines)), strict=True) if end <= room)
+            self._journal_bytes += len(data)
             while data:
                 data = data[os.write(fd, data) :]
 
