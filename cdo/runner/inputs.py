@@ -37,16 +37,20 @@ class Inputs:
     unwritten: dict[str, Artifact] = field(default_factory=dict)
     _begun: dict[str, str] = field(default_factory=dict)
     _gone: dict[str, tuple[str, str]] = field(default_factory=dict)  # name -> what it is now, what it was
+    _read: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     async def prepared(self, calls: Sequence[Call], prepare: Callable[[Call], PendingCall]) -> list[PendingCall]:
         """Prepare calls with a consistent snapshot of their inputs, taken while no person is saving a file."""
         stems = dict.fromkeys(stem for call in calls for stem in (call.artifact, *call.reads) if "/" not in stem)
-        names = [f"{stem}.md" for stem in stems]
+        names, edits = [f"{stem}.md" for stem in stems], self.session.edits
         while True:
-            before = await self.session.edits.settle(names)
+            looked = await edits.settle(names)
+            before = edits.signatures(looked)
             self._gone.clear()
-            works = [prepare(call) for call in calls]
-            if self.session.edits.signatures(names) == before:
+            self._read.clear()
+            with self.session.files.as_looked(looked):
+                works = [prepare(call) for call in calls]
+            if edits.signatures(edits.look(names)) == before:
                 break
         for name, (what, text) in self._gone.items():
             self.session.write_again(f"{name}.md", text)
@@ -54,7 +58,15 @@ class Inputs:
         return works
 
     def read(self, name: str) -> tuple[str, str]:
-        """Return the text of a file without cdo's own keys, and its hash; files called 00-* are read unchanged."""
+        """Return the text of a file without cdo's own keys, and its hash; files called 00-* are read unchanged.
+
+        Calls that are prepared together read each file once.
+        """
+        if name not in self._read:
+            self._read[name] = self._as_it_is(name)
+        return self._read[name]
+
+    def _as_it_is(self, name: str) -> tuple[str, str]:
         if name.startswith("00-"):
             text = self.given(name)
             return text, artifacts.digest(text)[:16]

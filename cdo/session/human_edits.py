@@ -10,7 +10,7 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from cdo.core.errors import SessionError
 from cdo.files.atomic_files import signature, status_of
@@ -27,6 +27,7 @@ _GIVEN = re.compile(r"00-[a-z0-9-]+\.md")  # the initial files of a run
 _GONE = (0,)
 
 Signature = tuple[int, ...]  # from `atomic_files.signature`; () if it does not matter
+Looked = Mapping[str, os.stat_result | None]  # the status of files by name, None for one that is missing
 
 
 class HumanEdits:
@@ -49,9 +50,14 @@ class HumanEdits:
 
     def artifact(self, name: str) -> Artifact | None:
         """Return the current artifact `name` (without .md), None if missing; raise `SessionError` if unreadable."""
-        known, status = self._known.get(name), status_of(f"{name}.md", self._fd)
+        known = self._known.get(name)
         if known and known[1] is None:
             return known[0]
+        return self._found(name, self._files.status(f"{name}.md"))
+
+    def _found(self, name: str, status: os.stat_result | None) -> Artifact | None:
+        """Return the artifact `name`, whose file has this status, as `artifact` does."""
+        known = self._known.get(name)
         if status is None:
             return None
         if known and known[1] == signature(status):
@@ -90,21 +96,28 @@ class HumanEdits:
 
     # -- at rest ------------------------------------------------------------------------------
 
-    def signatures(self, names: Iterable[str]) -> list[Signature]:
-        """Return values that change if a person changes or removes these files of the session's top folder."""
-        return [self._signature(name) for name in names]
+    def look(self, names: Iterable[str]) -> Looked:
+        """Return the status of files of the session's top folder, without those that are about to be written."""
+        return {name: status_of(name, self._fd) for name in names if not self._comes(name)}
 
-    def _signature(self, name: str) -> Signature:
-        status, known = status_of(name, self._fd), self._known.get(name.removesuffix(".md"))
-        if known and known[1] is None:
-            return ()
+    def _comes(self, name: str) -> bool:
+        """True if a file is about to be written: what it will hold is known."""
+        known = self._known.get(name.removesuffix(".md"))
+        return known is not None and known[1] is None
+
+    def signatures(self, looked: Looked) -> dict[str, Signature]:
+        """Return what differs once a person changed or removed one of these files, by name: of any other nothing."""
+        found = {name: self._signature(name, status) for name, status in looked.items()}
+        return {name: signature for name, signature in found.items() if signature}
+
+    def _signature(self, name: str, status: os.stat_result | None) -> Signature:
         if status is None:
             return _GONE
-        held = signature(status)
+        known, held = self._known.get(name.removesuffix(".md")), signature(status)
         return () if known and known[1] == held and not known[0].edited else held
 
-    async def settle(self, names: Collection[str]) -> list[Signature]:
-        """Wait until no person is saving any of these files, and return their signatures.
+    async def settle(self, names: Collection[str]) -> Looked:
+        """Wait until no person is saving any of these files; return what `look` returns of them then.
 
         `names` are files of the session's top folder. Files unchanged since cdo wrote them need no wait, nor do files
         that never existed. A deleted file does, because an editor may be replacing it. Raise `SessionError` if a file
@@ -112,25 +125,25 @@ class HumanEdits:
         """
         seen: dict[str, tuple[Signature, float]] = {}
         limit = time.monotonic() + RESTLESS
-        while restless := [name for name in names if not self._rests(name, seen)]:
+        while True:
+            looked = self.look(names)
+            restless = [name for name, status in looked.items() if not self._rests(name, status, seen)]
+            if not restless:
+                return looked
             if time.monotonic() > limit:
                 raise SessionError(
                     f"{self._path / restless[0]} has been changing for {RESTLESS:g} seconds.",
                     "When whatever writes it has ended, `cdo resume`.",
                 )
             await asyncio.sleep(0.02)
-        return self.signatures(names)
 
-    def _rests(self, name: str, seen: dict[str, tuple[Signature, float]]) -> bool:
+    def _rests(self, name: str, status: os.stat_result | None, seen: dict[str, tuple[Signature, float]]) -> bool:
         """True if a file is unchanged since cdo wrote it, never existed, or has not changed for a while."""
-        status, known = status_of(name, self._fd), self._known.get(name.removesuffix(".md"))
-        if known and known[1] is None:
-            return True
-        now, held = time.monotonic(), signature(status) if status else ()
-        if status is None and name not in self._files.written and known is None:
+        if status is None and name not in self._files.written and name.removesuffix(".md") not in self._known:
             return True  # it never existed
+        now, held = time.monotonic(), signature(status) if status else ()
         filled = status is not None and status.st_size > 0
-        if filled and (held == self._files.written.get(name) or self._untouched(name)):
+        if filled and (held == self._files.written.get(name) or self._untouched(name, status)):
             return True
         if seen.setdefault(name, (held, now))[0] != held:
             seen[name] = held, now
@@ -139,10 +152,10 @@ class HumanEdits:
         old = status is not None and time.time_ns() - status.st_ctime_ns >= quiet * 1e9
         return old or now - seen[name][1] >= quiet
 
-    def _untouched(self, name: str) -> bool:
-        """True if a file is a complete artifact as cdo wrote it, by its checksum."""
+    def _untouched(self, name: str, status: os.stat_result | None) -> bool:
+        """True if a file of this status is a complete artifact as cdo wrote it, by its checksum."""
         try:
-            artifact = self.artifact(name.removesuffix(".md")) if ARTIFACT.fullmatch(name) else None
+            artifact = self._found(name.removesuffix(".md"), status) if ARTIFACT.fullmatch(name) else None
         except SessionError:  # half a file or a mistake; the error is reported when the file is read
             return False
         return artifact is not None and not artifact.edited

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from cdo.core.errors import SessionError
@@ -37,6 +37,23 @@ class SessionFiles:
         self.written: dict[str, tuple[int, ...]] = {}
         self._redact = redact
         self._kept: dict[str, tuple[tuple[int, ...], str]] = {}  # texts with the signatures of their files
+        self._looked: Mapping[str, os.stat_result | None] = {}
+
+    @contextlib.contextmanager
+    def as_looked(self, looked: Mapping[str, os.stat_result | None]) -> Iterator[None]:
+        """Take these files of the top folder for as they were when they were looked at, within the block.
+
+        Whoever reads them there looks again afterwards whether they have changed.
+        """
+        self._looked = looked
+        try:
+            yield
+        finally:
+            self._looked = {}
+
+    def status(self, name: str) -> os.stat_result | None:
+        """What is known of a file of the top folder, a link's own; None when it is not there."""
+        return self._looked[name] if name in self._looked else status_of(name, self.directory)
 
     def place(self, folder: str, *, make: bool = False) -> contextlib.AbstractContextManager[int]:
         """Open a folder of the session ("" is its own), which is made if it is missing and `make` says so."""
@@ -52,12 +69,14 @@ class SessionFiles:
         written, kept = self.written.get(name), self._kept.get(name)
         try:
             with self.place(folder) as place:
-                if kept and kept[0] == written and (now := status_of(file, place)) and signature(now) == written:
-                    return kept[1]
+                if kept and kept[0] == written:
+                    now = status_of(file, place) if folder else self.status(file)
+                    if now and signature(now) == written:
+                        return kept[1]
                 data, status = read_file(place, file, written=written or ())
                 text = self._redact(data.decode("utf-8"))
-                if signature(status) == written and len(text) <= _KEPT:
-                    self._kept[name] = written, text
+                if signature(status) == written:
+                    self._keep(name, text)
                 return text
         except FileNotFoundError:
             return None
@@ -65,6 +84,16 @@ class SessionFiles:
             raise SessionError(f"{self.path / name} is not UTF-8 text.", "Fix or remove it, then resume.") from None
         except OSError as error:
             raise explain(error, self.path / name) from None
+
+    def made(self, name: str, signature: tuple[int, ...], text: str | None) -> None:
+        """Note a file that this process has just made, with the text that it wrote unless that is to be read."""
+        self.written[name] = signature
+        if text is not None:
+            self._keep(name, self._redact(text))
+
+    def _keep(self, name: str, text: str) -> None:
+        if len(text) <= _KEPT:
+            self._kept[name] = self.written[name], text
 
     def below(self, folder: str, *, written: bool = True) -> list[tuple[str, str, str]]:
         """The Markdown files in the folders of a folder, as (name with its folders, text, problem), by name.

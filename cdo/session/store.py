@@ -86,7 +86,9 @@ class Session:
     def born(cls, new: NewFolder, made: MadeFolder) -> Session:
         """Return the session in a folder that was just made; raise `SessionError` if its records are damaged."""
         session = cls(new.path, made.fd, new.redact)
-        session.files.written |= made.written
+        for name, written in made.written.items():
+            content = new.files[name]
+            session.files.made(name, written, session._redact(content) if isinstance(content, str) else None)
         try:
             group = session._load_records() if any(map(group_number, new.files)) else 0
         except SessionError:

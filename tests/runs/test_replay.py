@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from cdo.app.replay_diff import ReplayReport, compare
 from cdo.content.library import Library
 from cdo.core.errors import SessionError
 from cdo.core.exchange import ToolCall
-from cdo.session.human_edits import HumanEdits, Signature
+from cdo.session.human_edits import HumanEdits, Looked, Signature
 from cdo.session.reader import SessionFolder
 from cdo.session.records import group_file, group_records
 from tests.conftest import A, Desk
@@ -224,8 +224,8 @@ def test_a_call_that_is_prepared_twice_is_counted_once(run: Desk, monkeypatch: p
     """A file that changes while its calls are prepared makes them be prepared again."""
     read, told = HumanEdits.signatures, iter([True])
 
-    def changed_once(self: HumanEdits, names: Iterable[str]) -> list[Signature]:
-        return [*read(self, names), *([(1,)] if next(told, False) else [])]
+    def changed_once(self: HumanEdits, looked: Looked) -> dict[str, Signature]:
+        return {**read(self, looked), **({"edited.md": (1,)} if next(told, False) else {})}
 
     monkeypatch.setattr(HumanEdits, "signatures", changed_once)
     assert replayed(run).calls == 9 and next(told, None) is None
