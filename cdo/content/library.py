@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -219,12 +219,17 @@ class Library:
 
     def render(self, name: str, values: Mapping[str, Any], block: str = "") -> str:
         """Render a document's body (or one `{% block %}` of it) with `values`; raise `ContentError`."""
+        return self.render_all(name, values, (block,))[0]
+
+    def render_all(self, name: str, values: Mapping[str, Any], blocks: Sequence[str]) -> list[str]:
+        """Render several blocks of a document ("" is its whole body) with the same `values`; raise `ContentError`."""
         template, document = self.template(name), self.load(name)
-        if block and block not in template.blocks:
-            raise ContentError(f"{document.path} has no block called {block}.", FIX)
-        write = template.blocks[block] if block else template.root_render_func
+        if missing := [block for block in blocks if block and block not in template.blocks]:
+            raise ContentError(f"{document.path} has no block called {missing[0]}.", FIX)
+        writers = [template.blocks[block] if block else template.root_render_func for block in blocks]
         try:
-            return "".join(write(template.new_context(dict(values)))).strip()
+            context = template.new_context(dict(values))
+            return ["".join(write(context)).strip() for write in writers]
         except Exception as error:  # whatever the expressions of a template can raise
             frames = traceback.extract_tb(error.__traceback__)
             lines = [frame.lineno for frame in frames if frame.filename == "<template>" and frame.lineno]
@@ -278,6 +283,8 @@ def checked(schema: type[MODEL], values: Mapping[str, Any], path: Path | str) ->
 
 def within(text: str, tag: str) -> str:
     """`text` such that it cannot close the tag it is shown in."""
+    if "<" not in text:
+        return text
     return re.sub(rf"<(?=[\s/]*{re.escape(tag)}\b)", "‹", text, flags=re.IGNORECASE)
 
 

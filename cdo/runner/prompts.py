@@ -42,9 +42,8 @@ def messages(
     if call.kind != "document":  # documents have their own schema, which the plan has read
         several = library.read(call.template, Prompt)[0].kind in ("agent", "cabal")
     values = _values(call, texts, library, limits=limits, tools=tools)
-    system = library.render(call.template, values, "system")
-    shared = library.render(call.template, values, "shared") + "\n\n"
-    own = library.render(call.template, values, "own")
+    system, shared, own = library.render_all(call.template, values, ("system", "shared", "own"))
+    shared += "\n\n"
     return (
         Message("system", system, shared=len(system)),
         Message("user", shared + own, shared=len(shared) if several else 0),
@@ -80,8 +79,7 @@ def correction(
         "schema": recast(call.format),
         "documents_kept": documents_kept,
     }
-    system = library.render("engine/repair-draft", told, "system")
-    own = library.render("engine/repair-draft", told, "own")
+    system, own = library.render_all("engine/repair-draft", told, ("system", "own"))
     return Message("system", system, shared=len(system)), Message("user", own)
 
 
@@ -119,17 +117,22 @@ def _values(
         values |= {} if tools else {"tools": None}
         values["looking"] = library.render("engine/looking", values).strip()
     if own := str(call.data.get("common") or ""):  # a document of the program's own
-        values["common"] = {block: library.render(own, values, block) for block in library.template(own).blocks}
+        values["common"] = _blocks(own, values, library, tuple(library.template(own).blocks))
     elif call.kind in COMMON and QUESTION in texts:
         more = "\n\n".join(text for name, text in values["read"].items() if name.startswith(FURTHER))
         shown = {"today": "", "further": more, **values}
         blocks = ("system", "material", "record") if call.kind in RECORD else ("system", "material")
-        values["common"] = {block: library.render("templates/common", shown, block) for block in blocks}
+        values["common"] = _blocks("templates/common", shown, library, blocks)
     values["included"] = {
         name: library.render(document, _including(name, values))
         for name, document in call.data.get("include", {}).items()
     }
     return values
+
+
+def _blocks(name: str, values: Mapping[str, Any], library: Library, blocks: Sequence[str]) -> dict[str, str]:
+    """Return blocks of a document by name."""
+    return dict(zip(blocks, library.render_all(name, values, blocks), strict=True))
 
 
 def effort(call: Call, library: Library) -> Effort | None:
