@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from cdo.core.result import Result
@@ -26,25 +27,34 @@ if TYPE_CHECKING:
     from cdo.cabal.files.final_report import Delivery
 
 
+class Finished(Struct, frozen=True):
+    """The result of a run, and its history as it was read for FINAL.md, which is not in it; None where it was not."""
+
+    result: Result
+    past: History | None = None
+
+
 def finish(
     session: Session,
     plan: Plan,
     outcome: Outcome | Delivery,
     runner: Runner,
     archive: LiveSessionReader | None = None,
-) -> Result:
-    """Write FINAL.md (unless a person edited it) and return the result; `archive` reads the session."""
+) -> Finished:
+    """Write FINAL.md (unless a person edited it), and return what came of it; `archive` reads the session.
+
+    What the run has handed over to the session must be on disk.
+    """
     used = runner.budget.totals
     if not isinstance(outcome, Outcome):
         from cdo.app import mission_results
 
-        return mission_results.deliver(session, outcome, used, runner.kept.artifacts)
+        return Finished(mission_results.deliver(session, outcome, used, runner.kept.artifacts))
     reply = registry.page(outcome, runner.kept.artifacts, _asked_by_call(session), used)
     missing = tuple(f"t{turn}-{role}: {reason}" for turn, role, reason in outcome.missing)
     said = confidence_in_words(outcome.confidence, outcome.stated, outcome.lowered)
-    existing = session.artifact("FINAL")
+    existing, past = session.artifact("FINAL"), None
     if existing is None or not (existing.edited or existing is reply):
-        session.flush()
         past = history.read(archive or LiveSessionReader(session))
         own = {
             "session": session.name,
@@ -73,7 +83,7 @@ def finish(
         top = _opening(final, past.frozen.created, said)
         session.put("FINAL", replace(final, body=f"{top}\n\n{final.body.lstrip()}"))
     shown = session.artifact("FINAL") or reply
-    return Result(
+    result = Result(
         session=session.name,
         path=str(session.path),
         status=outcome.status,
@@ -93,6 +103,7 @@ def finish(
         confidence_reason=said,
         documents=tuple(file for name, data in outcome.documents.items() for file in (f"{name}.md", *data.drawn)),
     )
+    return Finished(result, past)
 
 
 def _opening(final: artifacts.Artifact, created: str, confidence: str) -> str:

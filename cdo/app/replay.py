@@ -227,7 +227,8 @@ class _Replay:
         runner, outcome, result, stopped = self._runner(), None, None, ""
         try:
             outcome = await runner.drive(registry.program(self._plan, self._library))
-            result = finish(self._session, self._plan, outcome, runner)
+            self._session.flush()
+            result = finish(self._session, self._plan, outcome, runner).result
         except (ContentError, SessionError) as error:  # report it for the original session, not the temporary folder
             raise type(error)(self._named(error.message), self._named(error.hint)) from None
         except CdoError as error:

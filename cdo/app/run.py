@@ -45,6 +45,7 @@ from cdo.session.reader import SessionReader
 from cdo.session.store import Session
 
 if TYPE_CHECKING:
+    from cdo.history.past_session import History
     from cdo.observers.live_trace import SpanSender
     from cdo.runner.endpoint_batches.depot import BatchDepot
     from cdo.runner.endpoint_batches.lane import BatchLane
@@ -83,9 +84,9 @@ class RunHooks:
     is what this run has in common with others at the same time: then its seats are neither built nor closed here.
     With `wait`, a run whose calls go through a batch endpoint stays until these have ended, and one that waits for
     people until they have answered; `again` is the command that collects otherwise.
-    `ended` is given the session when FINAL.md is on disk. `sender` takes the spans of the run while it goes on;
-    `within` is the place of the mission of whose trace they are a part; `labels` are further attributes of the span
-    of the run.
+    `ended` is given the session when FINAL.md is on disk, and its history without that where it was read. `sender`
+    takes the spans of the run while it goes on; `within` is the place of the mission of whose trace they are a part;
+    `labels` are further attributes of the span of the run.
     """
 
     specs: Sequence[ModelSpec]
@@ -98,7 +99,7 @@ class RunHooks:
     shared: SharedByRuns | None = None
     wait: bool = False
     again: str = ""
-    ended: Callable[[SessionReader], None] | None = None
+    ended: Callable[[SessionReader, History | None], None] | None = None
     sender: SpanSender | None = None
     within: TraceIdentity | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -169,16 +170,16 @@ class _SessionRun:
             beside.say(hand_over(session, plan.crew, outcome, self._library))
         await session.flushed()
         archive = LiveSessionReader(session)
-        result = finish(session, plan, outcome, runner, archive)
+        finished = finish(session, plan, outcome, runner, archive)
         if isinstance(outcome, Outcome) and outcome.documents:
             from cdo.app.filing import file_documents
 
             await file_documents(session, plan, outcome, self._settings, beside.tracker, beside.say)
-        beside.tell(RunEnded(result=result))
+        beside.tell(RunEnded(result=finished.result))
         await session.flushed()
         if self._shell.ended:
-            self._shell.ended(archive)
-        return result
+            self._shell.ended(archive, finished.past)
+        return finished.result
 
     def _models(self) -> tuple[Mapping[str, ModelSeat], Mapping[str, ModelSeat]]:
         """Return the seats of the run's models, and of those at whose batch endpoints calls of the session wait.

@@ -46,7 +46,7 @@ def read(archive: SessionReader) -> History:
         problem=(archive.text("00-input.md") or "").strip(),
         frozen=frozen,
         turns=_turns(archive, records, everything, checked),
-        final=_final(archive),
+        final=final(archive),
         calls=everything,
         spent=sum(own.values(), TotalUsage()),
         shared=sum(shared.values(), TotalUsage()),
@@ -200,7 +200,8 @@ def _directive(archive: SessionReader, stem: str) -> tuple[Directive | None, boo
         return None, artifact.edited
 
 
-def _final(archive: SessionReader) -> Final | None:
+def final(archive: SessionReader) -> Final | None:
+    """Read FINAL.md; return None if there is none. Raises `SessionError` if its front matter is damaged."""
     artifact = archive.artifact("FINAL")
     if artifact is None:
         return None

@@ -8,6 +8,7 @@ from pathlib import Path
 from cdo.core.errors import CdoError
 from cdo.history import index_entries, run_index, search
 from cdo.history.index_entries import IndexEntry
+from cdo.history.past_session import History
 from cdo.history.run_index import IndexLine
 from cdo.session.reader import SessionReader
 from cdo.session.records import PREFIX
@@ -33,15 +34,15 @@ class IndexWriter:
         """True if it is time to write."""
         return len(self._ended) >= FULL
 
-    def take(self, archive: SessionReader) -> None:
-        """Read a session that has come to its end and is still open."""
+    def take(self, archive: SessionReader, past: History | None = None) -> None:
+        """Read a session that has come to its end and is still open; `past` is its history without FINAL.md."""
         files = run_index.seen(Path(archive.place))
         try:
             entry = index_entries.read(archive)
         except CdoError:
             return
         if files:
-            self._open[archive.name] = files.single, entry, search.texts_of(entry.row, archive)
+            self._open[archive.name] = files.single, entry, search.texts_of(entry.row, archive, past)
 
     def closed(self, path: Path) -> None:
         """Note that a session has been closed: its files stay as they are."""

@@ -21,6 +21,7 @@ from cdo.history.run_index import FoundSession, IndexLine, attempt, indexed, ref
 from cdo.history.search_query import quoted
 
 if TYPE_CHECKING:
+    from cdo.history.past_session import History
     from cdo.session.reader import SessionReader
 
 COLUMNS = ("decision", "sections", "tensions", "positions", "problem")
@@ -175,16 +176,19 @@ def _texts(row: Mapping[str, Any]) -> tuple[str, ...]:
     return texts_of(row, SessionFolder(Path(row["path"])))
 
 
-def texts_of(row: Mapping[str, Any], archive: SessionReader) -> tuple[str, ...]:
-    """Return the searchable texts of a session in the order of `COLUMNS`, then the headings of its sections."""
+def texts_of(row: Mapping[str, Any], archive: SessionReader, past: History | None = None) -> tuple[str, ...]:
+    """Return the searchable texts of a session in the order of `COLUMNS`, then the headings of its sections.
+
+    `past` is its history if that was read already, be it without FINAL.md.
+    """
     from cdo.history import history
     from cdo.history.pending import unheard
 
     sections, tensions, positions = dict[str, str](), "", ""
     try:
-        past, hidden = history.read(archive), unheard(archive)
-        if past.final:
-            sections = _argued(past.final.sections)
+        past, hidden = past or history.read(archive), unheard(archive)
+        if final := past.final or history.final(archive):
+            sections = _argued(final.sections)
         if row["mode"] == MODE:
             kept = {name: text for name, text in sections.items() if name not in _SAID_AGAIN}
             sections = {**_delivered(archive), **kept}
