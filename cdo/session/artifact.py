@@ -89,13 +89,20 @@ class Artifact(Struct, frozen=True, dict=True):
 
     def as_written(self, stem: str) -> Artifact:
         """Return the artifact as it is read back from its `files`."""
-        if stem in SIDECARS or not self._plain[1]:
+        if not self._inert(stem):
             found = parse(stem, files(stem, self).get)
             assert found is not None
             return found
         found = Artifact(self.meta, self.body.strip(), self._vouched)
         found.__dict__.update(reply=self.reply, sha=self.sha)  # these do not depend on cdo's keys
         return found
+
+    def _inert(self, stem: str) -> bool:
+        """True if its files hold it just as it is, so that there is nothing to restore when they are read."""
+        if stem not in SIDECARS:
+            return self._plain[1]
+        odd = "\r" in self.body or self.body.lstrip().startswith(("---", "\ufeff"))
+        return not odd and not has_active_markup(self.body)
 
     def keys_alone(self) -> str:
         """Return the keys of the whole file as YAML."""

@@ -145,6 +145,8 @@ def test_any_reply_survives_its_file(meta: dict[str, Any], body: str) -> None:
     assert again.text() == artifact.text()
     held = artifact.as_written("t1-critic")  # what the run goes on with, without reading its file
     assert (held, held.reply, held.sha, held.edited) == (again, again.reply, again.sha, False)
+    held = artifact.as_written("FINAL")
+    assert held == parse("FINAL", files("FINAL", artifact).get) and not held.edited
 
 
 @quick
