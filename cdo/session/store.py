@@ -10,7 +10,6 @@ unless a person edited them: then they win. `journal.jsonl` tells what happened 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import os
@@ -42,6 +41,7 @@ from cdo.files.atomic_files import (
     write_file,
 )
 from cdo.session import artifact as artifacts
+from cdo.session import loop_wakeups
 from cdo.session.artifact import Artifact
 from cdo.session.creation import MadeFolder, NewFolder, create_session_dir
 from cdo.session.human_edits import ARTIFACT, HumanEdits
@@ -222,7 +222,7 @@ class Session:
     async def commit(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """Record something that must not be lost; returns it (redacted) when it is durable."""
         clean: dict[str, Any] = self._clean(dict(record))
-        await asyncio.wrap_future(self._writer.record(clean))
+        await loop_wakeups.done(self._writer.record(clean))
         self.records.append(clean)
         return clean
 
@@ -354,12 +354,12 @@ class Session:
 
     async def flushed(self) -> None:
         """As `flush`, for a loop that has other sessions to run meanwhile."""
-        await asyncio.wrap_future(self._writer.flushed())
+        await loop_wakeups.done(self._writer.flushed())
 
     async def ended(self) -> None:
         """As `close`, for a loop that has other sessions to run meanwhile."""
         try:
-            await asyncio.wrap_future(self._writer.ending())
+            await loop_wakeups.done(self._writer.ending())
         finally:
             self.close()
 
