@@ -105,6 +105,8 @@ class RunHooks:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
+# Modules that the end of a deliberation needs.
+_LATER = ("cdo.programs.deliberation.conclusion", "cdo.repository.citation_marks", "cdo.app.finish")
 AT_STOP = 1.5  # seconds that everything has to close when somebody wants the run to end
 
 
@@ -260,6 +262,7 @@ class _SessionRun:
             reopened=shell.reopened,
             seat_wait=settings.seat_wait,
             stay=shell.wait,
+            ahead=() if plan.crew else _LATER,
         )
 
     def _trace(self) -> TraceTarget | None:

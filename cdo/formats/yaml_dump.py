@@ -10,7 +10,7 @@ from __future__ import annotations
 import marshal
 import re
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
@@ -24,6 +24,10 @@ _LIKE_A_NUMBER = re.compile(r"[-+]?(0[ox][0-9a-fA-F]+|\.?[0-9][0-9_.]*([eE][-+]?
 _ODD_BREAK = re.compile("[\r\x85\u2028\u2029]")  # line breaks that only quoted text distinguishes from \n
 # Text that needs no quotes for any reader, and does not in a list on one line either.
 _PLAIN = re.compile(r"(?!(?i:yes|no|true|false|on|off|null|y|n)$)[A-Za-z][\w./()-]*(?: [\w./()-]+)*", re.ASCII)
+# Text that needs none as the value of a key. A colon or # with a blank beside it would say something else there.
+_SIGN = r"(?:[\w./(),;'\"?!%&$+=*~<>@^|-]|:(?=[\w./(]))"
+_SENTENCE = re.compile(rf"(?!(?i:yes|no|true|false|on|off|null|y|n)$)[A-Za-z]{_SIGN}*(?: {_SIGN}+)*", re.ASCII)
+_NAMED = re.compile(r"[A-Za-z][\w./()-]*:(?: [\w./()-]+)+", re.ASCII)  # text that is quoted for its colon
 _HASH = re.compile(r"(?=[0-9]*[1-9a-f])[0-9a-f]{16}(?:[0-9a-f]{48})?", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]+\.[0-9]+")
 _KEPT_END = re.compile(r"[|>][0-9]?\+\n")
@@ -60,20 +64,35 @@ def _entry(key: Any, value: Any, depth: int) -> str | None:
     start = f"{'  ' * depth}{key}:"
     kind = type(value)
     if kind is str:
-        if not (_PLAIN.fullmatch(value) or _is_hash(value)):
+        if not (_SENTENCE.fullmatch(value) or _is_hash(value)):
             return None
         return f"{start} {_folded(value, len(start) + 1, depth)}\n"
     if kind is dict and value and not _inline(value):
         inner = _block(value, depth + 1)
         return None if inner is None else f"{start}\n{inner}"
+    if kind in (list, tuple) and value and not _short(value):
+        items = [_item(item, depth) for item in value]
+        return None if None in items else f"{start}\n{''.join(cast('list[str]', items))}"
     text = _in_line(value)
     return f"{start} {text}\n" if text is not None and len(start) + len(text) < _WIDTH - 4 else None
+
+
+def _item(value: Any, depth: int) -> str | None:
+    """Return an item of a list that has a line for each, `depth` mappings deep; None unless it is simple."""
+    mark = f"{'  ' * depth}- "
+    if type(value) is not dict or not value or _inline(value):
+        text = _in_line(value)
+        return f"{mark}{text}\n" if text is not None and len(mark) + len(text) < _WIDTH - 4 else None
+    entries = [_entry(key, item, depth + 1) for key, item in value.items()]
+    return None if None in entries else f"{mark}{''.join(cast('list[str]', entries))[len(mark) :]}"
 
 
 def _in_line(value: Any) -> str | None:
     """Return a simple value, or a short list or mapping of such, as it stands on one line; None for any other."""
     kind = type(value)
     if kind is str:
+        if _NAMED.fullmatch(value):
+            return f"'{value}'"
         return value if _PLAIN.fullmatch(value) or _is_hash(value) else None
     if value is None:
         return "null"

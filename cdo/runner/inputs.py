@@ -38,6 +38,7 @@ class Inputs:
     _begun: dict[str, str] = field(default_factory=dict)
     _gone: dict[str, tuple[str, str]] = field(default_factory=dict)  # name -> what it is now, what it was
     _read: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _copied: dict[str, str] = field(default_factory=dict)  # skills on their way to disk
 
     async def prepared(self, calls: Sequence[Call], prepare: Callable[[Call], PendingCall]) -> list[PendingCall]:
         """Prepare calls with a consistent snapshot of their inputs, taken while no person is saving a file."""
@@ -52,6 +53,9 @@ class Inputs:
                 works = [prepare(call) for call in calls]
             if edits.signatures(edits.look(names)) == before:
                 break
+        if self._copied:  # what a call is asked with is on disk before it is asked
+            await self.session.flushed()
+            self._copied.clear()
         for name, (what, text) in self._gone.items():
             self.session.write_again(f"{name}.md", text)
             self.observe(NoteTold(text=f"{name}.md was {what}; it is written again as it was"))
@@ -93,8 +97,8 @@ class Inputs:
 
     def _skill(self, name: str) -> tuple[str, str]:
         """Return a skill's body and hash as of its first use by the session, which keeps a copy."""
-        text = self.session.read(f"{name}.md")
+        text = self._copied.get(name) or self.session.read(f"{name}.md")
         if text is None:
-            text = self.skill(name.partition("/")[2]) if self.skill else ""
-            self.session.put_now(f"{name}.md", text)
+            text = self._copied[name] = self.skill(name.partition("/")[2]) if self.skill else ""
+            self.session.put_text(f"{name}.md", text)
         return text, artifacts.digest(text)[:16]

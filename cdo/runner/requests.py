@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, Protocol
 
 from msgspec.structs import replace
@@ -21,7 +22,7 @@ from cdo.formats.reply_schema import reply_schema
 from cdo.providers.models import ModelSpec
 from cdo.runner import prompts
 from cdo.runner.prompt_fitting import TextLimits, without_oldest
-from cdo.session.artifact import Artifact, digest
+from cdo.session.artifact import Artifact
 from cdo.session.recorded_replies import reply_text
 
 MOST_WORDS = 8192  # characters kept of a provider's error message, and of an overlong reply that is sent back
@@ -208,8 +209,9 @@ class RequestBuilder:
 
         A provider serves few requests a minute from one cache, so turns and steps have keys of their own.
         """
-        shared = [message.text[: message.shared] for message in messages]
-        return f"cdo-{digest([self._session, *filter(None, shared)])[:32]}"
+        shared = [message.text[: message.shared] for message in messages if message.shared]
+        whole = "\0".join([self._session, *shared]).encode("utf-8", "replace")
+        return f"cdo-{sha256(whole).hexdigest()[:32]}"
 
     def _tools(self) -> tuple[Mapping[str, Any], ...]:
         """Return the tools to offer now: none after the last round or request, so that the model answers."""

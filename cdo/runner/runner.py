@@ -47,6 +47,7 @@ from cdo.runner.attempts import Attempts, Deadlines
 from cdo.runner.budget import Budget, Limits
 from cdo.runner.evidence_checks import EvidenceChecks
 from cdo.runner.failures import EXCUSED, MissingReply, enough, failure
+from cdo.runner.import_ahead import import_ahead
 from cdo.runner.inputs import Inputs
 from cdo.runner.kept_replies import KeptReplies, parsed
 from cdo.runner.model_seat import CallLane, ModelSeat
@@ -78,6 +79,7 @@ class Runner:
     none. `reopened` means that a cap which ended the work has been lifted: files
     made because of that end may be replaced without consent. A turn waits `seat_wait` seconds for people; with `stay`
     this process does, also without a terminal. `substitutes` stand in for missing records in a replay.
+    `ahead` names modules that the run needs later, to be imported while the first replies are awaited.
     """
 
     session: Session
@@ -104,6 +106,7 @@ class Runner:
     seat_wait: float = 0.0
     stay: bool = False
     substitutes: Substitutes = field(default_factory=Substitutes)
+    ahead: Sequence[str] = ()
     kept: KeptReplies = field(init=False)
     _visited: set[str] = field(default_factory=set)
     _attempts: Attempts = field(init=False)
@@ -239,6 +242,8 @@ class Runner:
             await self._seated.open(work)
         self._curtain.draw(work.call.name for work in people)
         tasks = [asyncio.create_task(self._reply(work)) for work in people]
+        for call in batch.calls[:1]:
+            import_ahead(call.format, self.ahead)
         try:
             models = [work for work in works if work not in people]
             found = await _all([self._reply(work, lenient=batch.lenient) for work in models])

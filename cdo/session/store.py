@@ -70,6 +70,7 @@ class Session:
         self._redact: Callable[[str], str] = lambda text: encodable(redact(text))
         self._written: Callable[[str], str] = lambda text: without_controls(encodable(redact(text)))
         self._texts: set[str] = set()
+        self._shared = ("", "")  # the text that was shared last, and its hash
         self.files = SessionFiles(path, directory, self._redact)
         self.edits = HumanEdits(self.files)
         self._writer = Writer(path, directory)
@@ -237,11 +238,14 @@ class Session:
 
     def shared_text(self, text: str) -> str:
         """Record a text that many exchanges share, once; returns its SHA-256 to refer to it."""
-        text = self._redact(text)
-        identity = sha256(text.encode()).hexdigest()
+        if text == self._shared[0]:  # as the other calls of a step have it
+            return self._shared[1]
+        clean = self._redact(text)
+        identity = sha256(clean.encode()).hexdigest()
         if identity not in self._texts:
-            self._writer.record({"kind": "text", "sha256": identity, "text": text}, soon=False)
+            self._writer.record({"kind": "text", "sha256": identity, "text": clean}, soon=False)
             self._texts.add(identity)
+        self._shared = text, identity
         return identity
 
     def put(self, name: str, artifact: Artifact) -> Artifact:

@@ -252,7 +252,8 @@ class RunState:
                     break
                 voices.remove(drop)
             voices.append(Voice(name, mate.role))
-        yield Publish(self.team.files())
+        if self.plan.hitl:  # without a person the next files of the team are written before anybody can look
+            yield Publish(self.team.files())
         return voices
 
     def _letters(self, name: str, joining: Sequence[str] = ()) -> Program[None]:

@@ -16,14 +16,20 @@ WORDS = [
     "word", "t1-critic", "openai/gpt-5.5", "it's", "(ok)", "no", "Yes", "y", "null", "off", "a:b", "c: d", "#h",
     "12", "0.5", "1e5", "0b101", "12345678e1234567", HASH, HASH * 4, "2026-11-28", "12:30", "?", "a,b", "[x]", "{y}",
     "&a", "*b", "!t", "%d", "@e", "`f", '"q"', "~", "=", "<<", "...", "---", "é", "😀", "\u2028", "\\U0001",
-    "- x", "a\tb", "_x", "line\nbreak", "tail\n\n", " lead", "trail ", "long" * 9, "verylongword" * 10, "",
+    "- x", "a\tb", "turn 1: idle", "a: b c", "say: 'no'", "x - y; z? (w), v!", "a:", ":b", "a #b", "a# b", "b'",
+    "a::b", "_x", "line\nbreak", "tail\n\n", " lead", "trail ", "long" * 9, "verylongword" * 10, "",
 ]  # fmt: skip
 PLAIN = st.lists(st.sampled_from(WORDS[:5]), min_size=1, max_size=60).map(" ".join)
-TEXTS = PLAIN | st.sampled_from(WORDS) | st.lists(st.sampled_from(WORDS), max_size=20).map(" ".join)
+SENTENCES = st.text("ab1 .,:;'\"?!%&$+=*~<>@^|/()-#`[]{}\\", min_size=1, max_size=130)
+TEXTS = PLAIN | SENTENCES | st.sampled_from(WORDS) | st.lists(st.sampled_from(WORDS), max_size=20).map(" ".join)
 NUMBERS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.sampled_from([0.7, 1e-7, 1e22])
 VALUES = st.recursive(
     TEXTS | NUMBERS,
-    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(TEXTS, inner, max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=6)
+        | st.lists(st.dictionaries(PLAIN, inner, min_size=1, max_size=6), max_size=4)
+        | st.dictionaries(TEXTS, inner, max_size=6)
+    ),
     max_leaves=30,
 )
 
