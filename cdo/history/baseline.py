@@ -190,6 +190,8 @@ def taken(spent: TotalUsage) -> str:
 
 def _equal(voices: Sequence[VoiceReply]) -> tuple[Camp, ...]:
     """Group the voices that answer in the same words, largest group first."""
+    from cdo.formats.voice_blocks import Camp  # it imports pydantic, which most runs have by then
+
     found: dict[str, list[VoiceReply]] = {}
     for said in voices:
         found.setdefault(folded(said.position), []).append(said)
