@@ -49,7 +49,12 @@ def fitted(kind: type[T], data: object) -> T:
     try:
         return msgspec.convert(data, kind, str_keys=True)
     except msgspec.ValidationError as error:
-        raise _explained(kind, data, str(error)) from None
+        message = str(error)
+    try:
+        found = _explained(kind, data, message)
+    except (LookupError, TypeError):  # an unknown key that reads like the end of a message
+        found = _worded(kind, (), message, data)
+    raise found
 
 
 def misfits(kind: Any, data: object) -> Iterator[SchemaError]:
@@ -75,9 +80,9 @@ def _inner(kind: Any, data: object) -> Iterator[tuple[str | int, SchemaError]]:
             for key in (key for key, item in known.items() if item.required and key not in data):
                 yield key, SchemaError((), "is missing", "missing")
     elif isinstance(data, Mapping) and get_origin(plain) is dict:
+        keys, values = get_args(plain)
         for key, value in data.items():
-            for type_, part in zip(get_args(plain), (key, value), strict=True):
-                yield from ((key, error) for error in misfits(type_, part))
+            yield from ((key, error) for error in (*_of_key(keys, key), *misfits(values, value)))
     elif isinstance(data, (list, tuple)) and get_origin(plain) in (list, tuple):
         for index, value in enumerate(data):
             yield from ((index, error) for error in misfits(_inside(plain, index), value))
@@ -147,19 +152,25 @@ def _explained(kind: Any, data: Any, message: str) -> SchemaError:
 
 def _first_wrong(kind: Any, data: Mapping[Any, Any]) -> tuple[str, SchemaError]:
     """Return the first key of a mapping that is wrong, or whose value is, with the error."""
+    keys, values = get_args(plain_type(kind))
     for key, value in data.items():
-        for type_, part in zip(get_args(plain_type(kind)), (key, value), strict=True):
-            try:
-                fitted(type_, part)
-            except SchemaError as error:
-                return str(key), error
+        if found := next(iter((*_of_key(keys, key), *misfits(values, value))), None):
+            return str(key), found
     raise AssertionError("each key and value of the mapping fits")  # msgspec found one that does not
+
+
+def _of_key(kind: Any, key: object) -> Iterator[SchemaError]:
+    """Yield the problem of the key of a mapping whose keys are of a type; nothing if there is none."""
+    try:
+        msgspec.convert({key: None}, dict[kind, Any], str_keys=True)
+    except msgspec.ValidationError as error:
+        yield _worded(kind, (), str(error).partition(" - at ")[0], key)
 
 
 def _worded(kind: Any, place: Place, message: str, value: object) -> SchemaError:
     if problem := _own_problem(kind, value):
         return SchemaError(place, problem)
-    if match := re.fullmatch(r"Object (missing required|contains unknown) field `(.*)`", message):
+    if match := re.fullmatch(r"Object (missing required|contains unknown) field `(.*)`", message, re.DOTALL):
         missing = match[1].startswith("missing")
         why = "is missing" if missing else "is not a key it can have"
         return SchemaError((*place, match[2]), why, "missing" if missing else "unknown")
