@@ -67,6 +67,8 @@ def run_and_report(
         if options["as_json"]:
             view.close()
             click.echo(dumps(_broken_off(session, error, "round" if kept.crew else "turn").json()))
+        if isinstance(error, NeedsHuman) and (view.has_asked(error.question) or view.has_asked(error.message)):
+            raise NeedsHuman("Paused.", error.hint) from error
         raise
     finally:
         view.close()

@@ -16,7 +16,7 @@ import msgspec
 LONGEST = 2 * 2**20  # bytes of a message: a question of 200,000 characters that are all escaped fits in
 REFUSED = "cdo/refused"  # the method of the request that stands for one which is refused
 TOO_MUCH = f"A message has at most {LONGEST:,} bytes, 10,000 values, and values within values to a depth of 100."
-NO_JSON = "The message is no valid JSON."
+NO_JSON = "The message is not valid JSON."
 _VALUES, _DEPTH = 10_000, 100  # in one message; a value takes far more memory than its bytes
 _SHORT = 1024  # bytes of a message that is not worth counting
 _ENDS = 300  # bytes at the beginning and at the end of a message in which its id is looked for

@@ -172,7 +172,8 @@ async def _ask(view: RunView, question: str, choices: Sequence[str]) -> str:
 
     def prompt() -> str:
         with view.suspend():
-            click.echo(visible(question), err=True)
+            if not view.has_asked(question):
+                click.echo(visible(question), err=True)
             for number, choice in enumerate(choices, 1):
                 click.echo(f"  {number}) {visible(choice)}", err=True)
             return str(
@@ -199,7 +200,8 @@ async def _told(view: RunView, ask: Ask) -> str:
     It can be cancelled, since the answer may come by a file instead.
     """
     with view.suspend():
-        click.echo(visible(ask.question), err=True)
+        if not view.has_asked(ask.question):
+            click.echo(visible(ask.question), err=True)
         for number, option in enumerate(ask.options, 1):
             click.echo(f"  {number}) {visible(option)}", err=True)
         while True:

@@ -17,6 +17,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Protocol, TextIO, TypeAlias
 
 from cdo.core.events import (
+    AnswerAwaited,
     BatchBegan,
     CallSent,
     Event,
@@ -232,11 +233,31 @@ def _said_before(event: Event) -> bool:
     return isinstance(event, MessageTold) and event.how is not None
 
 
+def _asked_in(event: Event) -> str:
+    """Return what an event asks of the person; "" for other events."""
+    if isinstance(event, QuestionAsked):
+        return one_line(event.question)
+    return one_line(event.text) if isinstance(event, AnswerAwaited) else ""
+
+
+def _among(shown: Iterable[str], text: str) -> bool:
+    """True if a sentence is among those that were `shown`, in whatever case it begins."""
+
+    def plain(told: str) -> str:
+        return f"{told[:1].lower()}{told[1:]}".rstrip(".")
+
+    return bool(text) and plain(one_line(text)) in map(plain, shown)
+
+
 class RunView(Protocol):
-    """A receiver of events. `suspend` keeps the terminal free while a person is asked."""
+    """A receiver of events. `suspend` keeps the terminal free while a person is asked.
+
+    `has_asked` is true for what it has shown as a question to the person.
+    """
 
     def __call__(self, event: Event) -> None: ...
     def close(self) -> None: ...
+    def has_asked(self, text: str) -> bool: ...
     def suspend(self) -> AbstractContextManager[None]: ...
 
 
@@ -253,6 +274,7 @@ class PlainView:
         clock: Clock = time.monotonic,
     ) -> None:
         self.board = LiveRun()
+        self._asked: set[str] = set()
         self._stream, self._clock = stream, clock
         more = (CallSent, ReplyRefused, ReplyCorrected, ToolUsed) if verbose else ()
         self._told: tuple[type[Event], ...] = _PROBLEMS if quiet else (*_LINES, *more)
@@ -276,6 +298,7 @@ class PlainView:
             if isinstance(event, self._told) and not _said_before(event):
                 with suppress(*self._harmless):
                     self._write(line(event, self.board))
+                self._asked.add(_asked_in(event))
                 if self._pulse:
                     self._pulse.heard()
 
@@ -292,6 +315,10 @@ class PlainView:
     def mark(self, status: str) -> None:
         """Mark the run as not running, as the caller found out."""
         self.board = self.board.left(status)
+
+    def has_asked(self, text: str) -> bool:
+        """True if a line has asked this of the person."""
+        return _among(self._asked, text)
 
     def close(self) -> None:
         """Say no more that something is going on."""
@@ -323,6 +350,7 @@ class LiveView:
         from rich.console import Console
 
         self.board = LiveRun()
+        self._asked: set[str] = set()
         self._stream, self._clock, self._watching = stream, clock, watching
         self._told: tuple[type[Event], ...] = (*_PROBLEMS, RunBegan, MessageTold)
         self._told += (RetryPlanned, ReplyRefused, ReplyCorrected, ToolUsed) if verbose else ()
@@ -349,6 +377,7 @@ class LiveView:
                 said.append(
                     self._text(one_line(line(event, self.board)), "yellow" if isinstance(event, _PROBLEMS) else "")
                 )
+                self._asked.add(_asked_in(event))
         self._say(*said)
         if begun and not (self.board.over or self._live or self._suspended):
             self._start()
@@ -361,6 +390,10 @@ class LiveView:
         if not self._live and self.board.title:
             self._start()
         self._redraw()
+
+    def has_asked(self, text: str) -> bool:
+        """True if a line has asked this of the person."""
+        return _among(self._asked, text)
 
     def close(self) -> None:
         """Leave the last state on the screen and restore the terminal."""

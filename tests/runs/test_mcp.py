@@ -146,7 +146,7 @@ def test_stdout_carries_the_protocol_only_and_what_is_no_message_is_refused(cdo:
         assert process.stdout.read() == "" and process.wait(30) == 0
     assert answers[1]["result"]["capabilities"]["tools"] is not None
     refused = {id: answer["error"]["message"] for id, answer in answers.items() if "error" in answer}
-    assert set(refused) == {2, "é", 3, 4, 5} and "no valid JSON" in refused[5]
+    assert set(refused) == {2, "é", 3, 4, 5} and "not valid JSON" in refused[5]
     assert all("10,000 values" in text for id, text in refused.items() if id != 5)
     assert answers[6]["result"]["content"][0]["text"] == "[]", "what stands in a text is no value"
     assert used < 200

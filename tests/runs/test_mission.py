@@ -291,7 +291,7 @@ def test_a_question_pauses_the_run_and_its_answer_reaches_the_chair(todo: Desk, 
 
 def test_a_question_of_a_plan_is_answered_by_a_file_too(todo: Desk, provider: Provider) -> None:
     provider.script = told({"r1-plan": question("Cookies?", "yes", "no"), "r1-plan-2": todo_script_of("r1-plan")})
-    todo(*TEAM, REQUEST).failed(6, "Cookies?")
+    assert todo(*TEAM, REQUEST).failed(6, "Cookies?", "`cdo answer a").err.count("Cookies?") == 1
     todo.write("tmp/cdo-a/inbox/answer.md", "yes, httpOnly")
     todo("resume", "a", "-q").ok()
     assert "yes, httpOnly" in next(info.prompt for info in provider.calls if info.call == "r1-plan-2")
