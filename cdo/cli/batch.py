@@ -42,8 +42,19 @@ class BatchGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ("--help", "-h"):
+            self._require_file(args[0])
             args = ["run", *args]
         return super().parse_args(ctx, args)
+
+    def _require_file(self, word: str) -> None:
+        """Raise `UsageError` if a word is nearly a command and no file."""
+        import difflib
+
+        near = difflib.get_close_matches(word.lower(), self.commands, n=1)
+        if near and not Path(word).suffix and not os.path.lexists(word):
+            raise UsageError(
+                f"`{word}` is not a command of `cdo batch`, and no file.", f"Did you mean `cdo batch {near[0]}`?"
+            )
 
 
 @click.group(cls=BatchGroup, subcommand_metavar="FILE | COMMAND …", epilog=EPILOG)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import click
 from msgspec import to_builtins
 
 from cdo.cli.common import JSON, OUT, VERBOSE, dumps, out_folder, print_text
+from cdo.core.errors import SessionError
+from cdo.core.formatting import visible
 
 
 def batch_place(name: str, out: str | None) -> Path:
@@ -21,26 +24,24 @@ def batch_place(name: str, out: str | None) -> Path:
 
 
 @click.command("status")
-@click.argument("name")
+@click.argument("name", required=False)
 @OUT
 @JSON
 @VERBOSE
-def batch_status(name: str, out: str | None, as_json: bool) -> None:
+def batch_status(name: str | None, out: str | None, as_json: bool) -> None:
     """Show how far a batch is, and what it cost.
 
-    It counts the items by status, names the causes of failures, and says who runs the batch.
+    It counts the items by status, names the causes of failures, and says who runs the batch. Without NAME it shows
+    every batch on a line.
     """
     from cdo.core.formatting import paid, pluralise
 
+    if name is None:
+        return _all_batches(out, as_json=as_json)
     told = _standing(batch_place(name, out))
     if as_json:
-        click.echo(dumps(told))
-        return
-    where = (
-        f"running on {told['owner']['host']} (process {told['owner']['pid']})" if told["running"] else "not running"
-    )
-    ended = told["items"] - told["open"]
-    print_text(f"{told['batch']}: {ended:,} of {pluralise(told['items'], 'item')} ended; {where}")
+        return click.echo(dumps(told))
+    print_text(_headline(told))
     for status, count in told["statuses"].items():
         print_text(f"  {count:>7,}  {status}")
     if told["open"]:
@@ -53,6 +54,38 @@ def batch_status(name: str, out: str | None, as_json: bool) -> None:
     failed = " --retry-failed" if told["failed_waiting"] else ""
     if (told["open"] or failed) and not told["running"]:
         print_text(f"`cdo batch resume {told['batch']}{failed}` goes on.")
+    return None
+
+
+def _headline(told: Mapping[str, Any]) -> str:
+    """Say how many items of a batch have ended, and who runs it."""
+    from cdo.core.formatting import pluralise
+
+    owner = told["owner"]
+    where = f"running on {owner['host']} (process {owner['pid']})" if told["running"] else "not running"
+    return f"{told['batch']}: {told['items'] - told['open']:,} of {pluralise(told['items'], 'item')} ended; {where}"
+
+
+def _all_batches(out: str | None, *, as_json: bool) -> None:
+    """Print every batch on a line."""
+    from cdo.app.batch.folder import HEAD, PREFIX
+
+    folder = out_folder(out)
+    found = []
+    for head in sorted(folder.glob(f"{PREFIX}*/{HEAD}")):
+        try:
+            found.append(_standing(head.parent))
+        except SessionError as error:
+            click.echo(visible(f"{head.parent.name.removeprefix(PREFIX)}: {error.message}"), err=True)
+    if as_json:
+        return click.echo(dumps(found))
+    for told in found:
+        failed = f"; {told['failed']:,} failed" if told["failed"] else ""
+        waits = f"; {told['waiting']:,} waiting for provider batches" if told["waiting"] else ""
+        print_text(f"{_headline(told)}{failed}{waits}")
+    if not found:
+        click.echo(visible(f"There is no batch in {folder}."), err=True)
+    return None
 
 
 def _standing(path: Path) -> dict[str, Any]:
@@ -120,7 +153,7 @@ def batch_merge(name: str, folders: tuple[str, ...], out: str | None, as_json: b
     from cdo.app.batch import table
     from cdo.app.batch.folder import BatchFolder, read_results
     from cdo.app.batch.merging import merge
-    from cdo.core.formatting import pluralise, visible
+    from cdo.core.formatting import pluralise
     from cdo.security.secrets import redactor
 
     path, redact = batch_place(name, out), redactor(os.environ)

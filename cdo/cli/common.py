@@ -87,14 +87,34 @@ def session_folder(name: str | None, out: str | None) -> Path:
     if name is None:
         found = all_sessions(out)
         if not found:
-            raise SessionError(f"There is no session in {out_folder(out)}.", 'Begin one: cdo think "Should we …?"')
+            hint = in_batches(out) or 'Begin one: cdo think "Should we …?"'
+            raise SessionError(f"There is no session in {out_folder(out)}.", hint)
         return found[0]
     if not Path(name).is_dir():
         name = name.removeprefix("refs/").removeprefix("cdo/")  # as git calls it
     path = session_place(name, out)
     if not path.is_dir():
-        raise SessionError(f"There is no session {path}.", "`cdo list --git` shows what there is, in git too.")
+        hint = "`cdo list --git` shows what there is, in git too."
+        raise SessionError(f"There is no session {path}.", in_batches(out, path.name) or hint)
     return path
+
+
+def in_batches(out: str | None, name: str = "") -> str:
+    """Say which batches have sessions, or the one in a folder `name`, and how to reach them; "" if none has."""
+    import shlex
+
+    from cdo.core.formatting import one_line
+    from cdo.session.records import PREFIX
+
+    folder, shown = out_folder(out), 5
+    places = folder.glob("batch-*")
+    found = sorted(place for place in places if any(place.glob(name or f"{PREFIX}*")))
+    if not found:
+        return ""
+    names = ", ".join(one_line(place.name.removeprefix("batch-"), 64) for place in found[:shown])
+    more = f" and {len(found) - shown} more" if len(found) > shown else ""
+    batches = f"The batch {names} has" if len(found) == 1 else f"The batches {names}{more} have"
+    return f"{batches} {'it' if name else 'sessions'}: add --out {shlex.quote(str(found[0]))}."
 
 
 def is_session(name: str, out: str | None) -> bool:

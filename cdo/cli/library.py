@@ -22,6 +22,7 @@ from cdo.cli.common import (
     columns,
     complete_session,
     dumps,
+    in_batches,
     library_here,
     print_table,
     session_archive,
@@ -96,7 +97,8 @@ def list_(
     elif chosen:
         _print_rows(chosen)
     else:
-        _say(f"None of the sessions in {folder} is like that." if rows else f"There is no session in {folder}.")
+        none = f"There is no session in {folder}. {in_batches(out)}".rstrip()
+        _say(f"None of the sessions in {folder} is like that." if rows else none)
 
 
 def _with_branches(rows: Sequence[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
@@ -261,7 +263,8 @@ def search(words: tuple[str, ...], limit: int | None, out: str | None, as_json: 
     if not hits:
         phrase = any(len(argument.split()) > 1 for argument in words)
         hint = " Words in quotes are a phrase; without quotes each is looked for." if phrase else ""
-        _say(f"No session in {folders[0]} matches.{hint}" if expression else "There is no word to look for.")
+        none = f"No session in {folders[0]} matches.{hint} {in_batches(out)}".rstrip()
+        _say(none if expression else "There is no word to look for.")
     return None
 
 

@@ -24,6 +24,7 @@ from cdo.cli.common import (
     columns,
     complete_session,
     dumps,
+    in_batches,
     is_session,
     library_here,
     out_folder,
@@ -49,7 +50,7 @@ from cdo.cli.options import (
     preview,
     resolve,
 )
-from cdo.core.errors import CdoError, UsageError
+from cdo.core.errors import CdoError, SessionError, UsageError
 from cdo.core.formatting import one_line
 from cdo.core.people import person_of
 
@@ -232,6 +233,8 @@ def resume_command(session: str | None, **options: Any) -> None:
     path = (
         session_place(session, out) if session else session_file.newest_unfinished(all_sessions(out), out_folder(out))
     )
+    if not path.is_dir() and (hint := in_batches(out, path.name)):
+        raise SessionError(f"There is no session {path}.", hint)
     opened = Session.open(path, secrets.redactor(os.environ))
     try:
         kept = session_file.load(opened)

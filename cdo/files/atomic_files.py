@@ -305,11 +305,14 @@ def file_new(folder: Path, name: str, text: str) -> Path:
     return folder / name
 
 
+_FULL = "Make room, then `cdo resume`, or `cdo batch resume NAME`: nothing recorded is lost."
+
+
 def explain(error: OSError, path: Path | str) -> SessionError:
     """A file system's refusal as a sentence."""
     reasons = {
-        errno.ENOSPC: ("the disk is full", "Make room, then `cdo resume`: nothing recorded is lost."),
-        errno.EDQUOT: ("your disk quota is used up", "Make room, then `cdo resume`: nothing recorded is lost."),
+        errno.ENOSPC: ("the disk is full", _FULL),
+        errno.EDQUOT: ("your disk quota is used up", _FULL),
         errno.ENOENT: ("there is no such file or folder", "Check the path, or choose another place with --out."),
         errno.EROFS: ("the file system is read-only", "Choose another place with --out."),
         errno.EACCES: ("permission is denied", "Choose another place with --out, or fix the permissions."),

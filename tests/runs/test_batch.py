@@ -333,6 +333,8 @@ def test_an_item_that_fails_does_not_stop_the_rest(cdo: Desk, provider: Provider
     assert len(provider.calls) == asked, "a failed item is asked again only on request"
     again = cdo("batch", "q.jsonl", "--retry-failed", "--json").ok()
     assert (again.json["done"], again.json["failed"]) == (5, 0)
+    assert cdo("batch", "status").ok().out == "q: 5 of 5 items ended; not running\n"
+    explained(cdo("batch", "stat", "q"), 2, "`stat` is not a command", "Did you mean `cdo batch status`?")
     assert {question(info) for info in provider.calls[asked:]} == {"2", "4"}
     assert all(row["error"] == "" for row in table(cdo))
 
@@ -407,6 +409,10 @@ def test_sessions_of_a_batch_are_ordinary_sessions(cdo: Desk, provider: Provider
     cdo("resume", "a", *place).ok()
     assert len(provider.calls) == CALLS
     assert "batch-q" not in cdo("list", "--json").ok().out
+    for command in ("list", "search service"):
+        assert "The batch q has sessions: add --out tmp/batch-q." in cdo(*command.split()).ok().err
+    for command in ("show", "final", "resume"):
+        explained(cdo(command, "a"), 8, "There is no session tmp/cdo-a", "The batch q has it: add --out tmp/batch-q.")
 
 
 # -- what options do ---------------------------------------------------------------------------------

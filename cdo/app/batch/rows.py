@@ -127,7 +127,8 @@ def _parquet(stream: BinaryIO, name: str) -> Iterator[Row]:
                 number += 1
                 yield Row(cells, number, name)
     except (ValueError, NotImplementedError, OSError) as error:  # pyarrow's own errors are of these kinds
-        raise UsageError(f"{name} cannot be read as Parquet: {one_line(error, 200)}.", "Check the file.") from None
+        why = one_line(error, 200).rstrip(".")
+        raise UsageError(f"{name} cannot be read as Parquet: {why}.", "Check the file.") from None
 
 
 def pyarrow_parquet(name: str) -> Any:
