@@ -135,6 +135,8 @@ def rank(skills: Sequence[CARD], query: str, tags: Iterable[str] = ()) -> list[C
 
     The words of `tags` count as words of the query too. `query` may be any text; nothing in it is an operator.
     """
+    if not skills:
+        return []
     wanted = {tag.lower() for tag in tags}
     (scores,) = _scores(skills, [f"{' '.join(sorted(wanted))} {query}"])
     carried = {place: len(wanted & set(card.tags)) for place, card in enumerate(skills)}

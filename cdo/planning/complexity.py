@@ -7,7 +7,7 @@ pure, deterministic and free, and says why. The points and words are in `engine/
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -94,7 +94,7 @@ def gauge(problem: str, tables: Complexity) -> Gauge:
 def subject(problem: str, tables: Complexity) -> tuple[str, tuple[str, ...]]:
     """Return the prose that gauge reads of a problem, and the fields (keys of `fields`) that it is about."""
     prose = _without_code(_window(problem)[0])[0]
-    return prose, _find(tables.fields, _line(_WORD.findall(prose.casefold())))[0]
+    return prose, _find(tables.fields, _ProseWords(_WORD.findall(prose.casefold())))[0]
 
 
 def settled(problem: str, tables: Complexity) -> str:
@@ -146,7 +146,7 @@ def _read(problem: str, tables: Complexity) -> _ProblemReading:
     text, cut = _window(problem)
     prose, code = _without_code(text)
     tokens = _WORD.findall(prose.casefold())
-    line = _line(tokens)
+    line = _ProseWords(tokens)
     narrow, narrow_words = _find(tables.narrow, line)
     open_tasks, fields, wide = (_find(table, line)[0] for table in (tables.open, tables.fields, tables.wide))
     vocabulary = set(tokens)
@@ -197,26 +197,39 @@ def _is_code(line: str) -> bool:
     return any(sign in bare for sign in _CODE_SIGNS) and (bare.endswith(";") or line.startswith(_INDENT))
 
 
-def _line(words: list[str]) -> str:
+def _line(words: Iterable[str]) -> str:
     """Join words for `_find`: with two blanks between, so that neighbouring matches share none."""
     return f" {'  '.join(words)} "
 
 
-def _find(table: Mapping[str, str], line: str) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Return the labels of a table that match a line of words, and the words of the matching patterns."""
+class _ProseWords:
+    """The words of a text as `_find` looks through them."""
+
+    def __init__(self, words: list[str]) -> None:
+        self.different = dict.fromkeys(words)
+        self._line, self._each_once = _line(words), _line(self.different)
+
+    def has(self, first: str, needle: str) -> bool:
+        """True if a pattern matches; `first` is its first word if it has several, which stand side by side."""
+        return needle in self._line if first in self.different else not first and needle in self._each_once
+
+
+def _find(table: Mapping[str, str], words: _ProseWords) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Return the labels of a table that match the words of a text, and the words of the matching patterns."""
     labels: dict[str, None] = {}
-    words: set[str] = set()
-    for label, needle in _needles(tuple(table.items())):
-        if needle in line:
+    found: set[str] = set()
+    for label, first, needle in _needles(tuple(table.items())):
+        if words.has(first, needle):
             labels[label] = None
-            words.update(needle.split())
-    return tuple(labels), frozenset(words)
+            found.update(needle.split())
+    return tuple(labels), frozenset(found)
 
 
 @lru_cache(64)
-def _needles(table: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
-    """Return the labels of a table with their patterns as strings to search for."""
-    return [(label, _needle(pattern)) for label, row in table for pattern in row.split(",")]
+def _needles(table: tuple[tuple[str, str], ...]) -> list[tuple[str, str, str]]:
+    """Return the labels of a table with their patterns, as `_ProseWords.has` takes them."""
+    needles = [(label, _needle(pattern)) for label, row in table for pattern in row.split(",")]
+    return [(label, needle.split()[0] if len(needle.split()) > 1 else "", needle) for label, needle in needles]
 
 
 def _needle(pattern: str) -> str:
