@@ -93,8 +93,9 @@ class WriteThread:
 
     def call(self, source: WriteQueue) -> None:
         """Have the thread look at a source's queue. Call this with the lock held."""
-        self._ready[source] = None
-        self.lock.notify_all()
+        if source not in self._ready:  # otherwise it will look anyway
+            self._ready[source] = None
+            self.lock.notify_all()
 
     def released(self) -> None:
         """Note that a source has ended. Call this with the lock held."""
