@@ -58,7 +58,8 @@ class Request(Struct, frozen=True):
     `thread` is a conversation to continue, if the backend can. `keep` asks the backend to keep this one for later.
     `closed_tools` are described to the model, so that the beginning of the prompt stays as it was, but may not be
     used any more; backends that cannot say so leave them out. `effort` is None if the model's own default is wanted.
-    `cache_key` names the part that requests share, for providers that route requests of one key to one cache.
+    `cache_key` names the part that requests share, for providers that route requests of one key to one cache;
+    it is "" where the protocol knows no key.
     `schema` is a strict JSON Schema to which the answer is held, where the provider can do that. `joins`: the answer
     corrects a part of the reply before, and the documents of that one are kept.
     """

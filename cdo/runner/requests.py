@@ -199,7 +199,7 @@ class RequestBuilder:
             tools=(tools := self._tools()),
             closed_tools=() if tools or corrects or self._toolbox is None else self._toolbox.schemas(),
             effort=(self._effort or prompts.effort(call, self._library)) if spec.reasoning else None,
-            cache_key=self._key(messages),
+            cache_key=self._key(messages) if spec.protocol == "responses" or spec.extension else "",
             schema=reply_schema(call.format, alone=joins) if corrects and not spec.grammar else None,
             joins=joins,
         )

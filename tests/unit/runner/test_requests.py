@@ -222,7 +222,10 @@ def test_the_whole_prompt_is_sent_again_where_the_draft_alone_is_not_enough() ->
 
 def test_requests_that_share_their_beginning_have_one_cache_key() -> None:
     """A provider serves few requests a minute from one cache: another turn, or another session, has another key."""
-    one, other, turn = talk(), talk(), talk()
+    one, other, turn, elsewhere = talk(), talk(), talk(), talk()
+    for each in (one, other, turn, elsewhere):
+        assert each.request().cache_key == "", "a protocol that knows no key"
+        each._spec = replace(each._spec, protocol="responses")
     other._work.call = replace(other._work.call, data={**other._work.call.data, "role": "architect"})
     turn._work.call = replace(turn._work.call, data={**turn._work.call.data, "focus": "the pool"})
     key = one.request().cache_key
@@ -230,6 +233,5 @@ def test_requests_that_share_their_beginning_have_one_cache_key() -> None:
     look(one, "SEEN")
     assert one.request().cache_key == key, "rounds of one conversation"
     assert turn.request().cache_key != key
-    elsewhere = talk()
     elsewhere._session = "another"
     assert elsewhere.request().cache_key != key
