@@ -27,6 +27,7 @@ _REFUSED = re.compile(r"^(?!.*\btools?\b).*(reasoning[_. ]?effort|\beffort\b)", 
 # What some providers want back with the tool uses of an answer, and refuse the next round without: DeepSeek its
 # reasoning, Gemini the signature beside a use, OpenRouter what it got from either. Others, such as Groq, refuse it.
 _THOUGHTS, _DETAILS, _SIGNATURE = "reasoning_content", "reasoning_details", "extra_content"
+_PLAIN = frozenset(("role", "content"))  # the fields of a piece that is text and nothing else
 _PIECED = ("text", "summary", "data")  # the fields of such details that a stream sends in pieces
 _CARRIED = "carried"
 _UNACCEPTED = re.compile(
@@ -201,6 +202,10 @@ class _ChatReply(IncomingReply):
 
     def _piece(self, piece: Mapping[str, Any]) -> str:
         text = piece.get("content")
+        if type(text) is str and piece.keys() <= _PLAIN:  # as most are
+            if text:
+                self.parts.append(text)
+            return text
         if isinstance(text, list):  # content parts
             text = "".join(str(part.get("text") or "") for part in text if isinstance(part, dict))
         for value, into in (

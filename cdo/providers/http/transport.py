@@ -239,17 +239,18 @@ async def _events(content: aiohttp.StreamReader) -> AsyncIterator[list[str]]:
     size = waiting = 0
     async for chunk in content.iter_any():
         size += len(chunk)
+        lines = list[str]()
         if b"\n" in chunk:
-            *lines, last = b"".join([*rest, chunk]).split(b"\n")
-            rest, waiting = [last], len(last)
+            whole, _, last = b"".join([*rest, chunk]).rpartition(b"\n")
+            lines, rest, waiting = whole.decode("utf-8", "replace").split("\n"), [last], len(last)
         else:
-            lines, waiting = [], waiting + len(chunk)
+            waiting += len(chunk)
             rest.append(chunk)
         if size > MAX_STREAM or waiting > MAX_BODY:
             raise BackendError(Fault.MALFORMED, f"the answer is larger than {min(size, MAX_STREAM)} bytes")
         found = list[str]()
-        for raw in lines:
-            line = raw.rstrip(b"\r").decode("utf-8", "replace")
+        for line in lines:
+            line = line.rstrip("\r")
             if line.startswith("data:"):
                 data.append(line[5:].removeprefix(" "))
             elif line.startswith(":"):
