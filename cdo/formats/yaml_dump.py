@@ -28,6 +28,7 @@ _PLAIN = re.compile(r"(?!(?i:yes|no|true|false|on|off|null|y|n)$)[A-Za-z][\w./()
 _SIGN = r"(?:[\w./(),;'\"?!%&$+=*~<>@^|-]|:(?=[\w./(]))"
 _SENTENCE = re.compile(rf"(?!(?i:yes|no|true|false|on|off|null|y|n)$)[A-Za-z]{_SIGN}*(?: {_SIGN}+)*", re.ASCII)
 _NAMED = re.compile(r"[A-Za-z][\w./()-]*:(?: [\w./()-]+)+", re.ASCII)  # text that is quoted for its colon
+_GIVEN = re.compile(r"00-[a-z]+(?:-[a-z]+)*", re.ASCII)  # a file that a session begins with: no number for a reader
 _HASH = re.compile(r"(?=[0-9]*[1-9a-f])[0-9a-f]{16}(?:[0-9a-f]{48})?", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]+\.[0-9]+")
 _KEPT_END = re.compile(r"[|>][0-9]?\+\n")
@@ -59,7 +60,7 @@ def _block(data: dict[str, Any], depth: int) -> str | None:
 
 def _entry(key: Any, value: Any, depth: int) -> str | None:
     """Return an entry of a mapping if it is as simple as most are, otherwise None."""
-    if type(key) is not str or len(key) > _SIMPLE_KEY or not _PLAIN.fullmatch(key):
+    if type(key) is not str or len(key) > _SIMPLE_KEY or not (_PLAIN.fullmatch(key) or _GIVEN.fullmatch(key)):
         return None
     start = f"{'  ' * depth}{key}:"
     kind = type(value)
@@ -103,7 +104,8 @@ def _in_line(value: Any) -> str | None:
     if kind is float:
         return text if _NUMBER.fullmatch(text := repr(value)) else None
     if kind is dict and _inline(value):
-        keys, items = [_in_line(key) for key in value], [_in_line(item) for item in value.values()]
+        keys = [key if type(key) is str and _GIVEN.fullmatch(key) else _in_line(key) for key in value]
+        items = [_in_line(item) for item in value.values()]
         if any(type(key) is not str or len(key) > _SIMPLE_KEY for key in value) or None in keys or None in items:
             return None
         return f"{{{', '.join(f'{key}: {item}' for key, item in zip(keys, items, strict=True))}}}"

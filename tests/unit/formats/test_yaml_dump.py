@@ -17,7 +17,8 @@ WORDS = [
     "12", "0.5", "1e5", "0b101", "12345678e1234567", HASH, HASH * 4, "2026-11-28", "12:30", "?", "a,b", "[x]", "{y}",
     "&a", "*b", "!t", "%d", "@e", "`f", '"q"', "~", "=", "<<", "...", "---", "é", "😀", "\u2028", "\\U0001",
     "- x", "a\tb", "turn 1: idle", "a: b c", "say: 'no'", "x - y; z? (w), v!", "a:", ":b", "a #b", "a# b", "b'",
-    "a::b", "_x", "line\nbreak", "tail\n\n", " lead", "trail ", "long" * 9, "verylongword" * 10, "",
+    "a::b", "00-input", "00-a-b", "00-", "_x", "line\nbreak", "tail\n\n", " lead", "trail ", "long" * 9,
+    "verylongword" * 10, "",
 ]  # fmt: skip
 PLAIN = st.lists(st.sampled_from(WORDS[:5]), min_size=1, max_size=60).map(" ".join)
 SENTENCES = st.text("ab1 .,:;'\"?!%&$+=*~<>@^|/()-#`[]{}\\", min_size=1, max_size=130)
