@@ -75,6 +75,15 @@ def json_text(value: object) -> str:
     return msgspec.json.format(packed, indent=0).decode()
 
 
+def json_bytes(value: object) -> bytes:
+    """Return `value` as JSON in UTF-8, as short as it can be; what UTF-8 cannot hold is replaced."""
+    try:
+        packed = _packed(value)
+    except UnicodeEncodeError:
+        return _by_python(value).encode("utf-8", "replace")
+    return _by_python(value).encode() if b"null" in packed and _infinite(value) else packed
+
+
 def _infinite(value: object) -> bool:
     """True if there is a number in JSON data that is not finite."""
     if isinstance(value, dict):

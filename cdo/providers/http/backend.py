@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from cdo.core.exchange import BackendError, Fault, OnText, Request, Response
-from cdo.core.formatting import json_text
+from cdo.core.formatting import json_bytes
 from cdo.providers.http.reply import IncomingReply
 from cdo.providers.http.transport import HttpTransport
 
@@ -44,7 +44,7 @@ class HttpBackend(ABC):
         """Send one request and return the complete answer; raises `BackendError`."""
         headers = {**request.headers, **self.own_headers()}
         body = {**self._body(request), **self.extra}
-        data = json_text(body).encode("utf-8", "replace")
+        data = json_bytes(body)
         try:
             return await self.transport.exchange(self.path, data, headers, self._reply(), on_text)
         except BackendError as error:
