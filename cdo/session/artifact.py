@@ -104,6 +104,14 @@ class Artifact(Struct, frozen=True, dict=True):
         odd = "\r" in self.body or self.body.lstrip().startswith(("---", "\ufeff"))
         return not odd and not has_active_markup(self.body)
 
+    def changed(self, change: Callable[[Any], Any]) -> Artifact:
+        """Return the artifact with each of its parts changed; what is known of its reply stays if that did not."""
+        found = Artifact(change(dict(self.meta)), change(self.body), change(dict(self.own)))
+        if found.body == self.body and found.meta == self.meta:
+            known = self.__dict__
+            found.__dict__.update((name, known[name]) for name in ("reply", "_keys", "sha") if name in known)
+        return found
+
     def keys_alone(self) -> str:
         """Return the keys of the whole file as YAML."""
         first = self._keys  # a last text that ends with blank lines has the mark of a document's end behind it

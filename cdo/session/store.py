@@ -51,6 +51,7 @@ from cdo.session.write_thread import QueuedFile
 from cdo.session.writer import JOURNAL_BYTES, Writer
 
 _PROJECTIONS = ("TREE.md", "CHAT.md")  # written again and again: no reply stands behind them
+_SHARED = 2  # texts whose hashes are remembered
 _PATIENCE = 0.3  # seconds to wait for a lock: `cdo list` and `show` hold it for a moment
 
 
@@ -70,7 +71,7 @@ class Session:
         self._redact: Callable[[str], str] = lambda text: encodable(redact(text))
         self._written: Callable[[str], str] = lambda text: without_controls(encodable(redact(text)))
         self._texts: set[str] = set()
-        self._shared = ("", "")  # the text that was shared last, and its hash
+        self._shared: dict[str, str] = {}  # hashes of texts shared last: the voices of a turn share theirs
         self.files = SessionFiles(path, directory, self._redact)
         self.edits = HumanEdits(self.files)
         self._writer = Writer(path, directory)
@@ -238,23 +239,21 @@ class Session:
 
     def shared_text(self, text: str) -> str:
         """Record a text that many exchanges share, once; returns its SHA-256 to refer to it."""
-        if text == self._shared[0]:  # as the other calls of a step have it
-            return self._shared[1]
+        if (known := self._shared.get(text)) is not None:
+            return known
         clean = self._redact(text)
         identity = sha256(clean.encode()).hexdigest()
         if identity not in self._texts:
             self._writer.record({"kind": "text", "sha256": identity, "text": clean}, soon=False)
             self._texts.add(identity)
-        self._shared = text, identity
+        if len(self._shared) >= _SHARED:
+            self._shared.clear()
+        self._shared[text] = identity
         return identity
 
     def put(self, name: str, artifact: Artifact) -> Artifact:
         """Write an artifact soon (records go first); it can be read back at once."""
-        clean = Artifact(
-            self._clean(dict(artifact.meta), self._written),
-            self._written(artifact.body),
-            self._clean(dict(artifact.own), self._written),
-        )
+        clean = artifact.changed(lambda part: self._clean(part, self._written))
         texts = artifacts.files(name, clean)
         known = clean.as_written(name)
         done, sha = self.edits.put(name, known), known.sha
