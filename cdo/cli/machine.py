@@ -302,11 +302,11 @@ def _waiting(library: Library, resolved: Resolved) -> str:
 
 def _value(key: str, value: Any) -> str:
     """Format a setting as a person would write it."""
-    if value in (None, [], {}):
+    if value in (None, (), {}):
         return "not set"
     if key == "width":
         return "-".join(str(number) for number in dict.fromkeys(value))
-    if isinstance(value, list):
+    if isinstance(value, tuple):
         return ", ".join(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 

@@ -58,7 +58,7 @@ class Preset(Schema, frozen=True, kw_only=True):
     context_tokens: Annotated[int, Meta(ge=0, le=10_000_000)] = 16_000
     effort: Effort | None = None
 
-    def __post_init__(self) -> None:
+    def require_sound(self) -> None:
         ascending(width=self.width, max_turns=self.max_turns)
 
 
@@ -237,7 +237,7 @@ class Provider(Schema, frozen=True, kw_only=True):
     batch_factor: Annotated[float, Meta(gt=0, le=1)] = 0.5
     cache_marks: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
+    def require_sound(self) -> None:
         if not all(secret_variable(name) for name in self.key_env):
             raise ValueError(
                 "`key_env`: a variable that holds a key is called so, as in NAME_API_KEY: then its value is redacted"

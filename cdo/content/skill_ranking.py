@@ -91,7 +91,7 @@ class SkillInjection(Schema, frozen=True, kw_only=True):
     per_agent: Band
     max_chars: Annotated[int, Meta(ge=200)]
 
-    def __post_init__(self) -> None:
+    def require_sound(self) -> None:
         ascending(per_agent=self.per_agent)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import re
+import threading
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
@@ -20,12 +21,25 @@ Place = tuple[str | int, ...]
 Line = Annotated[str, Meta(min_length=1, max_length=600)]  # a text of one line, such as a heading
 
 
+class _Fitting(threading.local):
+    now = False  # True in a thread that fits data to a class
+
+
+_FITTING = _Fitting()
+
+
 class Schema(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The base of classes for files and their parts. Unknown keys are errors; instances are immutable.
 
-    Values are checked when data is fitted to the class (`fitted`), and not when code makes an instance. A class whose
-    values have to agree with each other raises `ValueError` in `__post_init__`.
+    Values are checked when data is fitted to the class (`fitted`), and not when code makes or copies an instance.
     """
+
+    def __post_init__(self) -> None:
+        if _FITTING.now:
+            self.require_sound()
+
+    def require_sound(self) -> None:
+        """Raise `ValueError` if values do not agree with each other, each of which is right alone."""
 
     @classmethod
     def written_out(cls, keys: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -46,10 +60,13 @@ class SchemaError(ValueError):
 
 def fitted(kind: type[T], data: object) -> T:
     """Return `data` (mappings, lists and scalars) as an instance of `kind`; raise `SchemaError`."""
+    before, _FITTING.now = _FITTING.now, True
     try:
         return msgspec.convert(data, kind, str_keys=True)
     except msgspec.ValidationError as error:
         message = str(error)
+    finally:
+        _FITTING.now = before
     try:
         found = _explained(kind, data, message)
     except (LookupError, TypeError):  # an unknown key that reads like the end of a message
@@ -58,12 +75,19 @@ def fitted(kind: type[T], data: object) -> T:
 
 
 def misfits(kind: Any, data: object) -> Iterator[SchemaError]:
-    """Yield every problem of `data` as an instance of `kind`: nothing if it fits."""
+    """Yield every problem of `data` as an instance of `kind`, found one by one: nothing if it fits."""
     try:
         fitted(kind, data)
     except SchemaError as error:
-        found = [SchemaError((part, *inner.place), inner.why, inner.kind) for part, inner in _inner(kind, data)]
-        yield from found or [error]
+        whole = error
+    else:
+        return
+    found = False
+    for part, inner in _inner(kind, data):
+        found = True
+        yield SchemaError((part, *inner.place), inner.why, inner.kind)
+    if not found:
+        yield whole
 
 
 def _inner(kind: Any, data: object) -> Iterator[tuple[str | int, SchemaError]]:

@@ -83,7 +83,7 @@ class Crew(MissionLimits, frozen=True, kw_only=True):
     rules: int = 1
     evidence: Annotated[int, Meta(ge=0)] = 0
 
-    def __post_init__(self) -> None:
+    def require_sound(self) -> None:
         if set(self.seats) != set(self.agents):
             raise ValueError(f"the seats must be those of the team: {', '.join(self.agents)}")
 

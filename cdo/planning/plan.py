@@ -47,7 +47,7 @@ class Change(Schema, frozen=True, kw_only=True):
     vendors: dict[str, str] = field(default_factory=dict)
     turns: Band | None = None
 
-    def __post_init__(self) -> None:
+    def require_sound(self) -> None:
         ascending(turns=self.turns)
 
 
@@ -139,7 +139,7 @@ class Plan(Schema, frozen=True, kw_only=True):
     check: CheckCommand | None = None
     people: tuple[PersonSeat, ...] = ()
 
-    def __post_init__(self) -> None:
+    def require_sound(self) -> None:
         ascending(width=self.width, turns=self.turns)
         if (self.mode == MODE) != (self.crew is not None):
             raise ValueError("a mission has the mode cabal and a crew, and nothing else has either")

@@ -154,7 +154,7 @@ class Settings(Schema, frozen=True, kw_only=True):
     adr_dir: str | None = None
     prices: dict[str, Price] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
+    def require_sound(self) -> None:
         ascending(width=self.width)
 
 

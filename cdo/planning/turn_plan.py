@@ -69,7 +69,7 @@ class Proposal(Schema, frozen=True, kw_only=True):
     messages: Annotated[tuple[PlanMessage, ...], Meta(max_length=64)] = ()
     decision: Literal["go", "done"] = "go"
 
-    def __post_init__(self) -> None:
+    def require_sound(self) -> None:
         ascending(turns=self.turns)
 
     @property
@@ -367,7 +367,7 @@ def dump(plan: Proposal, format: PlanFormat, render: Render) -> str:
 
 def _findings(kind: type[Proposal], whole: Mapping[str, Any]) -> list[tuple[Place, str]]:
     """Return the place and the sentence of each problem of a plan's keys, at most 8."""
-    errors = list(misfits(kind, whole))
+    errors = list(islice(misfits(kind, whole), 8))
     turns = whole.get("turns")
     # The class compares the two numbers only where all else fits.
     if isinstance(turns, list) and [*map(type, turns)] == [int, int] and turns[0] > turns[1] and len(errors) > 1:

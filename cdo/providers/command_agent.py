@@ -93,7 +93,7 @@ class OutputReading(Schema, frozen=True, kw_only=True):
     again: str = ""
     log: str = ""
 
-    def __post_init__(self) -> None:
+    def require_sound(self) -> None:
         _require_patterns(again=self.again, log=self.log)
 
 
@@ -108,7 +108,7 @@ class Cause(Schema, frozen=True, kw_only=True):
     fault: Fault
     lost: bool = False
 
-    def __post_init__(self) -> None:
+    def require_sound(self) -> None:
         _require_patterns(words=self.words)
 
 
@@ -134,7 +134,7 @@ class Registration(Schema, frozen=True, kw_only=True):
     file: str = ""
     entry: str = ""
 
-    def __post_init__(self) -> None:
+    def require_sound(self) -> None:
         if bool(self.argv) == bool(self.file and self.entry):
             raise ValueError("it needs either `argv`, or `file` and `entry`")
 
@@ -171,7 +171,7 @@ class CommandAgent(Schema, frozen=True, kw_only=True):
     window: Annotated[int, Meta(ge=1024)]
     reply_tokens: Annotated[int, Meta(ge=256)]
 
-    def __post_init__(self) -> None:
+    def require_sound(self) -> None:
         for argv in (self.argv, self.resume):
             for position, item in enumerate(argv):
                 if _TAGS.sub("", item).lstrip().startswith("{{") and "--" not in argv[:position]:

@@ -35,7 +35,7 @@ class Shard(Schema, frozen=True, kw_only=True):
     number: Annotated[int, Meta(ge=1)]
     of: Annotated[int, Meta(ge=1, le=100_000)]
 
-    def __post_init__(self) -> None:
+    def require_sound(self) -> None:
         if self.number > self.of:
             raise ValueError("the number must not be above the count")
 

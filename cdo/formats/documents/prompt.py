@@ -55,7 +55,7 @@ class DocumentShape(Schema, frozen=True, kw_only=True):
     front_matter: Literal["", "madr"] = ""
     minority: str = ""
 
-    def __post_init__(self) -> None:
+    def require_sound(self) -> None:
         names = {section.name for section in self.sections}
         for name in (*(block.section for block in self.blocks), *([self.minority] if self.minority else [])):
             if name not in names:

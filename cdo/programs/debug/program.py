@@ -66,7 +66,7 @@ class DebugMode(Schema, frozen=True, kw_only=True):
     people: bool = False
     phases: tuple[Phase, ...]
 
-    def __post_init__(self) -> None:
+    def require_sound(self) -> None:
         if tuple(phase.name for phase in self.phases) != PHASES:
             raise ValueError(f"`phases`: must be the phases {', '.join(PHASES)}, in this order")
 

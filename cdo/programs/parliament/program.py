@@ -67,7 +67,7 @@ class ParliamentMode(Schema, frozen=True, kw_only=True):
     duties: dict[Duty, Line]
     stances: Annotated[tuple[Stance, ...], Meta(min_length=1)]
 
-    def __post_init__(self) -> None:
+    def require_sound(self) -> None:
         if missing := [key for key in get_args(Stage) if key not in self.stages]:
             raise ValueError(f"`stages` lacks {', '.join(missing)}")
         if missing := [key for key in get_args(Duty) if key not in self.duties]:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Meta, field, to_builtins
+from msgspec.structs import replace
 
 from cdo.core.schema import Schema, SchemaError, differing, fitted, keys_at, misfits
 
@@ -37,7 +38,7 @@ class Outer(Schema, frozen=True, kw_only=True):
         "w"
     )
 
-    def __post_init__(self) -> None:
+    def require_sound(self) -> None:
         if self.pair[0] > self.pair[1]:
             raise ValueError("`pair`: the first number must not be above the second")
 
@@ -92,6 +93,11 @@ def test_every_misfit_is_found() -> None:
         "inner.odd", "inner.size", "items.0", "more", "named.A", "named.A.size", "named.b.size",
     ]  # fmt: skip
     assert not list(misfits(Outer, {"inner": {"size": 1}, "codes": {"7": "red"}}))
+
+
+def test_values_that_disagree_are_refused_of_data_and_not_of_code() -> None:
+    made = fitted(Outer, {"pair": [1, 2]})
+    assert replace(made, pair=(2, 1)).pair == Outer(pair=(2, 1)).pair == (2, 1)
 
 
 def test_keys_are_those_of_the_innermost_mapping() -> None:
