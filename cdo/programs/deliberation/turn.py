@@ -12,7 +12,6 @@ from functools import partial
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, cast
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from cdo.content import skill_ranking
@@ -35,7 +34,8 @@ CLAIMS = 24  # most claims of a turn that a refuter and a checker are given
 ALIKE = 0.7  # share of common words from which two claims count as the same
 
 
-class TurnResult(Struct, frozen=True):
+@dataclass(frozen=True)  # msgspec would evaluate its annotations, of which one is imported later
+class TurnResult:
     """The result of a turn: the voices that answered, and the directive of the synthesis."""
 
     present: tuple[tuple[Voice, Reply], ...]
