@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import enum
 import re
-import threading
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
@@ -21,11 +21,7 @@ Place = tuple[str | int, ...]
 Line = Annotated[str, Meta(min_length=1, max_length=600)]  # a text of one line, such as a heading
 
 
-class _Fitting(threading.local):
-    now = False  # True in a thread that fits data to a class
-
-
-_FITTING = _Fitting()
+_FITTING = ContextVar("fitting", default=False)  # True while data is fitted to a class
 
 
 class Schema(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,7 +31,7 @@ class Schema(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     def __post_init__(self) -> None:
-        if _FITTING.now:
+        if _FITTING.get():
             self.require_sound()
 
     def require_sound(self) -> None:
@@ -60,13 +56,13 @@ class SchemaError(ValueError):
 
 def fitted(kind: type[T], data: object) -> T:
     """Return `data` (mappings, lists and scalars) as an instance of `kind`; raise `SchemaError`."""
-    before, _FITTING.now = _FITTING.now, True
+    token = _FITTING.set(True)
     try:
         return msgspec.convert(data, kind, str_keys=True)
     except msgspec.ValidationError as error:
         message = str(error)
     finally:
-        _FITTING.now = before
+        _FITTING.reset(token)
     try:
         found = _explained(kind, data, message)
     except (LookupError, TypeError):  # an unknown key that reads like the end of a message
