@@ -140,6 +140,7 @@ class Plan(Schema, frozen=True, kw_only=True):
     people: tuple[PersonSeat, ...] = ()
 
     def require_sound(self) -> None:
+        """Raise `ValueError` if crew and mode do not go together, or a seat of the crew names no model."""
         ascending(width=self.width, turns=self.turns)
         if (self.mode == MODE) != (self.crew is not None):
             raise ValueError("a mission has the mode cabal and a crew, and nothing else has either")

@@ -172,6 +172,7 @@ class CommandAgent(Schema, frozen=True, kw_only=True):
     reply_tokens: Annotated[int, Meta(ge=256)]
 
     def require_sound(self) -> None:
+        """Raise `ValueError` if an argument could become an option, or what reads the output lacks a part."""
         for argv in (self.argv, self.resume):
             for position, item in enumerate(argv):
                 if _TAGS.sub("", item).lstrip().startswith("{{") and "--" not in argv[:position]:

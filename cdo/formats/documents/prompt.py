@@ -56,6 +56,7 @@ class DocumentShape(Schema, frozen=True, kw_only=True):
     minority: str = ""
 
     def require_sound(self) -> None:
+        """Raise `ValueError` if a block or the minority reports refer to a section that is not there."""
         names = {section.name for section in self.sections}
         for name in (*(block.section for block in self.blocks), *([self.minority] if self.minority else [])):
             if name not in names:

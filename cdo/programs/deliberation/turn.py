@@ -12,6 +12,7 @@ from functools import partial
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, cast
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from cdo.content import skill_ranking
@@ -34,12 +35,16 @@ CLAIMS = 24  # most claims of a turn that a refuter and a checker are given
 ALIKE = 0.7  # share of common words from which two claims count as the same
 
 
-@dataclass(frozen=True)  # msgspec would evaluate its annotations, of which one is imported later
-class TurnResult:
-    """The result of a turn: the voices that answered, and the directive of the synthesis."""
+class TurnResult(Struct, frozen=True):
+    """The result of a turn: the voices that answered, and the synthesis."""
 
     present: tuple[tuple[Voice, Reply], ...]
-    directive: Directive
+    synthesis: Reply
+
+    @property
+    def directive(self) -> Directive:
+        """The directive of the synthesis."""
+        return cast("Directive", self.synthesis.data)
 
     @property
     def claims(self) -> tuple[str, ...]:
@@ -389,7 +394,7 @@ class RunState:
         )
         self._count([synthesis])
         self.added += [f"turn {turn}: {item}" for item in synthesis.added]
-        heard = TurnResult(tuple(present), cast("Directive", synthesis.data))
+        heard = TurnResult(tuple(present), synthesis)
         self._remember(present, referee)
         self.record = self.record.after(
             heard.directive,

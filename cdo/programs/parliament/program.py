@@ -68,6 +68,7 @@ class ParliamentMode(Schema, frozen=True, kw_only=True):
     stances: Annotated[tuple[Stance, ...], Meta(min_length=1)]
 
     def require_sound(self) -> None:
+        """Raise `ValueError` if a stage or a duty lacks its text."""
         if missing := [key for key in get_args(Stage) if key not in self.stages]:
             raise ValueError(f"`stages` lacks {', '.join(missing)}")
         if missing := [key for key in get_args(Duty) if key not in self.duties]:
