@@ -31,7 +31,8 @@ from cdo.session.store import Session
 from cdo.terminal.asking import TerminalPerson
 from cdo.terminal.plan_dashboard import lines, markdown
 from cdo.terminal.plan_preview import Preview
-from cdo.terminal.views import RunView, make_view, summary
+from cdo.terminal.run_words import summary
+from cdo.terminal.views import RunView, make_view
 
 EXIT_STRICT = 3
 # The statuses of a run, an audit and a mission that ended successfully.

@@ -277,7 +277,7 @@ class _Watcher(_Lines):
     def end(self, news: JournalUpdate) -> None:
         """Print the result as the run does."""
         from cdo.core.events import RunEnded
-        from cdo.terminal.views import summary
+        from cdo.terminal.run_words import summary
 
         self._grown(last=True)
         self.view.close()

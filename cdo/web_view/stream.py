@@ -25,7 +25,7 @@ from cdo.core.formatting import one_line
 from cdo.history.journal_follower import Follower, Fresh, JournalUpdate, SessionPhase
 from cdo.history.watching import ProductTree, opening, standing
 from cdo.terminal.run_state import LiveRun
-from cdo.terminal.views import line
+from cdo.terminal.run_words import line
 
 MOST_FEEDS = 24  # sessions that are followed at a time
 MOST_WINDOWS = 48  # streams that are open at a time

@@ -23,7 +23,7 @@ from cdo.session import branch_reader
 from cdo.session.reader import SessionFolder
 from cdo.terminal.live_screen import frame
 from cdo.terminal.run_state import LiveRun
-from cdo.terminal.views import line
+from cdo.terminal.run_words import line
 from tests.conftest import Desk, explained
 from tests.runs import test_mission
 from tests.runs.test_mission import deciding, names, todo_script_of, told

@@ -32,7 +32,7 @@ from cdo.history.journal_events import parsed, told
 from cdo.history.journal_follower import JOURNAL, LONGEST, Follower, Journal, SessionPhase
 from cdo.terminal.live_screen import frame
 from cdo.terminal.run_state import LiveRun
-from cdo.terminal.views import line
+from cdo.terminal.run_words import line
 from tests.conftest import A, Desk, explained
 from tests.support.harness import QUESTION, Done, at_once, finish, kill_group, wait_for
 from tests.support.provider import Provider

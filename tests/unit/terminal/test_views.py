@@ -27,7 +27,8 @@ from cdo.core.formatting import money, visible
 from cdo.core.usage import TotalUsage
 from cdo.terminal.live_screen import frame
 from cdo.terminal.run_state import CallState, LiveRun
-from cdo.terminal.views import LiveView, PlainView, line, make_view, summary
+from cdo.terminal.run_words import line, summary
+from cdo.terminal.views import LiveView, PlainView, make_view
 from tests.support.events import happened
 
 ROOT = Path(__file__).resolve().parents[3]
