@@ -11,12 +11,19 @@ import re
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 from msgspec import NODEFAULT, Meta, Struct
+from msgspec.structs import FieldInfo
 
 T = TypeVar("T")
+_SWITCH = {
+    **dict.fromkeys(("true", "yes", "on", "y", "t", "1"), True),
+    **dict.fromkeys(("false", "no", "off", "n", "f", "0"), False),
+}  # fmt: skip
+_NUMBER = re.compile(r"[-+]?[0-9]{1,300}(\.[0-9]{1,300})?")
 Place = tuple[str | int, ...]
 Line = Annotated[str, Meta(min_length=1, max_length=600)]  # a text of one line, such as a heading
 
@@ -55,19 +62,49 @@ class SchemaError(ValueError):
 
 
 def fitted(kind: type[T], data: object) -> T:
-    """Return `data` (mappings, lists and scalars) as an instance of `kind`; raise `SchemaError`."""
-    token = _FITTING.set(True)
+    """Return `data` (mappings, lists and scalars) as an instance of `kind`; raise `SchemaError`.
+
+    A text stands for a number or a switch where the class wants one, as "8", "yes" and "off" do.
+    """
     try:
-        return msgspec.convert(data, kind, str_keys=True)
+        return _converted(kind, data)
     except msgspec.ValidationError as error:
         message = str(error)
-    finally:
-        _FITTING.reset(token)
+    if (meant := _as_meant(kind, data)) is not data:
+        return fitted(kind, meant)
     try:
         found = _explained(kind, data, message)
     except (LookupError, TypeError):  # an unknown key that reads like the end of a message
         found = _worded(kind, (), message, data)
     raise found
+
+
+def _converted(kind: type[T], data: object) -> T:
+    token = _FITTING.set(True)
+    try:
+        return msgspec.convert(data, kind, str_keys=True)
+    finally:
+        _FITTING.reset(token)
+
+
+def _as_meant(kind: Any, data: object) -> object:
+    """Return data in which texts that stand for numbers and switches are these, wherever `kind` wants them.
+
+    Data without such texts is returned itself.
+    """
+    plain = plain_type(kind)
+    if isinstance(data, str):
+        if plain is bool:
+            return _SWITCH.get(data.strip().lower(), data)
+        if plain in (int, float) and (match := _NUMBER.fullmatch(data.strip())):
+            return data if plain is int and match[1] else plain(data)
+    elif isinstance(data, Mapping):
+        meant = {key: _as_meant(_inside(plain, key), value) for key, value in data.items()}
+        return meant if any(meant[key] is not value for key, value in data.items()) else data
+    elif isinstance(data, (list, tuple)) and get_origin(plain) in (list, tuple):
+        items = [_as_meant(_inside(plain, index), value) for index, value in enumerate(data)]
+        return items if any(item is not value for item, value in zip(items, data, strict=True)) else data
+    return data
 
 
 def misfits(kind: Any, data: object) -> Iterator[SchemaError]:
@@ -91,7 +128,7 @@ def _inner(kind: Any, data: object) -> Iterator[tuple[str | int, SchemaError]]:
     plain = plain_type(kind)
     if isinstance(plain, type) and issubclass(plain, Struct):
         if isinstance(data, Mapping):
-            known = {item.encode_name: item for item in msgspec.structs.fields(plain)}
+            known = _fields(plain)
             for key, value in data.items():
                 if key not in known:
                     yield key, SchemaError((), "is not a key it can have", "unknown")
@@ -255,11 +292,16 @@ def plain_type(kind: Any) -> Any:
             return kind
 
 
+@cache
+def _fields(kind: type[Struct]) -> Mapping[str, FieldInfo]:
+    return {item.encode_name: item for item in msgspec.structs.fields(kind)}
+
+
 def _inside(kind: Any, part: object) -> Any:
     """Return the type of what is under a key or index of `kind`; Any if it has no such part."""
     kind = plain_type(kind)
     if isinstance(kind, type) and issubclass(kind, Struct):
-        return next((item.type for item in msgspec.structs.fields(kind) if item.encode_name == part), Any)
+        return found.type if isinstance(part, str) and (found := _fields(kind).get(part)) else Any
     parts = get_args(kind)
     if isinstance(part, str):
         return parts[1] if len(parts) == 2 else Any

@@ -51,19 +51,6 @@ def _number(value: Any) -> Any:
     return int(value) if value.is_integer() else value
 
 
-_SWITCH = {
-    **dict.fromkeys(("true", "yes", "on", "y", "t", "1"), True),
-    **dict.fromkeys(("false", "no", "off", "n", "f", "0"), False),
-}  # fmt: skip
-
-
-def _switch(value: Any) -> Any:
-    """Return true or false for the words and numbers that mean it; anything else unchanged."""
-    if isinstance(value, (int, float, str)):
-        return _SWITCH.get(str(value).lower(), value)
-    return value
-
-
 def _width(value: Any) -> Any:
     """Return two numbers for "3", "3-8", 3 and [3, 8]."""
     if isinstance(value, (list, tuple)) and len(value) == 2:
@@ -109,7 +96,7 @@ def _filled(value: Any) -> Any:
 
 # -- the settings ----------------------------------------------------------------------------------
 
-Positive = Annotated[float, Meta(gt=0)]
+Positive = Annotated[float, Meta(gt=0, le=1e12)]  # finite
 Period = Annotated[float, Meta(gt=0, le=366 * 86_400)]
 Natural = Annotated[int, Meta(ge=1)]
 Names = tuple[str, ...]
@@ -125,7 +112,7 @@ class Settings(Schema, frozen=True, kw_only=True):
     width: tuple[Voices, Voices] | None = None
     turns: Annotated[int, Meta(ge=1, le=100)] | None = None
     budget: Positive | None = None
-    ask_above: Annotated[float, Meta(ge=0)] = _ASK_ABOVE  # a dearer run needs agreement
+    ask_above: Annotated[float, Meta(ge=0, le=1e12)] = _ASK_ABOVE  # a dearer run needs agreement
     max_calls: Natural | None = None
     max_tokens: Natural | None = None
     timeout: Positive | None = None
@@ -354,7 +341,7 @@ def _one(key: str, value: Any, source: str) -> Any:
     """Return one setting as it is written in a source; raise an error that names the source."""
     kind = _types()[key]
     plain = plain_type(kind)
-    read = _READERS.get(key) or (_number if plain in (int, float) else _switch if plain is bool else _filled)
+    read = _READERS.get(key) or (_number if plain in (int, float) else _filled)
     try:
         return fitted(kind, read(value))
     except SchemaError as error:

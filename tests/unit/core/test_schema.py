@@ -65,7 +65,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"codes": {"1": "green"}}, "`codes.1` must be 'red' or 'blue'"),
     ({"mode": "quick"}, "`mode` must be 'slow' or 'fast'"),
     ({"mode": 3}, "`mode` must be 'slow' or 'fast'"),
-    ({"on": "yes"}, "`on` must be true or false"),
+    ({"on": "maybe"}, "`on` must be true or false"),
+    ({"pair": ["1.5", 2]}, "`pair.0` must be a whole number"),
+    ({"pair": ["x", "2"]}, "`pair.0` must be a whole number"),
     ({"word": "x"}, "`word` `x` has no w"),
     ({"word": ""}, "`word` must match pattern '^w'"),
     ({"more": 1}, "`more` is not a key it can have"),
@@ -98,6 +100,13 @@ def test_every_misfit_is_found() -> None:
 def test_values_that_disagree_are_refused_of_data_and_not_of_code() -> None:
     made = fitted(Outer, {"pair": [1, 2]})
     assert replace(made, pair=(2, 1)).pair == Outer(pair=(2, 1)).pair == (2, 1)
+
+
+def test_a_text_stands_for_a_number_or_a_switch() -> None:
+    data = {"on": "Yes", "pair": ["1", " 2 "], "share": "0.25", "named": {"a": {"size": "3"}}, "ident": "no"}
+    made = fitted(Outer, data)
+    assert (made.on, made.pair, made.share, made.named["a"].size, made.ident) == (True, (1, 2), 0.25, 3, "no")
+    assert fitted(Outer, {"on": "off"}).on is False
 
 
 def test_keys_are_those_of_the_innermost_mapping() -> None:
