@@ -238,10 +238,10 @@ class Provider(Schema, frozen=True, kw_only=True):
     cache_marks: tuple[str, ...] = ()
 
     def require_sound(self) -> None:
-        if not all(secret_variable(name) for name in self.key_env):
-            raise ValueError(
-                "`key_env`: a variable that holds a key is called so, as in NAME_API_KEY: then its value is redacted"
-            )
+        for index, name in enumerate(self.key_env):
+            if not secret_variable(name):
+                why = "a variable that holds a key is called so, as in NAME_API_KEY: then its value is redacted"
+                raise ValueError(f"`key_env.{index}`: {why}")
 
 
 class Aliases(Schema, frozen=True, kw_only=True):

@@ -234,8 +234,8 @@ def _worded(kind: Any, place: Place, message: str, value: object) -> SchemaError
     if message.startswith("Invalid enum value"):
         return SchemaError(place, f"must be {_choices(kind)}")
     if not (match := re.fullmatch(r"Expected `([^`]*)`(.*)", message, re.DOTALL)):
-        if found := re.match(r"`([a-z_]+)`:? ", message):  # a check of the class names the field itself
-            return SchemaError((*place, found[1]), message[found.end() :])
+        if found := re.match(r"`([a-z_.0-9]+)`: ", message):  # a check of the class names the place itself
+            return SchemaError((*place, *found[1].split(".")), message[found.end() :])
         return SchemaError(place, message)
     names = [name for name in match[1].split(" | ") if name != "null"]
     return SchemaError(place, f"must {_expected(names, match[2], kind)}")

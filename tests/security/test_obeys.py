@@ -285,7 +285,7 @@ def planned(place: str) -> Plan:
     preset, modifiers = (
         ("full", ()) if place == "message" else ("think", ("adaptive",) if place == "directive" else ())
     )
-    chosen = fitted(Settings, {"turns": 2, "width": "2-3"})
+    chosen = fitted(Settings, {"turns": 2, "width": [2, 3]})
     return make(
         Invocation(preset, modifiers, None, None, SUBJECT), SUBJECT, Resolved(chosen, {}), LIBRARY, ["m"], around
     )

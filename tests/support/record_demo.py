@@ -63,7 +63,8 @@ def record(session: Path, target: Path, model: str, vendor: str = "", *, by_hand
     files |= dict(zip(reply_files(head), texts, strict=True))
     files |= {f"{MATERIAL}/{name}": text for name, text in _material(root)}
     # The plan with all its values: a default that changes later must not change how the recording is played.
-    values = differing(head) | {"plan": to_builtins(head.plan)}
+    told = [to_builtins(differing(call)) for call in head.exchanges]
+    values = {**differing(head), "plan": to_builtins(head.plan), "exchanges": told}
     files[HEAD] = strict_yaml.dump(values)
     _require_clean(files)
     _write(target, files)

@@ -554,7 +554,7 @@ def test_birth_is_all_or_nothing_under_kill_9_at_every_operation(tmp_path: Path)
     ends = dict(line.split() for line in out.splitlines())
     assert len(ends) == 60 and ends["60"] == "done"
     killed = [number for number, end in ends.items() if end == str(int(signal.SIGKILL))]
-    assert len(killed) > 18 and killed == list(ends)[: len(killed)]
+    assert len(killed) > 16 and killed == list(ends)[: len(killed)]
     born = []
     for number in ends:
         folder = tmp_path / number
@@ -567,7 +567,7 @@ def test_birth_is_all_or_nothing_under_kill_9_at_every_operation(tmp_path: Path)
     assert len([number for number in killed if number in born]) == 1, "killed between the rename and its sync"
     # What was killed is swept by a later birth, once it is old enough to be nobody's.
     litter = list(tmp_path.glob("*/.cdo-a.*.tmp"))
-    assert len(litter) >= 12
+    assert len(litter) >= 10
     for path in litter:
         new(path.parent / "cdo-soon").close()
         assert path.exists()
