@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -16,16 +15,15 @@ _begun = False
 
 
 def import_ahead(form: ReplyFormat, modules: Sequence[str]) -> None:
-    """Import soon, in a thread, what checks the replies of a format, then `modules`; do so once in a process.
+    """Import soon what checks the replies of a format, then `modules`; do so once in a process.
 
-    The classes of replies take a tenth of a second to import and to make, as long as a short reply takes to come.
+    The classes of replies take a tenth of a second to import and to make, as long as a short reply takes to come. The
+    loop does it itself: a thread that imports the same packages at the same time could find them half made.
     """
     global _begun
-    if _begun:
-        return
-    _begun = True
-    thread = threading.Thread(target=_import, args=(form, modules), name="cdo-formats", daemon=True)
-    asyncio.get_running_loop().call_later(SENDING, thread.start)
+    if not _begun:
+        _begun = True
+        asyncio.get_running_loop().call_later(SENDING, _import, form, modules)
 
 
 def _import(form: ReplyFormat, modules: Sequence[str]) -> None:

@@ -32,17 +32,13 @@ END = "[DONE]"  # the event by which some protocols mark the end of a stream
 
 
 def preload() -> None:
-    """Start importing aiohttp in a thread and return at once: it reads the certificates of the system meanwhile.
-
-    Jinja2, which renders the prompts, is imported there too: the run waits for the disk before it needs it.
-    """
+    """Start importing aiohttp in a thread and return at once: it reads the certificates of the system meanwhile."""
     threading.Thread(target=_import, name="cdo-aiohttp", daemon=True).start()
 
 
 def _import() -> None:
     with contextlib.suppress(Exception):  # the first request meets the error again, and reports it
         import aiohttp  # noqa: F401
-        import jinja2.sandbox  # noqa: F401
 
 
 @dataclass
