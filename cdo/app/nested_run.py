@@ -51,8 +51,13 @@ def holder(parent: Session, plan: Plan, settings: Settings, library: Library, sh
             return None, totals(read_session(_place(parent, nest)))
         bounded = replace(
             settings,
-            **{"max_calls": left.calls, "max_tokens": left.tokens, "budget": left.cost, "timeout": left.seconds}
-            | {"width": None, "turns": None, "strict": False},
+            max_calls=left.calls,
+            max_tokens=left.tokens,
+            budget=left.cost,
+            timeout=left.seconds,
+            width=None,
+            turns=None,
+            strict=False,
         )
         session, inner = await asyncio.to_thread(_opened, parent, nest, bounded, plan, library)
         again = f"cdo resume {parent.name}"

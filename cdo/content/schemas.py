@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from cdo.core.exchange import Effort
-from cdo.core.schema import Schema
+from cdo.core.schema import Schema, field_names
 from cdo.security.secrets import secret_variable
 
 Count = Annotated[int, Meta(ge=1, le=256)]
@@ -124,7 +124,7 @@ class Convergence(Criteria, frozen=True, kw_only=True):
     @property
     def criteria(self) -> Criteria:
         """The thresholds alone, as a plan holds them."""
-        return Criteria(**{key: getattr(self, key) for key in Criteria.__struct_fields__})
+        return Criteria(**{key: getattr(self, key) for key in field_names(Criteria)})
 
 
 class ComplexityPoints(Schema, frozen=True, kw_only=True):

@@ -26,8 +26,6 @@ _SWITCH = {
 _NUMBER = re.compile(r"[-+]?[0-9]{1,300}(\.[0-9]{1,300})?")
 Place = tuple[str | int, ...]
 Line = Annotated[str, Meta(min_length=1, max_length=600)]  # a text of one line, such as a heading
-
-
 _FITTING = ContextVar("fitting", default=False)  # True while data is fitted to a class
 
 
@@ -99,10 +97,10 @@ def _as_meant(kind: Any, data: object) -> object:
         if plain in (int, float) and (match := _NUMBER.fullmatch(data.strip())):
             return data if plain is int and match[1] else plain(data)
     elif isinstance(data, Mapping):
-        meant = {key: _as_meant(_inside(plain, key), value) for key, value in data.items()}
+        meant = {key: _as_meant(part_type(plain, key), value) for key, value in data.items()}
         return meant if any(meant[key] is not value for key, value in data.items()) else data
     elif isinstance(data, (list, tuple)) and get_origin(plain) in (list, tuple):
-        items = [_as_meant(_inside(plain, index), value) for index, value in enumerate(data)]
+        items = [_as_meant(part_type(plain, index), value) for index, value in enumerate(data)]
         return items if any(item is not value for item, value in zip(items, data, strict=True)) else data
     return data
 
@@ -142,7 +140,7 @@ def _inner(kind: Any, data: object) -> Iterator[tuple[str | int, SchemaError]]:
             yield from ((key, error) for error in (*_of_key(keys, key), *misfits(values, value)))
     elif isinstance(data, (list, tuple)) and get_origin(plain) in (list, tuple):
         for index, value in enumerate(data):
-            yield from ((index, error) for error in misfits(_inside(plain, index), value))
+            yield from ((index, error) for error in misfits(part_type(plain, index), value))
 
 
 def field_names(kind: type[Struct]) -> tuple[str, ...]:
@@ -154,7 +152,7 @@ def defaults(kind: type[Struct]) -> dict[str, Any]:
     """Return the defaults of a class by key; keys that have to be given are left out."""
     return {
         item.name: item.default if item.default_factory is NODEFAULT else cast("Any", item.default_factory)()
-        for item in msgspec.structs.fields(kind)
+        for item in _fields(kind).values()
         if not item.required
     }
 
@@ -170,9 +168,9 @@ def keys_at(kind: Any, place: Iterable[object]) -> list[str]:
     """Return the keys of the innermost mapping on the way to `place` (a path such as roles, 0) in `kind`."""
     keys: list[str] = []
     for part in (None, *place):
-        kind = plain_type(kind if part is None else _inside(kind, part))
+        kind = plain_type(kind if part is None else part_type(kind, part))
         if isinstance(kind, type) and issubclass(kind, Struct):
-            keys = list(kind.__struct_fields__)
+            keys = list(field_names(kind))
     return keys
 
 
@@ -200,7 +198,7 @@ def _explained(kind: Any, data: Any, message: str) -> SchemaError:
             key, error = _first_wrong(kind, data)
             return SchemaError((*place, key, *error.place), error.why, error.kind)
         part: str | int = step[1] or int(step[2])
-        kind, data, place = _inside(kind, part), data[part], (*place, part)
+        kind, data, place = part_type(kind, part), data[part], (*place, part)
     if match[1]:
         key, error = _first_wrong(kind, data)
         return SchemaError((*place, key), error.why, error.kind)
@@ -297,7 +295,7 @@ def _fields(kind: type[Struct]) -> Mapping[str, FieldInfo]:
     return {item.encode_name: item for item in msgspec.structs.fields(kind)}
 
 
-def _inside(kind: Any, part: object) -> Any:
+def part_type(kind: Any, part: object) -> Any:
     """Return the type of what is under a key or index of `kind`; Any if it has no such part."""
     kind = plain_type(kind)
     if isinstance(kind, type) and issubclass(kind, Struct):

@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from cdo.content.skill_ranking import Card
 from cdo.core.schema import Line, Schema
+from cdo.formats.documents.prompt import Name
 from cdo.formats.role_names import RoleName, role_problem
 
 CHARGE = 1000  # most characters of a skill's description that become a charge
@@ -34,9 +35,7 @@ class Domain(Schema, frozen=True, kw_only=True):
     team: Annotated[tuple[RoleName, ...], Meta(max_length=32)] = ()
     skills: tuple[Line, ...] = ()
     tags: tuple[Line, ...] = ()
-    documents: Annotated[
-        tuple[Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}\Z")], ...], Meta(max_length=16)
-    ] = ()
+    documents: Annotated[tuple[Name, ...], Meta(max_length=16)] = ()
     integration: tuple[Line, ...] = ()
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from cdo.content.schemas import Looks
 from cdo.core.errors import SessionError
 from cdo.core.mission_names import CHAIR, ENVOY, WATCHDOG, operatives
 from cdo.core.schema import Schema
@@ -59,7 +60,7 @@ class Kernel(MissionLimits, frozen=True, kw_only=True):
     load_when: str
     kind: Literal["cabal"]
     context_tokens: Annotated[int, Meta(ge=0)]
-    looks: tuple[Annotated[int, Meta(ge=0, le=100)], Annotated[int, Meta(ge=0, le=20)]]
+    looks: Looks
 
 
 class Crew(MissionLimits, frozen=True, kw_only=True):

@@ -12,19 +12,17 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 from msgspec import Meta, Struct, field
-from msgspec.structs import fields
 
 from cdo.content.library import Library
 from cdo.content.project import CONFIG, PROVIDERS, read_content
 from cdo.content.schemas import Price, ascending
 from cdo.core.errors import ConfigError, UsageError
 from cdo.core.exchange import Effort
-from cdo.core.schema import Schema, SchemaError, field_names, fitted, plain_type
+from cdo.core.schema import Schema, SchemaError, field_names, fitted, part_type, plain_type
 
 _RANGE = re.compile(r"\s*([0-9]+)\s*(?:[-–]\s*([0-9]+)\s*)?")  # the dash is how texts write "3–8"
 
@@ -134,9 +132,7 @@ class Settings(Schema, frozen=True, kw_only=True):
     no_git: bool = False
     branch: bool = False
     review: bool | None = None
-    today: Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")] | None = (
-        None  # what models are told the date is
-    )
+    today: Annotated[str, Meta(pattern=DAY)] | None = None  # what models are told the date is
     skills: Names = ()
     adr_dir: str | None = None
     prices: dict[str, Price] = field(default_factory=dict)
@@ -339,7 +335,7 @@ def _instead(key: str) -> str:
 
 def _one(key: str, value: Any, source: str) -> Any:
     """Return one setting as it is written in a source; raise an error that names the source."""
-    kind = _types()[key]
+    kind = part_type(Settings, key)
     plain = plain_type(kind)
     read = _READERS.get(key) or (_number if plain in (int, float) else _filled)
     try:
@@ -361,11 +357,6 @@ def _one(key: str, value: Any, source: str) -> Any:
 _READERS: Mapping[str, Callable[[Any], Any]] = {
     "model": _names, "skills": _names, "width": _width, "seat_wait": _period,
 }  # fmt: skip
-
-
-@cache
-def _types() -> Mapping[str, Any]:
-    return {item.name: item.type for item in fields(Settings)}
 
 
 def _in_words(error: SchemaError) -> str:

@@ -28,10 +28,7 @@ def import_ahead(form: ReplyFormat, modules: Sequence[str]) -> None:
 
 def _import(form: ReplyFormat, modules: Sequence[str]) -> None:
     with contextlib.suppress(Exception):  # whoever needs one of them meets the error again, and reports it
-        left = [*(form.layout.models if isinstance(form, LenientFormat) else ())]
-        while left:
-            block = left.pop()
+        for block in form.layout.models if isinstance(form, LenientFormat) else ():
             block.model_rebuild()
-            left += block.__subclasses__()
         for name in modules:
             import_module(name)
