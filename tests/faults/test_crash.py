@@ -57,6 +57,7 @@ OPERATIONS = ("write", "fsync", "/^rename", "/^unlink", "/^mkdir")
 WORKERS = 3
 LATENCY = 0.15  # seconds from call to answer where a run is killed at some moment
 BEGUN = ("00-input.md", "00-context.md", "session.yaml")
+NOT_REPLACED = (*BEGUN, "journal.jsonl")  # written at birth, or line by line
 
 
 T = TypeVar("T")
@@ -167,12 +168,18 @@ def points(nine: Whole) -> list[tuple[bool, Point]]:
     with Provider(script=sensitive) as p, tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "a").mkdir()
         birth = operations(strace, Place(Path(folder) / "a", p.url), *begin(2))[True]
-        resumed = operations(strace, nine.begun(Path(folder) / "b", p.url), "resume", "a", "-q")
+        later = nine.begun(Path(folder) / "b", p.url)
+        resumed = operations(strace, later, "resume", "a", "-q")[False]
+        files = [path for path in later.session().iterdir() if path.is_file() and path.name not in NOT_REPLACED]
     born = [(True, Point(name, n)) for name, count in birth.items() for n in range(1, count + 1) if name != "write"]
     born += [(True, Point("write", n)) for n in range(1, len(BEGUN) + 1)]
-    late = [(False, Point(name, n)) for name, count in resumed[False].items() for n in range(1, count + 1)]
-    opened = [(False, Point("openat", n, below=True)) for n in range(1, resumed[False]["fsync"] + 1)]
-    assert len(born) > 15 and len(late) > 70
+    late = [(False, Point(name, n)) for name, count in resumed.items() for n in range(1, count + 1)]
+    opened = [(False, Point("openat", n, below=True)) for n in range(1, resumed["fsync"] + 1)]
+    # Replies that arrive together share a group file: at least one for the voices and one for the synthesis of each
+    # of the two turns, and one for the end. Each file is written, synced, renamed, and its directory synced.
+    renames = len(files) + 5
+    assert len(born) > 15 and len(files) == 10
+    assert resumed["renameat"] >= renames and resumed["fsync"] >= 2 * renames and resumed["write"] >= renames, resumed
     return [*born, *late, *opened]
 
 
