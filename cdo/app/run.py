@@ -9,13 +9,12 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from cdo.app import run_tools
@@ -74,8 +73,7 @@ class SharedByRuns(Struct, frozen=True):
     sender: SpanSender | None = None
 
 
-@dataclass
-class RunHooks:
+class RunHooks(Struct):
     """What surrounds a run: its models, how events are shown, and how the person is asked.
 
     `instead` names models that are asked from now on in place of the plan's: the plan itself, and so every question

@@ -7,9 +7,9 @@ mission at the end of every round.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, cast
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from cdo.cabal.context import pack as packs
@@ -37,8 +37,7 @@ UNSHOWN = (MissionStep.REFLECT, MissionStep.PRESENT)  # steps that do not need t
 Briefs = Sequence[tuple[str, StepScope]]  # (agent, its task): an agent may have several calls in a step
 
 
-@dataclass
-class MissionContext:
+class MissionContext(Struct):
     """The program's whole state: the mission now, and its states at the ends of the rounds (first: the bootstrap).
 
     `asked` are the calls that it waits for, `question` is the open question to the person. `capped` describes the cap
@@ -62,8 +61,7 @@ class MissionContext:
         return cls(begun)
 
 
-@dataclass
-class StepCalls:
+class StepCalls(Struct):
     """The calls of a mission's steps to its agents."""
 
     plan: Plan

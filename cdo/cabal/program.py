@@ -8,8 +8,9 @@ It decides which agents are asked; `asking` asks them and `reducer` applies thei
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
+
+from msgspec import Struct
 
 from cdo.cabal import human_input, writing_order
 from cdo.cabal.asking import Briefs, MissionContext, StepCalls
@@ -57,8 +58,7 @@ def cabal(plan: Plan, crew: Crew, desk: MissionContext) -> Program[Delivery]:
         yield Publish({}, folder=DELIVERABLES, gone=ENDINGS)
 
 
-@dataclass
-class _MissionLoop:
+class _MissionLoop(Struct):
     """The steps of one mission."""
 
     crew: Crew

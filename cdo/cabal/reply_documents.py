@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from cdo.cabal.model.product_files import folder_content
 from cdo.cabal.model.references import listed
@@ -19,8 +20,7 @@ _ENTRY = re.compile(r"""(?<!\\)["']title["']\s*:""")  # stands in each entry wit
 _OWNER = re.compile(r"(?:\[\[)?(?:p:)?(p[1-9][0-9]{0,4}|new-[1-9][0-9]{0,2})(?:\]\])?", re.IGNORECASE)
 
 
-@dataclass
-class PlacedDocuments:
+class PlacedDocuments(Struct):
     """Entries with their documents. `problems` are by product, "" for those of no product."""
 
     entries: list[Any]

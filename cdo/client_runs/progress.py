@@ -6,12 +6,11 @@ import contextlib
 import json
 import os
 import threading
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from cdo.client_runs.records import RunRecord
 from cdo.core.errors import CdoError
@@ -42,8 +41,7 @@ class RunStatus(Struct, frozen=True):
         return self.standing in ("completed", "failed", "cancelled")
 
 
-@dataclass
-class _Watched:
+class _Watched(Struct):
     """A journal as far as it was read: the state that it tells of, and why the run stopped last."""
 
     journal: Journal

@@ -12,12 +12,11 @@ import os
 import re
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from cdo.content.project import CONFIG, FOLDERS, SUFFIXES, ProjectFolder, is_there, read_content, read_project
 from cdo.core.errors import ContentError
@@ -62,8 +61,7 @@ def user_folder() -> Path:
     return Path(platformdirs.user_config_dir("cdo"))
 
 
-@dataclass
-class Library:
+class Library(Struct, dict=True):  # for the cached property
     """The content visible from a working directory. `opened` lists the names that were read, in order.
 
     `project` has the files of the project's `.cdo`, trusted or not. Only a trusted one is among the `roots`.

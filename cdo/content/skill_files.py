@@ -12,11 +12,10 @@ import os
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from cdo.content.library import PACKAGED, line, user_folder
 from cdo.content.skill_ranking import Place, SkillCard, slug
@@ -182,8 +181,7 @@ class _Unusable(Exception):
     """A SKILL.md cannot be used; the message is the reason."""
 
 
-@dataclass
-class _SkillSearch:
+class _SkillSearch(Struct):
     """A search for skills: its cards by path, in order of precedence, and its notes."""
 
     cards: dict[str, SkillCard] = field(default_factory=dict)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from cdo.core.errors import CdoError, SessionError
 from cdo.core.events import BatchBegan, Event, RunEnded, RunStopped, ToolUsed
@@ -27,8 +28,7 @@ _KINDS = (b'"tool"', b'"done"', b'"stopped"', b'"batch"')  # what lines hold of 
 Neighbour = Callable[[str], SessionReader | None]  # the session of a name that is kept in the same place
 
 
-@dataclass
-class JournalTimes:
+class JournalTimes(Struct):
     """What the journal of a session adds to its records, as nanoseconds since 1970.
 
     `error` is the class of the error that stopped the run: "" while it goes on, if it ended or waits for a person.

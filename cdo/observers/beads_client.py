@@ -13,10 +13,11 @@ import os
 import re
 import signal
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from cdo.core.errors import CdoError
 from cdo.core.formatting import one_line
@@ -40,8 +41,7 @@ class BeadsError(CdoError):
     """bd cannot be used: it is missing, has no database, or fails. Ends the tracking, not the run."""
 
 
-@dataclass
-class Bd:
+class Bd(Struct):
     """The program `bd`, run in `cwd`, with a timeout of `seconds` for each command."""
 
     cwd: Path

@@ -10,12 +10,10 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from cdo import __version__
 from cdo.content.library import Library
@@ -57,8 +55,7 @@ class _VisibleLine(str):
     """A text that is one visible line without secrets, of the length that the message gives it."""
 
 
-@dataclass
-class _ToldTurn:
+class _ToldTurn(Struct):
     """One turn as far as it was told: what each voice said (position, confidence), and why others are missing."""
 
     said: dict[str, tuple[str, float | None]] = field(default_factory=dict)
@@ -77,7 +74,7 @@ class PendingCommit(Struct, frozen=True):
     text: Callable[[], str]
     replayed: bool = False
     calls: frozenset[str] = frozenset()
-    about: Mapping[str, str] = msgspec.field(default_factory=dict)
+    about: Mapping[str, str] = field(default_factory=dict)
     proof: str = ""
 
     @property
@@ -86,8 +83,7 @@ class PendingCommit(Struct, frozen=True):
         return self.text() + _trailers(self.about)
 
 
-@dataclass
-class CommitMessageBuilder:
+class CommitMessageBuilder(Struct):
     """Puts what a run tells into messages. `redact` takes secrets out of what goes into them, `library` words them.
 
     `about` are trailers of every commit; `audits` the session that this one audits, "" where it is no audit; `unit`
@@ -105,8 +101,8 @@ class CommitMessageBuilder:
     last: dict[str, str] = field(default_factory=dict)
     about: dict[str, str] = field(default_factory=dict)
     unit: str = "turn"
-    audits: str = field(init=False)
-    _before: tuple[Mapping[str, Any], ...] = field(init=False)
+    audits: str = ""
+    _before: tuple[Mapping[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         self._before = tuple(self.records)

@@ -9,8 +9,9 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from cdo.repository.git import Git
 from cdo.repository.visible_files import (
@@ -33,8 +34,7 @@ CHANGES = 100  # commits over which changes of a file are counted
 NESTED = "another repository"
 
 
-@dataclass
-class RepositoryFiles:
+class RepositoryFiles(Struct):
     """The contents of a repository: the raw paths of its files, the skipped files, commits, changes by path."""
 
     files: list[str]

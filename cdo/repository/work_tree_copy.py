@@ -11,8 +11,9 @@ import errno
 import os
 import shutil
 import stat
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from cdo.core.errors import ConfigError
 from cdo.repository.git import Git
@@ -23,8 +24,7 @@ MAX_FILES = 200_000
 MAX_BYTES = 4 * 2**30  # of all files together
 
 
-@dataclass
-class Copied:
+class Copied(Struct):
     """The result of a copy: number of files, total bytes, and the paths left out."""
 
     files: int = 0

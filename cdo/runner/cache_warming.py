@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from cdo.core.exchange import Request
 from cdo.core.usage import estimate_tokens
@@ -24,8 +25,7 @@ def _nothing() -> None:
     """Do nothing: this call leads no others."""
 
 
-@dataclass
-class CacheWarming:
+class CacheWarming(Struct):
     """The prompts that a first call leads with, by model and common beginning."""
 
     _begun: dict[tuple[str, str], asyncio.Event] = field(default_factory=dict)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, cast
+
+from msgspec import Struct, field
 
 from cdo.core.steps import CheckRun, CitationCheck, Citing, Quoting
 from cdo.repository.quotes import CHECK, CONTEXT, QUESTION, REPOSITORY, Material
@@ -15,8 +16,7 @@ from cdo.session.store import Session
 RECALLED = "# Earlier runs, not evidence"  # heading of the part of the context that does not count as evidence
 
 
-@dataclass
-class EvidenceChecks:
+class EvidenceChecks(Struct):
     """The evidence checks of one session. A recorded result is kept even if the files change later.
 
     `given` returns the text of one of the run's initial files. `checked` holds the citation checks so far, by the

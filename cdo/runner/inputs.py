@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from cdo.core.errors import SessionError
 from cdo.core.events import NoteTold, Observe
@@ -22,8 +23,7 @@ def unusable(session: Session, name: str, why: str) -> SessionError:
     )
 
 
-@dataclass
-class Inputs:
+class Inputs(Struct):
     """The texts that calls of one session read, and their hashes.
 
     `checked` are the results of citation checks by the artifact's hash; `skill` returns the body of a skill by its

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from cdo.core.errors import SessionError
@@ -27,8 +27,7 @@ from cdo.session.artifact import Artifact
 from cdo.session.store import Session
 
 
-@dataclass
-class KeptReplies:
+class KeptReplies(Struct):
     """The replies of one session: those on record, and the files of those that this run accepts.
 
     `with_tools` tells whether models can look into the repository. `reopened` becomes true when a cap that ended a

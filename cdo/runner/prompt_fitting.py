@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from cdo.core.exchange import Message
@@ -16,8 +16,7 @@ NOTE = 150  # characters that the note on what was left out may take
 _OF_TURN = re.compile(r"[tr](\d+)-")
 
 
-@dataclass
-class TextLimits:
+class TextLimits(Struct):
     """The most characters that each of a call's texts may have, by name; a text without a limit is shown whole.
 
     The question has no limit.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import asdict
 
 from cdo.core.errors import BudgetReached, NeedsHuman
@@ -21,8 +21,7 @@ from cdo.session import artifact as artifacts
 from cdo.session.store import Session
 
 
-@dataclass
-class RecordedSteps:
+class RecordedSteps(Struct):
     """Runner of these steps for one session; each returns the recorded result if its inputs are the same.
 
     `nest` runs a deliberation in its own session within given caps, and returns its result and usage; `run_check`

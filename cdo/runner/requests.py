@@ -6,10 +6,10 @@ Pure, except for loading templates: nothing is sent or written here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Protocol
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from cdo.content.library import Library
@@ -43,8 +43,7 @@ class Toolbox(Protocol):
     def run(self, name: str, arguments: str) -> str: ...
 
 
-@dataclass
-class PendingCall:
+class PendingCall(Struct):
     """A call in progress: the key of its inputs, its records, and its artifact on disk.
 
     `last` is (text, model) of the last reply received, valid or not. `failed` is the number of records made before

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from cdo.core.exchange import BackendError, Fault
 
@@ -31,8 +32,7 @@ ANSWERED = (CHANGED - {Fault.MALFORMED}) | {
 }  # fmt: skip
 
 
-@dataclass
-class AttemptCounter:
+class AttemptCounter(Struct):
     """The faults of one call in this process, with their counts, and the seconds it has waited."""
 
     faults: dict[Fault, int] = field(default_factory=dict)

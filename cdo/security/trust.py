@@ -11,12 +11,11 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct, field
 
 from cdo.core.errors import ConfigError
 from cdo.core.schema import Schema
@@ -52,8 +51,7 @@ def data_folder() -> Path:
     return Path(platformdirs.user_data_dir("cdo"))
 
 
-@dataclass
-class Trust:
+class Trust(Struct):
     """What is trusted. `pin` adds to it, in the file too; another process may do so at the same time."""
 
     file: Path

@@ -10,11 +10,10 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from cdo.core.errors import SessionError
 from cdo.files import grouped_writes, locks
@@ -63,8 +62,7 @@ class MadeFolder(Struct, frozen=True):
     written: dict[str, tuple[int, ...]]
 
 
-@dataclass
-class _Birth:
+class _Birth(Struct):
     """A folder on its way: open and locked under a name that nobody looks for, below the open folder `out`.
 
     `unsynced` are open files and folders in it, in the order in which they become durable.

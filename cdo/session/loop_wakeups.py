@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 from collections import deque
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
+from msgspec import Struct, field
 
-@dataclass
-class _Wakeup:
+
+class _Wakeup(Struct):
     """Who can go on in a loop, and whether that has been told. No lock: a signal may interrupt either side."""
 
     waiters: deque[asyncio.Future[None]] = field(default_factory=deque)

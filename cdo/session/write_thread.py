@@ -13,11 +13,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from cdo.core.signals import deferred
 from cdo.files.grouped_writes import MOST, GroupedWrites
@@ -39,8 +38,7 @@ class QueuedFile(Struct, frozen=True):
     later: bool = False
 
 
-@dataclass
-class Portion:
+class Portion(Struct):
     """What one session writes in one pass: `files` whose order does not matter, or else one `job` by itself.
 
     `prepare` returns files that are made only now. `waiting` are the futures to complete afterwards.

@@ -12,10 +12,11 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from cdo.core.errors import SessionError
 from cdo.core.signals import deferred
@@ -29,8 +30,7 @@ _THREAD = WriteThread()
 Job = Callable[[], None]
 
 
-@dataclass
-class _Pending:
+class _Pending(Struct):
     """The pending writes: records to commit as a group, then files and jobs, then journal lines.
 
     A future among the jobs completes when what stands before it is written.

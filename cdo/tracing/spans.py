@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from cdo.core.exchange import Fault
 from cdo.core.formatting import one_line
@@ -63,8 +62,7 @@ class TraceSpan(Struct, frozen=True):
     links: tuple[SpanLink, ...] = ()
 
 
-@dataclass
-class AskedCall:
+class AskedCall(Struct):
     """The records of one call with the same inputs: its exchanges in order, and the results of tools by attempt."""
 
     call: str

@@ -10,9 +10,8 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from cdo.security.loopback import LOOPBACK
 
@@ -46,8 +45,7 @@ class Browser(Struct, frozen=True):
     csrf: str
 
 
-@dataclass
-class Guard:
+class Guard(Struct):
     """The rules of a server at `port`; `clock` gives seconds."""
 
     port: int

@@ -169,19 +169,18 @@ def test_class_names_are_unique() -> None:
     assert {name: places for name, places in where.items() if len(places) > 1} == {}
 
 
-def test_records_are_structs() -> None:
-    """A frozen dataclass has an option that Structs lack, and no default of a Struct is made for dataclasses."""
+def test_classes_with_fields_are_structs() -> None:
+    """A dataclass has a base or an option that Structs lack, or stands beside one; fields are of one kind."""
     wrong = []
     for name, module in MODULES.items():
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.ClassDef):
-                decorators = " ".join(map(ast.unparse, node.decorator_list))
-                calls = [each for each in ast.walk(node) if isinstance(each, ast.Call)]
-                fields = [each for each in calls if ast.unparse(each.func) == "field"]
-                options = {option.arg for each in fields for option in each.keywords}
-                needless = "dataclass(frozen=True" in decorators and not options & {"repr", "compare"}
-                mixed = fields and "dataclass" not in decorators and "dataclasses.field" in module.loaded
-                wrong += [f"{name}: {node.name}"] if needless or mixed else []
+        classes = [node for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef)]
+        made = [node for node in classes if "dataclass" in " ".join(map(ast.unparse, node.decorator_list))]
+        calls = [(owner, each) for owner in classes for each in ast.walk(owner) if isinstance(each, ast.Call)]
+        fields = [(owner, each) for owner, each in calls if ast.unparse(each.func) == "field"]
+        options = {option.arg for owner, each in fields if owner in made for option in each.keywords}
+        needed = options & {"init", "repr", "compare"} or any(node.bases for node in made)
+        mixed = {owner.name for owner, _ in fields if owner not in made and "dataclasses.field" in module.loaded}
+        wrong += [name] if (made and not needed) or mixed else []
     assert not wrong
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from cdo.app import run
 from cdo.app.batch.folder import FAILED, ItemResult, labels_of
@@ -51,8 +50,7 @@ class NotCollected(Exception):
         self.error = error
 
 
-@dataclass
-class ItemRunner:
+class ItemRunner(Struct):
     """Runs items whose sessions are in `folder`, with what all of them share.
 
     `plan_of` makes the plan of an item that has not begun. `answered` is called whenever a response is on record.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from cdo.app.batch.folder import (
@@ -28,8 +28,7 @@ from cdo.core.formatting import one_line
 from cdo.session.records import session_path
 
 
-@dataclass
-class _Joined:
+class _Joined(Struct):
     """The items of several batches with where each comes from, and what should be told."""
 
     items: dict[str, tuple[BatchItem, Path, ItemResult | None]] = field(default_factory=dict)

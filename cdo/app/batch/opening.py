@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from cdo import __version__
@@ -52,8 +51,7 @@ class BatchOrder(Struct, frozen=True):
         return self.path.name.removeprefix(PREFIX)
 
 
-@dataclass
-class PreparedBatch:
+class PreparedBatch(Struct):
     """A batch as it can be run: `head` is None for one that is not begun. `new` items are not in it yet.
 
     `count` items are in it with these, and `open` of them are to be run. `resolved` are the settings they run under.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from cdo.app import new_run, seats
@@ -27,8 +27,7 @@ from cdo.repository.context import Context
 ONE, MIXED = "one", "mixed"  # which models an item gets that names none: as its preset says
 
 
-@dataclass
-class _KindOfItem:
+class _KindOfItem(Struct):
     """The items that have the same preset and models: one of them, how many they are, and their tokens."""
 
     example: BatchItem
@@ -36,8 +35,7 @@ class _KindOfItem:
     tokens: int = 0
 
 
-@dataclass
-class ItemPlans:
+class ItemPlans(Struct):
     """Plans the items of a batch. `preset` is for items that name none (""; the question decides).
 
     `chosen` are the models of items that name none, by `ONE` and `MIXED`; they are chosen when first needed. Call

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from cdo.core.errors import SessionError
 from cdo.session.session_file import NewSession, create_sessions
@@ -14,8 +15,7 @@ MOST = 32  # sessions that are made at once: each holds five file descriptors un
 _Wanted = tuple[NewSession, asyncio.Future[Session]]
 
 
-@dataclass
-class SessionMaker:
+class SessionMaker(Struct):
     """Makes sessions in one thread at a time, so that many wait for the disk hardly more often than one."""
 
     _wanted: list[_Wanted] = field(default_factory=list)

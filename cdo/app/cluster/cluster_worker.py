@@ -6,8 +6,9 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from cdo.app.batch.items import BatchItem
 from cdo.app.cluster import worker as remote
@@ -17,8 +18,7 @@ from cdo.app.cluster.line import LOST, Inbox, Message, Outbox
 AGAIN = 0.5  # seconds from a call that was not answered to the next one
 
 
-@dataclass
-class ClusterWorker:
+class ClusterWorker(Struct):
     """A worker that has said hello: what it was told and has told, what it holds, and the items given to it.
 
     `state` makes what it is told with every call. `hear` takes what it says.

@@ -14,12 +14,11 @@ import secrets
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from msgspec import to_builtins
+from msgspec import Struct, field, to_builtins
 
 from cdo import __version__
 from cdo.app.batch.folder import BatchFolder, ItemResult
@@ -46,8 +45,7 @@ CHUNKS = 4  # chunks of one worker at the same time
 DEATHS = 3  # workers that may be lost with one item before that fails
 
 
-@dataclass
-class ClusterRun:
+class ClusterRun(Struct):
     """Runs the items that `todo` yields, `live` at a time over all workers.
 
     `say` tells the person. `recount` returns what the batch has used by the records on disk: in all, and of each item

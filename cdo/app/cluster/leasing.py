@@ -9,9 +9,9 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from cdo.app.cluster.leased import limits_told
@@ -27,8 +27,7 @@ from cdo.runner.pacing import Pacing, Turn
 LAG = 1.0  # seconds from a lease of a slot to the arrival of its request at the provider, at most
 
 
-@dataclass
-class LeaseHolder:
+class LeaseHolder(Struct):
     """What one worker holds: reservations with the item they are for, slots with their turns, probes by
     model, by their numbers.
 

@@ -12,11 +12,11 @@ import os
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from cdo import __version__
@@ -53,8 +53,7 @@ def content_digest(library: Library) -> str:
     return found.hexdigest()
 
 
-@dataclass
-class WorkerStation:
+class WorkerStation(Struct):
     """Runs items for one coordinator until the line to that is lost; `folder` holds their sessions.
 
     If the folder is not `shared` with the coordinator, each session is sent to it when its item has an answer.

@@ -7,8 +7,9 @@ Content is cut in a fixed order of importance, and every omission is named.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+
+from msgspec import Struct, field
 
 from cdo.cabal.model.entities import BLOCKING
 
@@ -130,8 +131,7 @@ def _bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-@dataclass
-class _Fit:
+class _Fit(Struct):
     """The progress of shortening: the bytes that are still `over`, and descriptions of the omissions.
 
     Each method that shortens stops as soon as no bytes are over, and records what it removed.

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from cdo.formats.strict_yaml import shown
 
@@ -69,8 +68,7 @@ class LenientFormat(Protocol):
     def layout(self) -> ReplyLayout: ...
 
 
-@dataclass
-class Notes:
+class Notes(Struct):
     """The deviations of one reply as short phrases, in the order in which they were found."""
 
     phrases: list[str] = field(default_factory=list)

@@ -9,9 +9,9 @@ apply, but its `turns` cannot change.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, cast
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from cdo.content.schemas import Count
@@ -71,8 +71,7 @@ class DebugMode(Schema, frozen=True, kw_only=True):
             raise ValueError(f"`phases`: must be the phases {', '.join(PHASES)}, in this order")
 
 
-@dataclass
-class _CaseState:
+class _CaseState(Struct):
     """The state of a case: the ledger, the fixes as (artifact, diff), and the positions of each phase.
 
     `places` says where the words that replies quote were found. `runs` are the runs of the person's command.

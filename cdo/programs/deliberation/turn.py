@@ -7,12 +7,11 @@ Each is a generator that yields steps of `core.steps` and receives their answers
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, cast
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from cdo.content import skill_ranking
@@ -63,8 +62,7 @@ def _alike(a: str, b: str) -> bool:
     return len(first & second) >= ALIKE * len(first | second)
 
 
-@dataclass
-class RunState:
+class RunState(Struct):
     """The state of a run, apart from the state that its program keeps itself.
 
     `plan` is the frozen plan with the human's changes since. `said` are the human's messages to voices. `last` are

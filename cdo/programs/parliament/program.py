@@ -8,11 +8,10 @@ suspiciously high agreement, one seat gets an additional charge for a turn: no v
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from typing import Annotated, Any, Literal, cast, get_args
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from cdo.core.schema import Line, Schema
@@ -84,8 +83,7 @@ class ParliamentSeat(Struct, frozen=True):
     said: str = ""
 
 
-@dataclass
-class _HouseState:
+class _HouseState(Struct):
     """The state that the program keeps in addition to `RunState`."""
 
     mode: ParliamentMode

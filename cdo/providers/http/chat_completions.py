@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from msgspec import field
 from msgspec.structs import replace
 
 from cdo.core.exchange import Effort, Fault, Finish, Message, Request, Response, ToolCall, Usage
@@ -158,7 +159,6 @@ def message_json(message: Message, *, marked: bool = False, whole: bool = False)
     return shown
 
 
-@dataclass
 class _ChatReply(IncomingReply):
     """The answer received so far, chunk by chunk or in one piece."""
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from cdo.core.exchange import Fault, Finish, Request, Response, ToolCall, Usage
@@ -112,8 +113,7 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     return {**described, "input_schema": tool.get("parameters") or {"type": "object"}}
 
 
-@dataclass
-class _ContentBlock:
+class _ContentBlock(Struct):
     """One block of the answer: its data as it began, and by field what was added to it."""
 
     data: Block
@@ -135,7 +135,6 @@ class _ContentBlock:
         return ToolCall(ident, name, joined([written or json.dumps(given, ensure_ascii=False)]))
 
 
-@dataclass
 class _MessagesReply(IncomingReply):
     """The answer received so far, event by event or in one piece."""
 

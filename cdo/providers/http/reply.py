@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from msgspec import Struct, field
 
 from cdo.core.exchange import BackendError, Fault, Response, Usage
 from cdo.providers.http import faults
 
 
-@dataclass
-class IncomingReply(ABC):
+class IncomingReply(Struct):
     """One reply as it arrives: a protocol adds the events of its stream with `take`, or a whole body with `whole`.
 
     `finish` is the provider's own word for why the reply ended, "" until it is known. `done` is true once nothing
@@ -29,17 +27,17 @@ class IncomingReply(ABC):
     usage: Usage | None = None
     done: bool = False
 
-    @abstractmethod
     def take(self, event: str) -> str:
         """Add one event of the stream; return the text in it. Raises `BackendError` for errors and broken JSON."""
+        raise NotImplementedError
 
-    @abstractmethod
     def whole(self, body: str) -> str:
         """Add an answer that came in one piece; return its text. Raises `BackendError` as `take` does."""
+        raise NotImplementedError
 
-    @abstractmethod
     def response(self) -> Response:
         """Return the complete answer; raise `BackendError` if the provider stated no known reason for its end."""
+        raise NotImplementedError
 
     @property
     def text(self) -> str:
@@ -56,9 +54,9 @@ class IncomingReply(ABC):
         return bool(self.finish) or self.done
 
     @property
-    @abstractmethod
     def settled(self) -> bool:
         """True if the provider stated a known reason for the end, so that an error after it changes nothing."""
+        raise NotImplementedError
 
     def error(self, fault: Fault, message: str) -> BackendError:
         """Return an error that carries the text and the usage received so far."""

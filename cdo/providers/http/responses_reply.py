@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from cdo.core.exchange import Fault, Finish, Response, ToolCall, Usage
 from cdo.providers.http.reply import IncomingReply, joined
@@ -32,8 +33,7 @@ _KINDS = {"arguments": "function_call", "reasoning_text": "reasoning", "summary_
 _COMMENTARY = "commentary"  # the phase of a message that is not meant as the answer
 
 
-@dataclass(eq=False)
-class _OutputItem:
+class _OutputItem(Struct, eq=False):
     """One item of the output: as the provider last stated it, and the texts that came of it in pieces."""
 
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -60,7 +60,6 @@ class _OutputItem:
         return joined([max(stated, "".join(self.pieces.get(kind, ())), key=len)])
 
 
-@dataclass
 class ResponsesReply(IncomingReply):
     """The answer received so far, event by event or in one piece."""
 

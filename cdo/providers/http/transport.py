@@ -9,9 +9,9 @@ import json
 import threading
 import time
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from cdo.core.exchange import BackendError, Fault, OnText, Response
@@ -41,8 +41,7 @@ def _import() -> None:
         import aiohttp  # noqa: F401
 
 
-@dataclass
-class HttpTransport:
+class HttpTransport(Struct):
     """The connections to one provider at the base address `url`. The pool lives until `close`.
 
     The proxies of the environment (HTTPS_PROXY, NO_PROXY) are used for every address but one of this machine.

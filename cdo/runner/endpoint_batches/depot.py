@@ -15,10 +15,9 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import BinaryIO, Protocol, cast
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from cdo.core.errors import CdoError, ModelsFailed, WaitsForBatch
 from cdo.core.exchange import BackendError, Fault
@@ -72,8 +71,7 @@ class SubmissionLog(Protocol):
         ...
 
 
-@dataclass(eq=False)
-class Parcel:
+class Parcel(Struct, eq=False):
     """Requests that are to be submitted as one batch, in a temporary file.
 
     `count` and `size` are those of the requests that room is kept for, `written` is how many are in the file.
@@ -116,8 +114,7 @@ class SubmissionStanding(Struct, frozen=True):
     unclear: str = ""
 
 
-@dataclass
-class BatchDepot:
+class BatchDepot(Struct):
     """The batches of one process. `log` knows the batches that serve several sessions, of the `cdo batch` `of`.
 
     `again` is the command that collects.

@@ -11,10 +11,9 @@ import asyncio
 import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from cdo.core.errors import SessionError, WaitsForBatch
@@ -57,8 +56,7 @@ class _QueuedCall(Struct, frozen=True):
     identity: str
 
 
-@dataclass
-class BatchLane:
+class BatchLane(Struct):
     """The calls of a session that wait at batch endpoints. `seats` are by the names of the models that are asked.
 
     With `wait`, a step stays until its batches have ended. `again` is the command that collects.

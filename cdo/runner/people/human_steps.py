@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from cdo.content.library import Library
@@ -74,8 +73,7 @@ class Human(Struct, frozen=True):
     speak: Callable[[PendingSeat], Awaitable[None]] | None = None
 
 
-@dataclass
-class HumanSteps:
+class HumanSteps(Struct):
     """The person's steps in one session: answers, reviews, messages, and the files shown to the person."""
 
     session: Session

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from cdo.content.library import Library
 from cdo.core.errors import NeedsHuman
@@ -34,8 +35,7 @@ READS = 3  # times that what a person saved may be unclear
 OLD = f"superseded/{SEATS}"  # the folder for forms that are no longer asked
 
 
-@dataclass
-class PersonVoices:
+class PersonVoices(Struct):
     """The seats of people in one session. A turn waits `wait` seconds for each answer, the run for `left()` at most.
 
     With `stay`, the process waits also without a terminal. `closed`: files are left as they are.
