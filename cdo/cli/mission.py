@@ -20,9 +20,9 @@ from cdo.cli.common import (
     session_archive,
     session_folder,
 )
+from cdo.cli.given.question import given_request, given_text
 from cdo.cli.help import RequestWords
 from cdo.cli.options import BRANCH, CONSENT, LIMITS, NO_GIT, OTLP, OUTPUT, TRUST, model_option, preview, resolve
-from cdo.cli.run import given_request, given_text
 from cdo.core.errors import UsageError
 
 if TYPE_CHECKING:
