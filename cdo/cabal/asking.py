@@ -20,7 +20,7 @@ from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.partial import PARTS, RefusedPart
 from cdo.cabal.replies.schemas import ContextRequest, InspectReply, ReflectReply, ReviewReply, WriteReply
 from cdo.cabal.reply_format import StepFormat
-from cdo.cabal.rules import citations, reducer
+from cdo.cabal.rules import citations, reducer, rounds
 from cdo.core.events import ProductData
 from cdo.core.steps import CAPPED, CONTEXT, INPUT, Ask, Batch, Call, Json, Program, Reply
 from cdo.planning.mission_crew import Crew
@@ -57,7 +57,7 @@ class MissionContext(Struct):
     @classmethod
     def begin(cls, plan: Plan, crew: Crew) -> MissionContext:
         """Return the beginning of a planned mission."""
-        begun = reducer.begin(plan.topic, crew.operatives, exec=crew.exec, sign_off=crew.sign_off, rules=crew.rules)
+        begun = rounds.begin(plan.topic, crew.operatives, exec=crew.exec, sign_off=crew.sign_off, rules=crew.rules)
         return cls(begun)
 
 
@@ -76,7 +76,7 @@ class StepCalls(Struct):
         An agent may first request more context up to `ITERATIONS` times; then it has to reply. All agents that are
         asked at the same time see the same state.
         """
-        base = self.desk.state = reducer.stepped(self.desk.state)
+        base = self.desk.state = rounds.stepped(self.desk.state)
         waiting, said = dict(enumerate(briefs)), dict[int, tuple[Call, Reply]]()
         for iteration in range(ITERATIONS + 1):
             last = iteration == ITERATIONS
@@ -113,7 +113,7 @@ class StepCalls(Struct):
                     self.desk.state = reducer.record_refused(self.desk.state, step, agent, parts, again=again)
         if not briefs or self.desk.capped:
             return
-        base = self.desk.state = reducer.stepped(self.desk.state)
+        base = self.desk.state = rounds.stepped(self.desk.state)
         calls = self.calls(base, step, briefs)
         answers = yield from self._heard(Batch(tuple(calls), quorum=1, lenient=True))
         for (agent, brief), call, reply in zip(briefs, calls, answers, strict=True):

@@ -11,7 +11,7 @@ from cdo.cabal.files.layout import files
 from cdo.cabal.files.person_files import LETTER, EditedVersion, Letter, LetterFormat, VersionFormat
 from cdo.cabal.files.serialization import written_by_cdo
 from cdo.cabal.model.state import MissionState
-from cdo.cabal.rules import reducer
+from cdo.cabal.rules import person
 from cdo.core.steps import Collect, Gather, Program
 
 INBOX, PRODUCTS = "inbox", "products"
@@ -47,15 +47,15 @@ def take_in(state: MissionState, given: HumanInput) -> MissionState:
         if place in folders:
             state = _edited(state, folders[place], name.removesuffix(".md"), version)
         else:
-            state = reducer.user_said(state, f"{file}: {version.content[:LETTER]}")
+            state = person.user_said(state, f"{file}: {version.content[:LETTER]}")
     for letter in given.letters:
         for id in letter.withdraw:
-            state = reducer.user_withdrew(state, id, letter.text)
+            state = person.user_withdrew(state, id, letter.text)
         if letter.withdraw:
             continue
         product = state.named(letter.product)
         text = f"About {letter.product}: {letter.text}" if letter.product and not product else letter.text
-        state = reducer.user_said(state, text, product, letter.kind, letter.importance)
+        state = person.user_said(state, text, product, letter.kind, letter.importance)
     return state
 
 
@@ -69,7 +69,7 @@ def _edited(state: MissionState, product: str, base: str, version: EditedVersion
         if later := [f"version {item.number}" for item in history if item.number > old.number]:
             summary += f"; {', '.join(later)} came after that and is not in it"
     summary = summary or "Added by the user"
-    return reducer.user_version(state, product, version.title, version.content, summary, version.outcome)
+    return person.user_version(state, product, version.title, version.content, summary, version.outcome)
 
 
 class _Published(Mapping[str, str]):

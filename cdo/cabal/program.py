@@ -27,7 +27,7 @@ from cdo.cabal.model.round_summary import bulletin, tree
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.nested_decisions import decide
 from cdo.cabal.replies.schemas import BootstrapReply, PlanReply
-from cdo.cabal.rules import acceptance, automatic_acceptance, command_checks, peer_review, reducer, sign_off
+from cdo.cabal.rules import acceptance, automatic_acceptance, command_checks, peer_review, person, rounds, sign_off
 from cdo.cabal.rules.presentation import STANDING
 from cdo.core.events import MessageTold, TreeChanged
 from cdo.core.mission_names import CHAIR, ENVOY, WATCHDOG
@@ -82,7 +82,7 @@ class _MissionLoop(Struct):
     def round(self, given: HumanInput) -> Program[None]:
         """Run one round as far as the caps allow, beginning with `given` and any input left by the person since."""
         before = self.desk.state
-        self.desk.state, self.desk.numbers = reducer.open_round(before), {}
+        self.desk.state, self.desk.numbers = rounds.open_round(before), {}
         found = yield from human_input.left(self.desk.state, f"r{self.desk.state.round}")
         self.desk.state = human_input.take_in(self.desk.state, given + found)
         yield from self._reflect()
@@ -187,7 +187,7 @@ class _MissionLoop(Struct):
         """Count the progress of a round, and end the mission if it cannot go on."""
         if self.desk.state.halt:
             return
-        self.desk.state = state = reducer.close_round(before, self.desk.state)
+        self.desk.state = state = rounds.close_round(before, self.desk.state)
         if self.desk.capped:
             self._end("budget", self.desk.capped)
         elif state.idle > self.crew.idle + 1:
@@ -205,7 +205,7 @@ class _MissionLoop(Struct):
         state = self.desk.state
         if state.live() and not state.pending and not acceptance.unaccepted(state):
             kind, why = "done", f"All products are accepted. {why}"
-        self.desk.state = reducer.halted(state, kind, why)
+        self.desk.state = rounds.halted(state, kind, why)
 
     # -- asking agents ------------------------------------------------------------------------
 
@@ -222,9 +222,9 @@ class _MissionLoop(Struct):
     def _answer(self, step: MissionStep, question: str, options: Sequence[str]) -> Program[None]:
         """Ask the person a question, and apply the answer."""
         name = self.calls.numbered(f"r{self.desk.state.round}-{step}-question")
-        self.desk.state = reducer.asked(self.desk.state, name, question, tuple(options))
+        self.desk.state = person.asked(self.desk.state, name, question, tuple(options))
         answer = yield from self._answered(Ask(name, question, tuple(options)))
-        self.desk.state = reducer.answered(self.desk.state, name, answer)
+        self.desk.state = person.answered(self.desk.state, name, answer)
 
     def _sign_off(self, before: MissionState) -> Program[None]:
         """Ask the person to sign off the deliverables of a mission that would be done. A refusal opens it again."""

@@ -53,6 +53,7 @@ class MissionStep(enum.StrEnum):
 
 
 STEPS = tuple(MissionStep)
+FIRST = MissionStep.REFLECT  # the step recorded for events before a round's first reply
 
 
 class Need(enum.StrEnum):

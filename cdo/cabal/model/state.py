@@ -1,6 +1,7 @@
 """Holds the state of a mission, as a fold of its records, and the queries that the steps need. Pure; decides nothing.
 
-A state is never changed in place: `reducer` makes the next one from a recorded reply.
+A state is never changed in place: `reducer` makes the next one from a recorded reply, `rounds` and `person` from what
+else happens.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from cdo.cabal.model.entities import BLOCKING, MissionStep, Question
 from cdo.cabal.model.events import recorded
 from cdo.cabal.model.state import MissionState
-from cdo.cabal.rules import acceptance, reducer
+from cdo.cabal.rules import acceptance, person
 from cdo.core.formatting import pluralise
 from cdo.core.mission_names import ROOT, USER
 
@@ -44,9 +44,9 @@ def accepts(answer: str) -> bool:
 def answered(state: MissionState, name: str, answer: str) -> MissionState:
     """Apply the person's answer to the request for a sign-off in the call `name`."""
     if accepts(answer):
-        state = reducer.answered(state, name, ACCEPT)
+        state = person.answered(state, name, ACCEPT)
         why = f"{state.why.rstrip(' .')}. The user signed it off in round {state.round}."
         state = replace(state, halt="done", why=why)
         return recorded(state, MissionStep.PRESENT, "halt", USER, "The user signed the mission off")
-    state = replace(reducer.answered(state, name, answer), why="")
-    return reducer.user_said(state, answer, ROOT, "concern", BLOCKING)
+    state = replace(person.answered(state, name, answer), why="")
+    return person.user_said(state, answer, ROOT, "concern", BLOCKING)

@@ -14,7 +14,7 @@ from cdo.cabal.asking import MissionContext
 from cdo.cabal.files.final_report import Delivery
 from cdo.cabal.model.entities import STEPS
 from cdo.cabal.program import cabal
-from cdo.cabal.rules import reducer
+from cdo.cabal.rules import rounds
 from cdo.content.library import Library
 from cdo.core.mission_names import CHAIR, WATCHDOG, operatives
 from cdo.core.schema import field_names
@@ -73,7 +73,7 @@ class Mission:
     outcome: Delivery | None = None
 
     def run(self) -> Mission:
-        self.desk = MissionContext(reducer.begin(REQUEST, self.crew.operatives))
+        self.desk = MissionContext(rounds.begin(REQUEST, self.crew.operatives))
         program = cabal(plan(REQUEST, self.crew, [SPEC], LIBRARY), self.crew, self.desk)
         answer: Any = None
         while True:

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from cdo.cabal.model.entities import Collab, Kind, MissionStep, Product, Status
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.schemas import REPLIES
-from cdo.cabal.rules import acceptance, automatic_acceptance, peer_review, reducer
+from cdo.cabal.rules import acceptance, automatic_acceptance, peer_review, person, reducer, rounds
 from cdo.core.mission_names import CHAIR, ENVOY, ROOT, USER, WATCHDOG
 from cdo.core.steps import Missing
 
@@ -260,7 +260,7 @@ class Chaos:
 
     def __init__(self, random: Random, operatives: int = 2) -> None:
         self.random = random
-        self.state = reducer.begin("Build something", operatives)
+        self.state = rounds.begin("Build something", operatives)
         self.ledger = Ledger()
         self.hostile = 0.0
         self.count = 0
@@ -576,19 +576,17 @@ class Chaos:
     def person(self) -> None:
         if self.chance(0.15):
             product = self.random.choice([*self.state.products])
-            after = reducer.user_version(
-                self.state, product, "Mine", f"My text {self.count} is done.", "Mine", "Mine"
-            )
+            after = person.user_version(self.state, product, "Mine", f"My text {self.count} is done.", "Mine", "Mine")
             self.done(MissionStep.REFLECT, USER, after)
         if self.chance(0.15):
             product, importance = self.random.choice(self.ids()), self.random.choice([3, 7, 9])
             self.done(
-                MissionStep.REFLECT, USER, reducer.user_said(self.state, self.text(), product, "concern", importance)
+                MissionStep.REFLECT, USER, person.user_said(self.state, self.text(), product, "concern", importance)
             )
 
     def each(self, step: MissionStep, make: Any, about: Mapping[str, Sequence[str]]) -> None:
         """One step of several agents, who all see the state as it was when it began."""
-        self.done(step, "code", reducer.stepped(self.state))
+        self.done(step, "code", rounds.stepped(self.state))
         base, taken = self.state, list[tuple[str, Any]]()
         for agent, products in about.items():
             self.hostile = self.random.choice([0.05, 0.3])
@@ -624,10 +622,10 @@ class Chaos:
 
     def round(self) -> None:
         before = self.state
-        self.done(MissionStep.REFLECT, "code", reducer.open_round(before))
+        self.done(MissionStep.REFLECT, "code", rounds.open_round(before))
         self.person()
         self.each(MissionStep.REFLECT, self.reflect, dict.fromkeys(self.state.team, ()))
-        self.done(MissionStep.PLAN, "code", reducer.stepped(self.state))
+        self.done(MissionStep.PLAN, "code", rounds.stepped(self.state))
         self.tried(MissionStep.PLAN, CHAIR, self.plan)
         had = len(self.state.versions)
         self.deliberate()
@@ -642,11 +640,11 @@ class Chaos:
         seen = set[str]()
         while due := [id for id in acceptance.due(self.state) if id not in seen]:
             seen.update(due)
-            self.done(MissionStep.INSPECT, "code", reducer.stepped(self.state))
+            self.done(MissionStep.INSPECT, "code", rounds.stepped(self.state))
             self.tried(MissionStep.INSPECT, WATCHDOG, lambda due=due: self.inspect(due), due)
             self.done(MissionStep.INSPECT, "code", automatic_acceptance.accepted(self.state, MissionStep.INSPECT))
         self.tried(MissionStep.PRESENT, ENVOY, self.present)
-        self.done(MissionStep.PRESENT, "code", reducer.close_round(before, self.state))
+        self.done(MissionStep.PRESENT, "code", rounds.close_round(before, self.state))
 
 
 @pytest.mark.wide

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from cdo.cabal.model.entities import Collab, InspectionVerdict, Kind, MissionStep, Status
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.schemas import BootstrapReply, PlanReply
-from cdo.cabal.rules import automatic_acceptance, reducer
+from cdo.cabal.rules import automatic_acceptance, reducer, rounds
 from cdo.cabal.rules.acceptance import holds, unaccepted
 from cdo.cabal.rules.plan_transaction import ORDERS, bootstrapped, planned
 from cdo.core.mission_names import CHAIR, ENVOY, ROOT, USER, WATCHDOG, operatives
@@ -562,7 +562,7 @@ def test_new_objectives_replace_the_old_ones_from_the_next_round_on_and_keep_ids
     state = done(state, tree_operations=[update(ROOT, dod=[{"text": "More"}])])
     state = done(state, bootstrap_overrides={"objectives": ["Two", "Three"]})
     assert [text for _, text, _ in root_dod(state)] == ["One", "Two", "More"]
-    state = reducer.open_round(state)
+    state = rounds.open_round(state)
     assert root_dod(state) == [("d2", "Two", "judged"), ("d4", "Three", "judged"), ("d3", "More", "judged")]
     (told,) = [item for item in state.events if item.kind == "redefined"]
     assert told.text.endswith("no longer has to meet “One”; new instead: “Three”") and told.product == ROOT

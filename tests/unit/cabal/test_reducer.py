@@ -1,4 +1,4 @@
-"""From one state of a mission to the next: rounds, replies, remarks, the person, and who reviews whom."""
+"""From one state of a mission to the next: replies, remarks, deliberations, and who reviews whom."""
 
 from __future__ import annotations
 
@@ -10,122 +10,16 @@ from msgspec.structs import replace
 from cdo.cabal.files.serialization import inspection_of, inspection_text, version_of, version_text
 from cdo.cabal.model.entities import STEPS, Criterion, Kind, MissionStep, Product, Remark, Status, Version
 from cdo.cabal.model.state import MissionState
-from cdo.cabal.rules import reducer
-from cdo.cabal.rules.acceptance import current, due, missing_for_acceptance
+from cdo.cabal.rules import reducer, rounds
 from cdo.cabal.rules.peer_review import reviewers, unreviewed
-from cdo.cabal.rules.versions import versioned
 from cdo.core.mission_names import CHAIR, ENVOY, ROOT, USER, WATCHDOG, operatives
 from cdo.core.steps import Missing
-from tests.support.missions import ALEX, JORDAN, REQUEST, V4, todo
+from tests.support.missions import ALEX, JORDAN, REQUEST, todo
 from tests.unit.cabal.test_feedback import collab, reduced, reply, version
 
 
 def kinds(state: MissionState, since: MissionState) -> list[str]:
     return [event.kind for event in state.events[len(since.events) :]]
-
-
-# -- rounds ----------------------------------------------------------------------------------------
-
-
-def test_a_mission_begins_with_its_team_alone() -> None:
-    state = reducer.begin(REQUEST, 2)
-    assert (state.request, state.team, state.round, state.at) == (REQUEST, (ALEX, JORDAN), 0, 0)
-    assert state.agents == (CHAIR, ALEX, JORDAN, WATCHDOG, ENVOY)
-
-
-def test_a_round_opens_without_the_orders_of_the_last() -> None:
-    before = todo(2)
-    state = reducer.open_round(replace(before, halt="rounds", why="the cap is reached"))
-    assert (state.round, state.assignments, state.reflections, state.halt, state.why) == (3, {}, (), "", "")
-    assert kinds(state, before) == []  # p3 was assigned and written
-
-
-def test_an_order_that_nobody_carried_out_has_lapsed() -> None:
-    before = todo(1)
-    order = replace(before.assignments["p4"], round=2)
-    idle = replace(before, round=2, assignments={"p4": order})
-    state = reducer.open_round(idle)
-    (event,) = state.events[len(before.events) :]
-    assert (event.kind, event.product, event.round) == ("lapsed", "p4", 3)
-    written = versioned(idle, MissionStep.WRITE, ALEX, "p4", "x", "y", "z")
-    assert kinds(reducer.open_round(written), written) == []
-    by_another = versioned(idle, MissionStep.WRITE, USER, "p4", "x", "y", "z")
-    assert kinds(reducer.open_round(by_another), by_another) == ["lapsed"]
-
-
-@pytest.mark.parametrize(
-    ("pending", "stale"),
-    [
-        ({"mission": "Another mission"}, True),
-        ({"objectives": ("One",)}, True),
-        ({"constraints": ()}, True),
-        ({"personas": {CHAIR: "You are another."}}, False),
-        ({"domains": {ALEX: ("All", "All")}}, False),
-        ({}, False),
-    ],
-)
-def test_overrides_hold_from_the_next_round_and_touch_what_was_accepted(pending: dict[str, Any], stale: bool) -> None:
-    before = replace(todo(3), pending=pending)
-    state = reducer.open_round(before)
-    assert state.mission is not None and before.mission is not None and state.pending == {}
-    assert state.mission == replace(before.mission, **pending)
-    assert ("override" in kinds(state, before)) is bool(pending)
-    if not stale:
-        assert state.acceptances == before.acceptances
-        return
-    assert state.acceptances == {}
-    for id in ("p3", "p4", "p5", ROOT):
-        product = state.products[id]
-        assert product.status is Status.IN_PROGRESS and product.stale_why.endswith("changed")
-        event = state.events[product.stale_at - 1]
-        assert (event.kind, event.product) == ("stale", id)
-
-
-def test_a_new_charter_leaves_no_inspection_that_counts() -> None:
-    before = replace(todo(2), pending={"objectives": ("Works offline",)})
-    assert not before.acceptances and not missing_for_acceptance(before, "p4")
-    state = reducer.open_round(before)
-    assert all(current(state, id) is None for id in ("p3", "p4", "p5", ROOT))
-    assert "the objectives changed" in missing_for_acceptance(state, "p4")[0]
-    assert due(state) == ("p3", "p4", "p5")
-    assert state.products["p2"].stale_at == 0
-
-
-def test_rounds_in_which_nothing_moves_are_counted() -> None:
-    before = replace(todo(2), idle=1)
-    still = reducer.close_round(before, replace(before, round=3))
-    assert (still.idle, kinds(still, before)) == (2, ["stall"])
-    by_chair = versioned(before, MissionStep.PLAN, CHAIR, "p2", "Log", "Text", "Anew")
-    assert reducer.close_round(before, by_chair).idle == 2
-
-
-@pytest.mark.parametrize("author", [ALEX, USER])
-def test_a_version_is_progress(author: str) -> None:
-    before = replace(todo(2), idle=1)
-    assert reducer.close_round(before, versioned(before, MissionStep.WRITE, author, "p4", "x", "y", "z")).idle == 0
-
-
-def test_a_blocker_closed_and_a_criterion_newly_met_are_progress() -> None:
-    before = replace(todo(1), idle=1)
-    for how, idle in {"confirmed": 0, "waived": 0, "withdrawn": 2}.items():
-        shut = replace(before.collabs["c2"], open=False, how=how)
-        assert reducer.close_round(before, replace(before, collabs={**before.collabs, "c2": shut})).idle == idle
-    minor = replace(before.collabs["c1"], open=False, how="confirmed")
-    assert reducer.close_round(before, replace(before, collabs={**before.collabs, "c1": minor})).idle == 2
-    old = before.inspections["i1"]
-    again = {**before.inspections, "i3": replace(old, id="i3")}
-    assert reducer.close_round(before, replace(before, inspections=again)).idle == 2
-    met = replace(old, id="i3", results=tuple(replace(item, passed=True) for item in old.results))
-    assert reducer.close_round(before, replace(before, inspections={**before.inspections, "i3": met})).idle == 0
-    other = replace(met, dod="reworded")  # what has to be met now is another thing than what was not met before
-    assert reducer.close_round(before, replace(before, inspections={**before.inspections, "i3": other})).idle == 2
-    first = replace(met, product="p2")
-    assert reducer.close_round(before, replace(before, inspections={**before.inspections, "i3": first})).idle == 0
-
-
-def test_a_halt_is_told() -> None:
-    state = reducer.halted(todo(1), "budget", "the cap of $1 is reached")
-    assert (state.halt, state.why, state.events[-1].kind) == ("budget", "the cap of $1 is reached", "halt")
 
 
 # -- replies ---------------------------------------------------------------------------------------
@@ -159,7 +53,7 @@ def test_nobody_speaks_in_a_step_that_is_not_theirs(step: MissionStep, agent: st
 
 
 def test_nothing_is_planned_before_there_is_a_mission() -> None:
-    state = reducer.begin(REQUEST, 2)
+    state = rounds.begin(REQUEST, 2)
     assert reducer.apply_reply(state, MissionStep.PLAN, CHAIR, reply(MissionStep.PLAN)) == (
         state,
         ("The mission is not set yet.",),
@@ -268,11 +162,11 @@ def hears(state: MissionState, agent: str) -> bool:
 
 
 def test_a_remark_is_heard_after_its_step_until_the_same_step_of_the_next_round() -> None:
-    state = says(reducer.stepped(replace(todo(1), remarks=())), MissionStep.REVIEW, JORDAN, ALEX)
+    state = says(rounds.stepped(replace(todo(1), remarks=())), MissionStep.REVIEW, JORDAN, ALEX)
     assert not hears(state, ALEX)  # whoever answers in the same step must not depend on who was faster
     heard = []
     for step in range(1, 16):
-        state = reducer.stepped(reducer.open_round(state) if step % 6 == 3 else state)
+        state = rounds.stepped(rounds.open_round(state) if step % 6 == 3 else state)
         heard.append(hears(state, ALEX))
         assert not hears(state, JORDAN)
     assert heard == [True] * 7 + [False] * 8
@@ -280,100 +174,33 @@ def test_a_remark_is_heard_after_its_step_until_the_same_step_of_the_next_round(
 
 @pytest.mark.parametrize("inspections", [1, 2, 9])
 def test_the_next_plan_hears_what_was_written_however_long_the_round_was(inspections: int) -> None:
-    state = says(reducer.stepped(replace(todo(1), remarks=())), MissionStep.WRITE, ALEX, CHAIR)
+    state = says(rounds.stepped(replace(todo(1), remarks=())), MissionStep.WRITE, ALEX, CHAIR)
     for _ in range(1 + inspections + 1):  # review, inspections, presentation
-        state = reducer.stepped(state)
+        state = rounds.stepped(state)
         assert hears(state, CHAIR)
-    state = reducer.open_round(state)
+    state = rounds.open_round(state)
     for _ in (MissionStep.REFLECT, MissionStep.PLAN):
-        state = reducer.stepped(state)
+        state = rounds.stepped(state)
         assert hears(state, CHAIR)
     for _ in STEPS:
-        state = reducer.stepped(state)
-    assert not hears(reducer.open_round(state), CHAIR) and reducer.open_round(state).remarks == ()
+        state = rounds.stepped(state)
+    assert not hears(rounds.open_round(state), CHAIR) and rounds.open_round(state).remarks == ()
 
 
 def test_a_note_to_oneself_is_heard_in_ones_next_step_only() -> None:
-    state = says(reducer.stepped(replace(todo(1), remarks=())), MissionStep.REFLECT, ALEX, "self", JORDAN)
-    state = reducer.stepped(reducer.stepped(state))
+    state = says(rounds.stepped(replace(todo(1), remarks=())), MissionStep.REFLECT, ALEX, "self", JORDAN)
+    state = rounds.stepped(rounds.stepped(state))
     assert hears(state, ALEX) and hears(state, JORDAN)
-    state = reducer.stepped(says(state, MissionStep.WRITE, ALEX, CHAIR))
+    state = rounds.stepped(says(state, MissionStep.WRITE, ALEX, CHAIR))
     assert not hears(state, ALEX)
     assert hears(state, JORDAN)
     other = reducer.record_missing_reply(
-        reducer.stepped(says(state, MissionStep.REVIEW, ALEX, "self")), MissionStep.REVIEW, ALEX, Missing("none")
+        rounds.stepped(says(state, MissionStep.REVIEW, ALEX, "self")), MissionStep.REVIEW, ALEX, Missing("none")
     )
-    assert not hears(reducer.stepped(other), ALEX)
+    assert not hears(rounds.stepped(other), ALEX)
 
 
-# -- the person ------------------------------------------------------------------------------------
-
-
-def test_the_person_writes_a_version_of_anything_that_has_versions() -> None:
-    before = todo(3)
-    state = reducer.user_version(before, "p3", "Mine", "All by magic link", "I decide")
-    made = state.latest("p3")
-    assert made is not None
-    assert (made.author, made.number, made.outcome) == (USER, 3, before.versions["v3"].outcome)
-    assert "p3" not in state.acceptances and ROOT not in state.acceptances and "p4" in state.acceptances
-    other = reducer.user_version(before, "p3", "Mine", "All by magic link", "I decide", "Magic links")
-    assert other.products["p4"].stale_at > 0
-    assert before.products["p3"].owner == state.products["p3"].owner
-    first = reducer.user_version(todo(0), "p3", "Magic links", "All by magic link", "I decide").latest("p3")
-    assert first is not None and first.outcome == "Magic links"
-
-
-def test_what_the_person_did_not_change_is_no_version() -> None:
-    before = todo(3)
-    assert reducer.user_version(before, "p4", "Same", f"\n{V4}\n\n", "Nothing", "No outcome") is before
-
-
-@pytest.mark.parametrize("product", [ROOT, "p5"])
-def test_what_cannot_have_a_version_gets_none(product: str) -> None:
-    before = todo(2)
-    before = replace(
-        before, products={**before.products, "p5": replace(before.products["p5"], status=Status.ARCHIVED)}
-    )
-    state = reducer.user_version(before, product, "x", "y", "z")
-    assert state.versions == before.versions and kinds(state, before) == ["user"]
-    with pytest.raises(ValueError, match="p9"):
-        reducer.user_version(before, "p9", "x", "y", "z")
-
-
-def test_the_person_speaks_of_a_product_or_to_all() -> None:
-    state = reducer.user_said(todo(3), "I want no cookies at all", "p3", "concern", 9)
-    made = state.collabs["c3"]
-    assert (made.author, made.blocking, made.flag, made.version) == (USER, True, False, "v3")
-    assert "p3" not in state.acceptances
-    for product in ("", "p77"):
-        state = reducer.user_said(todo(1), "Hurry up", product)
-        assert state.collabs == todo(1).collabs
-        assert state.remarks[-1].recipients == state.agents
-        later = reducer.stepped(state)
-        assert all(any(item.content == "Hurry up" for item in reducer.heard(later, agent)) for agent in state.agents)
-
-
-def test_what_the_person_says_of_what_is_archived_keeps_its_name_and_weight() -> None:
-    before = todo(2)
-    gone = {**before.products, "p5": replace(before.products["p5"], status=Status.ARCHIVED)}
-    state = reducer.user_said(replace(before, products=gone), "I want it back", "p5", "concern", 9)
-    assert state.collabs == before.collabs
-    said = "About Error Handling, which is archived (concern, importance 9): I want it back"
-    assert state.remarks[-1].content == said
-    assert state.events[-1].text == f"The user said: {said}"
-
-
-def test_a_question_is_asked_and_answered() -> None:
-    state = reducer.asked(todo(1), "r1-plan", "Accounts or none?", ("Accounts", "None"))
-    (question,) = state.questions
-    assert (question.name, question.options, question.answer, question.round) == (
-        "r1-plan", ("Accounts", "None"), "", 1,
-    )  # fmt: skip
-    state = reducer.answered(state, "r1-plan", "None")
-    assert state.questions[0].answer == "None"
-    assert [event.kind for event in state.events[-2:]] == ["question", "answer"]
-    with pytest.raises(ValueError, match="r2-plan"):
-        reducer.answered(state, "r2-plan", "None")
+# -- deliberations ---------------------------------------------------------------------------------
 
 
 def test_a_deliberation_writes_for_the_owner() -> None:

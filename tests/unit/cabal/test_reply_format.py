@@ -15,7 +15,7 @@ from cdo.cabal.model.entities import InspectionVerdict, MissionStep, Status
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.schemas import ContextRequest, PlanReply, ReviewReply
 from cdo.cabal.reply_format import MAX_PROBLEMS, StepFormat, extracted, load
-from cdo.cabal.rules import acceptance, automatic_acceptance, reducer
+from cdo.cabal.rules import acceptance, automatic_acceptance, rounds
 from cdo.cabal.rules.peer_review import reviewers, unreviewed
 from cdo.core.mission_names import CHAIR, ENVOY, ROOT, WATCHDOG
 from cdo.core.steps import InvalidReply
@@ -250,12 +250,12 @@ def test_nothing_is_made_up() -> None:
 # -- missions that scripts play --------------------------------------------------------------------
 
 
-def playing(said: Reply, size: int, rounds: int) -> list[MissionState]:
+def playing(said: Reply, size: int, last: int) -> list[MissionState]:
     """The mission after its bootstrap and each round; `said` gives the reply to a call, by its name and format.
 
     It goes the program's way, without its caps.
     """
-    state = reducer.begin(team.REQUEST, size)
+    state = rounds.begin(team.REQUEST, size)
 
     def take(base: MissionState, step: MissionStep, agent: str, about: Sequence[str] = ()) -> None:
         nonlocal state
@@ -267,15 +267,15 @@ def playing(said: Reply, size: int, rounds: int) -> list[MissionState]:
 
     def together(step: MissionStep, briefs: dict[str, tuple[str, ...]]) -> None:
         nonlocal state
-        base = state = reducer.stepped(state)
+        base = state = rounds.stepped(state)
         for agent, about in briefs.items():
             take(base, step, agent, about)
 
     together(MissionStep.BOOTSTRAP, {CHAIR: ()})
     found = [state]
-    while not state.halt and state.round < rounds:
+    while not state.halt and state.round < last:
         before = state
-        state = reducer.open_round(state)
+        state = rounds.open_round(state)
         owned = {agent: state.owned(agent) for agent in state.team}
         active = {
             agent: tuple(item.id for item in items)
@@ -298,11 +298,11 @@ def playing(said: Reply, size: int, rounds: int) -> list[MissionState]:
         seen = set[str]()
         while due := [id for id in acceptance.due(state) if id not in seen]:
             seen.update(due)
-            base = state = reducer.stepped(state)
+            base = state = rounds.stepped(state)
             for id in due:
                 take(base, MissionStep.INSPECT, WATCHDOG, (id,))
             state = automatic_acceptance.accepted(state, MissionStep.INSPECT)
-        state = reducer.close_round(before, state)
+        state = rounds.close_round(before, state)
         together(MissionStep.PRESENT, {ENVOY: ()})
         found.append(state)
     return found

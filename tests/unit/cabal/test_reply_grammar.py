@@ -20,7 +20,7 @@ from cdo.cabal.model.entities import Criterion, Kind, MissionStep, Status
 from cdo.cabal.model.state import MissionState
 from cdo.cabal.replies.schemas import InspectReply, PlanReply
 from cdo.cabal.reply_format import StepFormat, load
-from cdo.cabal.rules import acceptance, reducer
+from cdo.cabal.rules import acceptance, rounds
 from cdo.core.mission_names import CHAIR, ENVOY, WATCHDOG
 from cdo.providers import demo_model_file, embedded
 from cdo.providers.models import LOCAL_REPLY_TOKENS
@@ -44,7 +44,7 @@ def sample(format: StepFormat, seed: int) -> str:
 
 def formats(state: MissionState) -> Iterator[StepFormat]:
     """The formats of all calls of the round that follows, were every step to come now."""
-    state = reducer.open_round(state)
+    state = rounds.open_round(state)
     for agent in state.team:
         yield StepFormat(MissionStep.REFLECT, agent, state, tuple(item.id for item in state.owned(agent)))
         yield StepFormat(
@@ -60,11 +60,11 @@ SEEDS = st.integers(0, 2**32)
 SOME = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-@pytest.mark.parametrize("rounds", range(4))
+@pytest.mark.parametrize("ended", range(4))
 @SOME
 @given(seed=SEEDS)
-def test_what_a_grammar_allows_passes_the_rules(rounds: int, seed: int) -> None:
-    for format in formats(MISSIONS[rounds]):
+def test_what_a_grammar_allows_passes_the_rules(ended: int, seed: int) -> None:
+    for format in formats(MISSIONS[ended]):
         assert format.parse(sample(format, seed))
 
 
@@ -101,7 +101,7 @@ def plan(state: MissionState, seed: int = 1) -> PlanReply:
 
 
 def test_a_plan_assigns_what_nobody_wrote_and_ends_what_is_done() -> None:
-    born, blocked, approved = (reducer.open_round(state) for state in MISSIONS[:3])
+    born, blocked, approved = (rounds.open_round(state) for state in MISSIONS[:3])
     first = plan(born)
     assert [item.product_id for item in first.assignments] == ["p3", "p4"]
     assert all(set(item.assignee_ids) <= {ALEX, JORDAN} for item in first.assignments)
@@ -118,7 +118,7 @@ def test_a_plan_assigns_what_nobody_wrote_and_ends_what_is_done() -> None:
 def test_a_plan_goes_back_to_the_parts_of_a_whole_that_did_not_pass() -> None:
     state = MISSIONS[2]
     odd = replace(state.inspections["i6"], verdict=acceptance.verdict([6]))
-    state = reducer.open_round(replace(state, inspections={**state.inspections, "i6": odd}))
+    state = rounds.open_round(replace(state, inspections={**state.inspections, "i6": odd}))
     reply = plan(state)
     assert [item.product_id for item in reply.assignments] == ["p3", "p4", "p5"] and reply.halt is None
 
@@ -127,7 +127,7 @@ def test_an_inspection_quotes_what_stands_there() -> None:
     state = MISSIONS[1]
     content = '# Ünïcode\n\nOk\n\n---\n\n“Naïve” quotes "and" back\\slashes `here` are évidence enough for anybody'
     version = replace(state.versions["v1"], content=content, outcome="")
-    state = reducer.open_round(replace(state, versions={**state.versions, "v1": version}, inspections={}))
+    state = rounds.open_round(replace(state, versions={**state.versions, "v1": version}, inspections={}))
     format = StepFormat(MissionStep.INSPECT, WATCHDOG, state, ("p3",))
     quotes = set()
     for seed in range(40):
@@ -140,7 +140,7 @@ def test_an_inspection_quotes_what_stands_there() -> None:
 def test_what_nobody_can_quote_is_not_met() -> None:
     state = MISSIONS[1]
     version = replace(state.versions["v1"], content="Ничего по-английски", outcome="")
-    state = reducer.open_round(replace(state, versions={**state.versions, "v1": version}, inspections={}))
+    state = rounds.open_round(replace(state, versions={**state.versions, "v1": version}, inspections={}))
     format = StepFormat(MissionStep.INSPECT, WATCHDOG, state, ("p3",))
     for seed in range(10):
         reply = format.parse(sample(format, seed))
@@ -148,7 +148,7 @@ def test_what_nobody_can_quote_is_not_met() -> None:
 
 
 def test_a_later_version_has_a_section_that_was_not_there() -> None:
-    state = reducer.open_round(MISSIONS[1])
+    state = rounds.open_round(MISSIONS[1])
     for address, heading in ((["c2"], "## JWT in localStorage is open to XSS\n"), ([], "## Move to cookies\n")):
         order = team.assignment("p3", JORDAN, objective="Move to cookies", address=address)
         reply = StepFormat(MissionStep.PLAN, CHAIR, state).parse(team.plan(order))
@@ -164,7 +164,7 @@ def test_names_and_criteria_can_say_anything(name: str, criterion: str, seed: in
     state = MISSIONS[0]
     odd = replace(state.products["p3"], name=name, dod=tuple(Criterion(f"d{n}", criterion) for n in range(1, 7)))
     assert odd.kind is Kind.DECISION
-    state = reducer.open_round(replace(state, products={**state.products, "p3": odd}))
+    state = rounds.open_round(replace(state, products={**state.products, "p3": odd}))
     reply = plan(state, seed)
     state = reduced(state, MissionStep.PLAN, CHAIR, reply)
     writer = state.assignments["p3"].writer
@@ -175,7 +175,7 @@ def test_names_and_criteria_can_say_anything(name: str, criterion: str, seed: in
 
 def test_a_small_model_takes_the_mission_in_the_users_words() -> None:
     asked = 'Réservez “p2” [[p:p9]]\x07 for "us"'
-    state = reducer.begin(asked, 2)
+    state = rounds.begin(asked, 2)
     for seed in range(5):
         reply: Any = StepFormat(MissionStep.BOOTSTRAP, CHAIR, state).parse(
             sample(StepFormat(MissionStep.BOOTSTRAP, CHAIR, state), seed)
@@ -183,9 +183,9 @@ def test_a_small_model_takes_the_mission_in_the_users_words() -> None:
         assert reply.mission.startswith("Réservez “p2” p9") and reply.mission.endswith('for "us"')
 
 
-@pytest.mark.parametrize("rounds", range(1, 4))
-def test_what_a_small_models_envoy_tells_is_what_happened(rounds: int) -> None:
-    state = MISSIONS[rounds]
+@pytest.mark.parametrize("ended", range(1, 4))
+def test_what_a_small_models_envoy_tells_is_what_happened(ended: int) -> None:
+    state = MISSIONS[ended]
     format = StepFormat(MissionStep.PRESENT, ENVOY, state)
     texts = {item.id: item.text for item in state.events}
     for seed in range(20):
@@ -208,18 +208,18 @@ def longest(format: StepFormat) -> int:
     return max(len(_walk(plain, random.Random(seed))) for seed in range(20))
 
 
-@pytest.mark.parametrize("rounds", range(4))
-def test_a_reply_has_room_in_what_the_model_may_say(rounds: int) -> None:
-    assert longest(StepFormat(MissionStep.BOOTSTRAP, CHAIR, reducer.begin(team.REQUEST, 16))) < ROOM
-    assert longest(StepFormat(MissionStep.PRESENT, ENVOY, MISSIONS[rounds])) < ROOM
-    for format in formats(MISSIONS[rounds]):
+@pytest.mark.parametrize("ended", range(4))
+def test_a_reply_has_room_in_what_the_model_may_say(ended: int) -> None:
+    assert longest(StepFormat(MissionStep.BOOTSTRAP, CHAIR, rounds.begin(team.REQUEST, 16))) < ROOM
+    assert longest(StepFormat(MissionStep.PRESENT, ENVOY, MISSIONS[ended])) < ROOM
+    for format in formats(MISSIONS[ended]):
         assert longest(format) < ROOM, format
 
 
 def test_many_products_still_leave_room_for_the_reply() -> None:
     script = team.busy_script(50, 20)
     [state] = playing(lambda call, format: script.reply(call, ""), 4, 0)
-    state = reducer.open_round(state)
+    state = rounds.open_round(state)
     reply = plan(state)
     assert len(reply.assignments) == 6
     assert longest(StepFormat(MissionStep.PLAN, CHAIR, state)) < ROOM
