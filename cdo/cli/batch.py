@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import shlex
@@ -16,7 +17,7 @@ import click
 from cdo.cli.batch_results import batch_merge, batch_place, batch_report, batch_status
 from cdo.cli.common import OUT, dumps, library_here, out_folder
 from cdo.cli.options import BATCH_API, CONSENT, LIMITS, OTLP, OUTPUT, REVIEW, TRUST, model_option, resolve
-from cdo.core.errors import CdoError, ItemsFailed, NeedsHuman, UsageError
+from cdo.core.errors import CdoError, DiskFailed, ItemsFailed, NeedsHuman, SessionError, UsageError
 
 if TYPE_CHECKING:
     from cdo.app.batch.folder import BatchFile, BatchFolder, ItemResult
@@ -182,17 +183,20 @@ def _run(order: BatchOrder, options: Mapping[str, Any]) -> None:
         folder = folder or _new_folder(order)
         head = prepared.settled(folder)
         standing = _standing(prepared, head)
+        expected: tuple[type[CdoError], ...] = ()
         try:
             if prepared.open:
                 _hold(prepared, head, folder, standing, options)
         except CdoError as error:
+            expected = (SessionError,) if isinstance(error, DiskFailed) else ()
             if options["as_json"]:
                 click.echo(dumps(_summary(prepared, standing, error)))
             raise
         finally:
-            folder.write(table.NAME, table.as_json_lines(order.path, head))
-            if target:
-                table.write_table(table.table_rows(order.path, head), target)
+            with contextlib.suppress(*expected):  # on a full disk what the person is told is that
+                folder.write(table.NAME, table.as_json_lines(order.path, head))
+                if target:
+                    table.write_table(table.table_rows(order.path, head), target)
     finally:
         if folder:
             folder.close()

@@ -82,6 +82,14 @@ class SessionError(CdoError):
     exit_code = 8
 
 
+class DiskFailed(SessionError):
+    """The disk takes no more: it is full, read-only or broken. `remedy` says in a few words what to do about it."""
+
+    def __init__(self, message: str, hint: str = "", remedy: str = "") -> None:
+        super().__init__(message, hint)
+        self.remedy = remedy
+
+
 class ItemsFailed(CdoError):
     """A batch came to its end, and some of its items failed."""
 

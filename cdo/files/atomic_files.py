@@ -2,7 +2,7 @@
 
 A file is written as a temporary file, synced and renamed, then its directory is synced. Directories are passed on
 open (as file descriptors), so that no symlink can take their place in between. Functions raise `OSError` unless they
-say otherwise; `explain` puts one into words.
+say otherwise; `explain` puts one into words, `unwritable` one that came of writing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from cdo.core.errors import SessionError
+from cdo.core.errors import DiskFailed, SessionError
 from cdo.core.file_paths import delivered
 
 _FOLDERS = re.compile(r"[a-z][a-z0-9-]*(/[a-z0-9][a-z0-9-]*){0,9}")  # of cdo's own files in a session
@@ -322,3 +322,19 @@ def explain(error: OSError, path: Path | str) -> SessionError:
     }
     why, hint = reasons.get(error.errno or 0, (error.strerror or str(error), "Fix that, then `cdo resume`."))
     return SessionError(f"{path} cannot be used: {why}.", hint)
+
+
+_REMEDIES = {
+    errno.ENOSPC: "Make room",
+    errno.EDQUOT: "Make room",
+    errno.EROFS: "Make it writable",
+    errno.EIO: "Check the disk",
+}
+
+
+def unwritable(error: OSError, path: Path | str) -> SessionError:
+    """The refusal of a write as a sentence: `DiskFailed` where no other file could be written either."""
+    found = explain(error, path)
+    if remedy := _REMEDIES.get(error.errno or 0):
+        return DiskFailed(found.message, found.hint, remedy)
+    return found

@@ -20,7 +20,6 @@ from cdo.files import grouped_writes, locks
 from cdo.files.atomic_files import (
     closing,
     encodable,
-    explain,
     fill,
     identity,
     kind_of,
@@ -30,6 +29,7 @@ from cdo.files.atomic_files import (
     open_path,
     signature,
     sync,
+    unwritable,
     write_file,
 )
 from cdo.repository.git import marked_root
@@ -121,7 +121,7 @@ class _Birth(Struct):
         if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
             self.failure = Taken(f"There is a session {path} already.", f"`cdo resume {path.name}` goes on with it.")
         else:
-            self.failure = explain(error, path if error.filename == path.name else path.parent)
+            self.failure = unwritable(error, path if error.filename == path.name else path.parent)
         self.give_up()
 
     def give_up(self) -> None:

@@ -38,6 +38,7 @@ from cdo.files.atomic_files import (
     signature,
     status_of,
     sync,
+    unwritable,
     write_file,
 )
 from cdo.session import artifact as artifacts
@@ -314,7 +315,7 @@ class Session:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise explain(error, self.path / name) from None
+            raise unwritable(error, self.path / name) from None
 
     def make_folder(self, folder: str) -> None:
         """Make a folder of the session, unless it is there; raise `SessionError`."""
@@ -322,7 +323,7 @@ class Session:
             with self.files.place(folder, make=True):
                 pass
         except OSError as error:
-            raise explain(error, self.path / folder) from None
+            raise unwritable(error, self.path / folder) from None
 
     def supersede(self, names: Iterable[str]) -> Path:
         """Move artifacts to the next `superseded/N/`, where they are kept; returns that folder."""
@@ -344,7 +345,7 @@ class Session:
                     sync(target)
             sync(self._fd)
         except OSError as error:
-            raise explain(error, self.path / "superseded") from None
+            raise unwritable(error, self.path / "superseded") from None
         return self.path / "superseded" / str(number)
 
     def journal(self, line: Mapping[str, Any]) -> None:

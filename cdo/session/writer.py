@@ -20,7 +20,7 @@ from msgspec import Struct, field
 
 from cdo.core.errors import SessionError
 from cdo.core.signals import deferred
-from cdo.files.atomic_files import closing, explain, open_or_make, write_file
+from cdo.files.atomic_files import closing, open_or_make, unwritable, write_file
 from cdo.session.records import group_files
 from cdo.session.write_thread import Portion, QueuedFile, WriteThread, complete
 
@@ -181,7 +181,7 @@ class Writer:
         if isinstance(error, SessionError):
             failure = error
         elif isinstance(error, OSError):
-            failure = explain(error, self._path)
+            failure = unwritable(error, self._path)
         else:
             failure = SessionError(f"{self._path} cannot be written: {error!r}.", "Please report this.")
         with _THREAD.lock:

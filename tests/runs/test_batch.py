@@ -10,16 +10,30 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pexpect
 import pytest
 
+from cdo.app.batch.folder import read_results
 from tests.conftest import Desk, explained
 from tests.support.answers import Answer, RequestInfo
 from tests.support.faults import Fault, rate_limited
-from tests.support.harness import KEY, exchanges, finish, kill_group, needs_module, wait_for
+from tests.support.harness import (
+    KEY,
+    Done,
+    exchanges,
+    finish,
+    inject,
+    kill_group,
+    needs_module,
+    needs_mounts,
+    needs_strace,
+    spawned,
+    wait_for,
+)
 from tests.support.provider import Provider
 
 QUICK = ("--preset", "quick")
@@ -355,6 +369,45 @@ def test_a_cause_that_all_items_share_stops_the_batch(cdo: Desk, provider: Provi
     assert Counter(row["status"] for row in table(cdo))["open"] >= 35
     provider.faults = []
     assert cdo("batch", "q.jsonl", "--retry-failed", "--json").ok().json["done"] == 60
+
+
+def behind(cdo: Desk, prefix: Sequence[str], *words: str) -> Done:
+    """Run `cdo words` behind the words of `prefix` to its end."""
+    return finish(spawned([*prefix, sys.executable, "-m", "cdo", *words], cdo.path, cdo.environment()))
+
+
+def test_a_full_disk_stops_the_batch_and_room_lets_it_go_on(cdo: Desk, provider: Provider) -> None:
+    """No item has failed by it, so a plain resume asks exactly what is not on record."""
+    script = """
+        mkdir tmp; mount -t tmpfs -o size=1m tmpfs tmp
+        "$@" 2>told; echo $?; cp -r tmp/batch-q full
+        mount -o remount,size=64m tmpfs tmp
+        "$1" -m cdo batch resume q; echo $?; cp -r tmp/batch-q whole
+    """
+    provider.latency = 0.05
+    jsonl(cdo, asking(40))
+    done = behind(cdo, [*needs_mounts(), script, "x"], "batch", "q.jsonl", *QUICK, "--live", "6")
+    assert done.out.splitlines()[0::3] == ["8", "0"] and "40 of 40 items done" in done.out, done
+    told = replace(done, code=8, err=(cdo.path / "told").read_text())
+    explained(told, 8, "cannot be used: the disk is full", "Make room, then `cdo batch resume q` goes on")
+    ended = read_results(cdo.path / "full").values()
+    assert ended and not any(result.failed for result in ended)
+    full = (cdo.path / "full").glob("cdo-*")
+    recorded = {(path.name, record["call"]) for path in full for record in exchanges(path)}
+    lost = {(f"cdo-{session}", call) for session, call, _ in twice(provider)}
+    assert not lost & recorded and len(lost) <= 2 * 6, "only what was in flight is asked again"
+    assert len(provider.calls) == 40 * CALLS + len(lost)
+
+
+@pytest.mark.parametrize(("operation", "code"), [("fsync,syncfs", "EIO"), ("/^rename", "EROFS")])
+def test_a_disk_that_fails_leaves_items_open(cdo: Desk, provider: Provider, operation: str, code: str) -> None:
+    told = {"EIO": "input/output error", "EROFS": "read-only"}[code]
+    jsonl(cdo, asking(12))
+    words = inject(needs_strace(), operation, f"error={code}:when=40+")
+    done = behind(cdo, words, "batch", "q.jsonl", *QUICK, "--live", "4")
+    explained(done, 8, told, "then `cdo batch resume q` goes on; nothing recorded is lost or paid twice")
+    assert not any(result.failed for result in read_results(folder(cdo)).values())
+    assert cdo("batch", "resume", "q", "--json").ok().json["done"] == 12
 
 
 @pytest.mark.parametrize("cap", ["--max-calls", "--budget", "--max-tokens"])

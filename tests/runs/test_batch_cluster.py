@@ -225,6 +225,17 @@ def test_sessions_come_home_from_a_worker_whose_disk_is_its_own(
     assert len(list((cdo.path / "tmp" / "batch-whole").glob("cdo-*/FINAL.md"))) == 3
 
 
+def test_a_worker_whose_own_disk_is_full_ends_the_batch(cdo: Desk, provider: Provider, cluster: DaskCluster) -> None:
+    (cdo.path / "tmp").mkdir()
+    mount = 'mount -t tmpfs -o size=300k tmpfs "$0" && exec "$@"'
+    cluster.worker(prefix=[*needs_mounts(), mount, str(cdo.path / "tmp")])
+    jsonl(cdo, asking(12))
+    done = cdo("batch", "q.jsonl", *QUICK, "--live", "4", "--cluster", cluster.address)
+    explained(done, 8, "cdo: Worker tcp://", "the disk is full", f"cdo batch resume q --cluster {cluster.address}")
+    assert {row["status"] for row in table(cdo)} <= {"open", "max_turns"}
+    assert cdo("batch", "resume", "q", "--json").ok().json["done"] == 12
+
+
 def test_ctrl_c_stops_workers_of_this_machine_too(cdo: Desk, provider: Provider) -> None:
     needs_module("distributed")
     provider.latency = 0.1

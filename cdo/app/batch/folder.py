@@ -20,7 +20,7 @@ from msgspec.structs import asdict, replace
 from cdo.app.batch.items import BatchItem
 from cdo.app.batch.shards import BatchOwner, Shard
 from cdo.content.library import checked
-from cdo.core.errors import ContentError, SessionError, UsageError
+from cdo.core.errors import ContentError, DiskFailed, SessionError, UsageError
 from cdo.core.formatting import json_line, one_line
 from cdo.core.schema import Schema
 from cdo.files import locks
@@ -34,6 +34,7 @@ from cdo.files.atomic_files import (
     open_path,
     read_file,
     sync,
+    unwritable,
     write_file,
 )
 from cdo.formats import strict_yaml
@@ -209,11 +210,22 @@ def read_lines(path: Path, name: str) -> Iterator[bytes]:
         raise explain(error, path / name) from None
 
 
+def _not_begun(error: OSError, path: Path) -> SessionError:
+    """Return the error for a batch whose folder cannot be written before its items are run."""
+    found = unwritable(error, path)
+    if isinstance(found, DiskFailed):
+        return DiskFailed(found.message, f"{found.remedy}, then run the same command again.", found.remedy)
+    return found
+
+
 # -- owning ----------------------------------------------------------------------------------------
 
 
 class BatchFolder:
-    """The folder of a batch, owned by this process until `close`."""
+    """The folder of a batch, owned by this process until `close`.
+
+    After a line could not be written, none is: after a failed sync no later write can be trusted.
+    """
 
     def __init__(self, path: Path, directory: int, redact: Callable[[str], str]) -> None:
         self.path = path
@@ -222,6 +234,7 @@ class BatchFolder:
         self._redact = redact
         self._waiting: list[str] = []
         self._turn = asyncio.Lock()
+        self._failure: SessionError | None = None
 
     @classmethod
     def take(cls, path: Path, redact: Callable[[str], str], *, make: bool) -> BatchFolder:
@@ -234,7 +247,7 @@ class BatchFolder:
         except FileNotFoundError:
             raise _no_batch(path) from None
         except OSError as error:
-            raise explain(error, path) from None
+            raise _not_begun(error, path) from None
         try:
             if not locks.take(fd, _PATIENCE):
                 raise SessionError(
@@ -274,7 +287,7 @@ class BatchFolder:
             text = strict_yaml.dump(to_builtins(head))
             write_file(self._fd, HEAD, encodable(self._redact(text)).encode())
         except OSError as error:
-            raise explain(error, self.path) from None
+            raise _not_begun(error, self.path) from None
         return head
 
     def write(self, name: str, data: bytes) -> None:
@@ -282,7 +295,7 @@ class BatchFolder:
         try:
             write_file(self._fd, name, data)
         except OSError as error:
-            raise explain(error, self.path / name) from None
+            raise unwritable(error, self.path / name) from None
 
     def remove(self, name: str) -> None:
         """Remove a file of the folder, if it is there."""
@@ -316,6 +329,8 @@ class BatchFolder:
         self._append(f"{json_line(line)}\n".encode(), SUBMISSIONS)
 
     def _append(self, data: bytes, name: str = RESULTS) -> None:
+        if self._failure:
+            raise self._failure
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
         try:
             new = kind_of(name, self._fd) is None
@@ -326,7 +341,8 @@ class BatchFolder:
             if new:
                 sync(self._fd)
         except OSError as error:
-            raise explain(error, self.path / name) from None
+            self._failure = unwritable(error, self.path / name)
+            raise self._failure from None
 
     def _drop_torn_line(self, name: str) -> None:
         """Cut off what a killed process left of a last line."""

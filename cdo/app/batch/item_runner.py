@@ -20,7 +20,7 @@ from cdo.app.batch.items import BatchItem
 from cdo.app.batch.plans import files_of
 from cdo.app.batch.session_maker import SessionMaker
 from cdo.content.library import Library
-from cdo.core.errors import BudgetReached, CdoError, Interrupted, SessionError, WaitsForBatch
+from cdo.core.errors import BudgetReached, CdoError, DiskFailed, Interrupted, SessionError, WaitsForBatch
 from cdo.core.events import Event, ExchangeRecorded
 from cdo.core.result import Result
 from cdo.core.usage import TotalUsage, totals
@@ -68,8 +68,8 @@ class ItemRunner(Struct):
     _maker: SessionMaker = field(default_factory=SessionMaker)
 
     async def run(self, item: BatchItem) -> EndedItem:
-        """Return how an item ended; raise `BudgetReached` if a cap keeps it from that, `WaitsForBatch` if calls
-        wait at a provider, `NotCollected` if their answers cannot be had, or `Interrupted`.
+        """Return how an item ended; raise `BudgetReached` if a cap keeps it from that, `DiskFailed` if the disk does,
+        `WaitsForBatch` if calls wait at a provider, `NotCollected` if their answers cannot be had, or `Interrupted`.
         """
         began = time.monotonic()
         used, session = TotalUsage(), None
@@ -79,7 +79,7 @@ class ItemRunner(Struct):
                 return EndedItem(_done(item, await self._driven(item, session, plan), time.monotonic() - began))
             finally:
                 used = totals(session.records)
-        except (BudgetReached, Interrupted, WaitsForBatch):
+        except (BudgetReached, DiskFailed, Interrupted, WaitsForBatch):
             raise
         except CdoError as error:
             if session and open_submissions(session.records):

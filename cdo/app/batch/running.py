@@ -22,6 +22,7 @@ from cdo.core.errors import (
     BudgetReached,
     CdoError,
     ConfigError,
+    DiskFailed,
     Interrupted,
     ModelsFailed,
     SessionError,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from cdo.tracing.collector import Collector
 
 # So many items that fail one after the other, whatever their questions, have a cause in common: a refused key, a
-# provider that is down, a full disk. The batch then stops, instead of failing thousands of items.
+# provider that is down. The batch then stops, instead of failing thousands of items.
 IN_A_ROW = 20
 AHEAD = 5.0  # seconds that the first item goes ahead at most: its first answer states the provider's rate limits
 REFRESHED = 1.0  # seconds between two looks at what the items under way have used
@@ -114,6 +115,13 @@ class BatchTally:
         hint = f"`{self.again}` goes on under a higher cap; nothing is paid twice."
         self.stop = self.stop or BudgetReached(error.message, hint)
 
+    def disk_failed(self, error: DiskFailed) -> CdoError:
+        """Begin no further item, and return the error that ends the batch: nothing more can be kept on this disk."""
+        if not isinstance(self.stop, DiskFailed):
+            hint = f"{error.remedy}, then `{self.again}` goes on; nothing recorded is lost or paid twice."
+            self.stop = DiskFailed(error.message, hint, error.remedy)
+        return self.stop
+
     def not_collected(self, error: CdoError) -> None:
         """Begin no further item, since the answers that items wait for cannot be had."""
         self.stop = self.uncollected = self.uncollected or error
@@ -173,6 +181,9 @@ class BatchRun:
             with interruptible(self.tally.folder.name, self.tally.again):
                 while await self._passed(todo()):
                     self.tally.standing.waiting = 0
+        except DiskFailed as error:
+            until = time.monotonic() + AT_STOP
+            raise self.tally.disk_failed(error) from None
         except (Interrupted, asyncio.CancelledError):
             until = time.monotonic() + AT_STOP
             raise
@@ -182,7 +193,7 @@ class BatchRun:
             if self.shared.sender:
                 self.shared.sender.close(until)
                 self._tell_of_trace()
-            if until == float("inf"):  # nobody waits to stop
+            if until == float("inf"):  # nobody waits to stop, and the disk can be written to
                 await asyncio.to_thread(self._index.write)
         self.tally.raise_stop()
 
@@ -266,6 +277,8 @@ class BatchRun:
                 ended = await runner.run(item)
             except BudgetReached as error:
                 tally.capped(error)
+            except DiskFailed as error:
+                raise tally.disk_failed(error) from None
             except WaitsForBatch:
                 tally.waits()
             except NotCollected as found:

@@ -33,7 +33,7 @@ from cdo.app.cluster.leasing import LeaseDesk
 from cdo.app.cluster.line import LOST, Message, error_of
 from cdo.app.cluster.session_copy import unpacked
 from cdo.app.run import SharedByRuns
-from cdo.core.errors import BudgetReached, CdoError, ConfigError, SessionError
+from cdo.core.errors import BudgetReached, CdoError, ConfigError, DiskFailed, SessionError
 from cdo.core.formatting import one_line, pluralise
 from cdo.core.signals import interruptible
 from cdo.core.usage import TotalUsage, totals
@@ -316,14 +316,18 @@ class ClusterRun(Struct):
         elif what == "capped":
             told = error_of(message["error"])
             self.tally.capped(told if isinstance(told, BudgetReached) else BudgetReached(str(told)))
+        elif what == "disk":
+            where = "" if worker.shared else f"Worker {worker.name}: "
+            error = DiskFailed(where + message["message"], remedy=message["remedy"])
+            self._fatal = self._fatal or self.tally.disk_failed(error)
         elif what == "ended" and item:
-            error = _failure(message["error"]) if message["error"] else None
-            ended = EndedItem(ItemResult(**message["result"]), error)
+            failure = _failure(message["error"]) if message["error"] else None
+            ended = EndedItem(ItemResult(**message["result"]), failure)
             task = asyncio.create_task(self._end(worker, ended, message["session"]))
             self._ending.add(task)
         else:
             self._desk.serve(worker.holder, message)
-        if what in ("capped", "ended") and item:
+        if what in ("capped", "disk", "ended") and item:
             del worker.items[item.id]
             self._forget(worker, [item.id])
             self._desk.accounts.pop(item.id, None)
@@ -347,7 +351,7 @@ class ClusterRun(Struct):
                 await self._bring(worker, ended.result.session, session)
             await self.tally.ended(ended)
         except CdoError as error:
-            self._fatal = error
+            self._fatal = self.tally.disk_failed(error) if isinstance(error, DiskFailed) else error
         finally:
             self._ending.discard(asyncio.current_task())
             self._tell()
@@ -358,6 +362,8 @@ class ClusterRun(Struct):
         if session is not None:
             try:
                 return await asyncio.to_thread(unpacked, path, session)
+            except DiskFailed:
+                raise
             except SessionError as error:
                 why = error.message
         return self.say(f"the session {path.name} stays at worker {worker.name}: {why}")

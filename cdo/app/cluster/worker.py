@@ -29,7 +29,7 @@ from cdo.app.cluster.line import CoordinatorLine, error_told
 from cdo.app.cluster.session_copy import packed
 from cdo.app.run import SharedByRuns, limits_of
 from cdo.content.library import Library
-from cdo.core.errors import BudgetReached, CdoError, ConfigError, Interrupted, SessionError
+from cdo.core.errors import BudgetReached, CdoError, ConfigError, DiskFailed, Interrupted, SessionError
 from cdo.core.schema import fitted
 from cdo.core.usage import TotalUsage, totals
 from cdo.files.atomic_files import closing, open_path
@@ -131,6 +131,8 @@ class WorkerStation(Struct):
             if not (await line.ask("begin", item=item.id, used=asdict(used)))["begins"]:
                 return
             ended = await runner.run(item)
+        except DiskFailed as error:
+            line.tell("disk", item=item.id, message=error.message, remedy=error.remedy)
         except BudgetReached as error:
             line.tell("capped", item=item.id, error=error_told(error))
         except Interrupted:
