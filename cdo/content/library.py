@@ -8,6 +8,7 @@ error, and text of a model or a person is only ever the value of a variable.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import traceback
@@ -169,9 +170,8 @@ class Library(Struct, dict=True):  # for the cached property
             try:
                 data = read_content(path, root.parent if source == "project" else None)
             except OSError as error:
-                raise ContentError(
-                    f"{path} cannot be read: {error.strerror}.", "Fix its permissions and run again."
-                ) from None
+                fix = FIX if error.errno == errno.EFBIG else "Fix its permissions and run again."
+                raise ContentError(f"{path} cannot be read: {error.strerror}.", fix) from None
             if own:
                 raise ContentError(f"{path} has changed since the project was trusted.", "Pass --trust again.")
             self._data[name] = data
@@ -257,6 +257,8 @@ def _document(name: str, path: Path, data: bytes) -> ContentFile:
     except UnicodeDecodeError:
         raise ContentError(f"{path} is not UTF-8 text.", "Convert it to UTF-8 and run again.") from None
     block, body = (text, "") if path.suffix == ".yaml" else split_front_matter(text)
+    if block is None and text.startswith("---\n"):
+        raise ContentError(f"{path}: line 1: the front matter has no end. Close it with a second line `---`.", FIX)
     try:
         meta = strict_yaml.load(block or "", max_bytes=65_536)
     except strict_yaml.YamlProblem as problem:
@@ -267,16 +269,22 @@ def _document(name: str, path: Path, data: bytes) -> ContentFile:
     return ContentFile(name, path, meta or {}, body, above + 1)
 
 
-def checked(schema: type[MODEL], values: Mapping[str, Any], path: Path | str) -> MODEL:
-    """Fit `values` of the file `path` to `schema`; raise `ContentError` naming file, key and allowed keys."""
+def checked(schema: type[MODEL], values: Mapping[str, Any], path: Path | str, fix: str = FIX) -> MODEL:
+    """Fit `values` of the file `path` to `schema`; raise `ContentError` naming file and key, and the allowed keys."""
     try:
         return fitted(schema, schema.written_out(values))
     except SchemaError as error:
         found = error
     key = f"`{'.'.join(map(str, found.place))}`"
-    allowed = f"Allowed keys: {', '.join(keys_at(schema, found.place[:-1]))}."
     said = f"{key}{':' * (found.kind == 'value')} {found.why}" if found.place else found.why
-    raise ContentError(f"{path}: {said}.", allowed)
+    if found.kind == "value":
+        raise ContentError(f"{path}: {said}.", fix)
+    import difflib  # lazily: needed only to explain an error
+
+    keys = keys_at(schema, found.place[:-1])
+    near = difflib.get_close_matches(str(found.place[-1]), keys, n=1) if found.kind == "unknown" else []
+    meant = f"Did you mean `{near[0]}`? " if near else ""
+    raise ContentError(f"{path}: {said}.", f"{meant}Allowed keys: {', '.join(keys)}.")
 
 
 def within(text: str, tag: str) -> str:

@@ -240,7 +240,7 @@ class Provider(Schema, frozen=True, kw_only=True):
     def require_sound(self) -> None:
         for index, name in enumerate(self.key_env):
             if not secret_variable(name):
-                why = "a variable that holds a key is called so, as in NAME_API_KEY: then its value is redacted"
+                why = "must be a name such as ACME_API_KEY: cdo hides the values of variables that are called so"
                 raise ValueError(f"`key_env.{index}`: {why}")
 
 

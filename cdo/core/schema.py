@@ -129,7 +129,7 @@ def _inner(kind: Any, data: object) -> Iterator[tuple[str | int, SchemaError]]:
             known = _fields(plain)
             for key, value in data.items():
                 if key not in known:
-                    yield key, SchemaError((), "is not a key it can have", "unknown")
+                    yield key, SchemaError((), "is not an allowed key", "unknown")
                 else:
                     yield from ((key, error) for error in misfits(known[key].type, value))
             for key in (key for key, item in known.items() if item.required and key not in data):
@@ -227,7 +227,7 @@ def _worded(kind: Any, place: Place, message: str, value: object) -> SchemaError
         return SchemaError(place, problem)
     if match := re.fullmatch(r"Object (missing required|contains unknown) field `(.*)`", message, re.DOTALL):
         missing = match[1].startswith("missing")
-        why = "is missing" if missing else "is not a key it can have"
+        why = "is missing" if missing else "is not an allowed key"
         return SchemaError((*place, match[2]), why, "missing" if missing else "unknown")
     if message.startswith("Invalid enum value"):
         return SchemaError(place, f"must be {_choices(kind)}")
@@ -241,6 +241,8 @@ def _worded(kind: Any, place: Place, message: str, value: object) -> SchemaError
 
 def _own_problem(kind: Any, value: object) -> str:
     """Return what a type itself says of a wrong value (`Meta(extra={"problem": FUNCTION})`); "" for nothing."""
+    if get_origin(kind) in (Union, types.UnionType):
+        kind = next((part for part in get_args(kind) if get_origin(part) is Annotated), kind)
     metas = (meta for meta in getattr(kind, "__metadata__", ()) if isinstance(meta, msgspec.Meta))
     return next((str(meta.extra["problem"](value)) for meta in metas if meta.extra), "")
 
@@ -261,7 +263,18 @@ def _expected(names: Sequence[str], rest: str, kind: Any) -> str:
         return f"be {choices}"
     if names == ["object"] and (keys := keys_at(kind, ())):
         return f"be a mapping with the keys {', '.join(keys)}"
+    if names == ["array"] and (items := _pair(kind)):
+        return f"be a list of {items}"
     return f"be {' or '.join(_NAMES.get(name, name) for name in names)}"
+
+
+def _pair(kind: Any) -> str:
+    """Return what a list of a fixed length holds, as "2 whole numbers"; "" for other types."""
+    plain = plain_type(kind)
+    parts = get_args(plain) if get_origin(plain) is tuple else ()
+    kinds = {plain_type(part) for part in parts}
+    what = {int: "whole numbers", float: "numbers", str: "texts"}.get(kinds.pop()) if len(kinds) == 1 else None
+    return f"{len(parts)} {what}" if what and Ellipsis not in parts else ""
 
 
 def _choices(kind: Any) -> str:

@@ -253,6 +253,15 @@ class Document(Protocol):
         ...
 
 
+@runtime_checkable
+class QuestionedDocument(Protocol):
+    """The format of a document in which something valid can be a mistake, as only the person can tell."""
+
+    def question(self, data: Any) -> str:
+        """Return what to ask the person about valid data before it counts; "" if there is nothing."""
+        ...
+
+
 class Review(Struct, frozen=True):
     """A document that a person may change before the run goes on.
 

@@ -85,7 +85,11 @@ def _sentence(item: Any, what: str, model: type[BaseModel]) -> str:
 
 def worded(item: Any) -> str:
     """Return the phrase for one of pydantic's errors, without Python's names of types."""
-    plain = {"tuple_type": "must be a list", "string_type": "must be text", "string_too_short": "must not be empty"}
+    plain = {
+        "tuple_type": "must be a list", "string_type": "must be text", "string_too_short": "must not be empty",
+        **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
+        **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    }  # fmt: skip
     if item["type"] in ("bool_type", "bool_parsing"):
         return "must be true or false"
     message = (

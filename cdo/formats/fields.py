@@ -79,4 +79,5 @@ def load(block: str, above: int, what: str, max_bytes: int, max_depth: int = 6) 
         return strict_yaml.load(block, max_bytes=max_bytes, max_depth=max_depth)
     except strict_yaml.YamlProblem as problem:
         where = f"line {problem.line + above}, column {problem.column}: {problem.why}"
-        raise InvalidReply([f"{what} is not valid YAML: {where}. Put text values between double quotes."]) from None
+        advice = " Put text values between double quotes." if problem.quotes else ""
+        raise InvalidReply([f"{what} is not valid YAML: {where}.{advice}"]) from None

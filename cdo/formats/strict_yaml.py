@@ -27,11 +27,11 @@ _NOT_TEXT = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-
 
 
 class YamlProblem(ValueError):
-    """The text is not in the subset. `line` and `column` count from 1."""
+    """The text is not in the subset. `line` and `column` count from 1. `quotes`: quotation marks may be missing."""
 
-    def __init__(self, why: str, line: int = 1, column: int = 1) -> None:
+    def __init__(self, why: str, line: int = 1, column: int = 1, *, quotes: bool = True) -> None:
         super().__init__(f"line {line}, column {column}: {why}")
-        self.why, self.line, self.column = why, line, column
+        self.why, self.line, self.column, self.quotes = why, line, column, quotes
 
 
 def shown(text: str) -> str:
@@ -47,7 +47,7 @@ def load(text: str, *, max_bytes: int = 8192, max_depth: int = 6) -> Json:
     """
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > max_bytes:
-        raise YamlProblem(f"{size} bytes of YAML, at most {max_bytes} are read")
+        raise YamlProblem(f"{size:,} bytes of YAML, at most {max_bytes:,} are read", quotes=False)
     if bad := _NOT_TEXT.search(text):
         before = text[: bad.start()].split("\n")
         raise YamlProblem(f"the character U+{ord(bad[0]):04X} is not allowed", len(before), len(before[-1]) + 1)
@@ -59,6 +59,8 @@ def load(text: str, *, max_bytes: int = 8192, max_depth: int = 6) -> Json:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        if mark and text[mark.index : mark.index + 1] == "\t":
+            raise YamlProblem("a tab cannot stand here: indent with spaces", line, column, quotes=False) from None
         raise YamlProblem(error.problem or "not YAML", line, column) from None
     except yaml.YAMLError as error:
         raise YamlProblem(f"not YAML: {error}".splitlines()[0]) from None
@@ -87,7 +89,7 @@ def _build(text: str, max_depth: int) -> Json:
             elif kind is yaml.SequenceStartEvent or kind is yaml.MappingStartEvent:
                 _refuse(event, text, marked=marked)
                 if len(frames) > max_depth:
-                    raise _problem(f"nested deeper than {max_depth}", event)
+                    raise _problem(f"nested deeper than {max_depth}", event, quotes=False)
                 if _is_key(frames[-1]):
                     raise _problem("a key must be plain text", event)
                 container: Any = [] if kind is yaml.SequenceStartEvent else {}
@@ -117,8 +119,8 @@ def _refuse(event: Any, text: str, *, marked: bool) -> None:
         raise _problem("tags (!name) are not allowed", event)
 
 
-def _problem(why: str, event: Any) -> YamlProblem:
-    return YamlProblem(why, event.start_mark.line + 1, event.start_mark.column + 1)
+def _problem(why: str, event: Any, *, quotes: bool = True) -> YamlProblem:
+    return YamlProblem(why, event.start_mark.line + 1, event.start_mark.column + 1, quotes=quotes)
 
 
 def _is_key(frame: tuple[Any, list[str]]) -> bool:
@@ -134,7 +136,7 @@ def _put(frame: tuple[Any, list[str]], value: Json, event: Any) -> None:
     else:
         key = str(value)
         if key in container:
-            raise _problem(f"the key `{shown(key)}` is there twice", event)
+            raise _problem(f"the key `{shown(key)}` is there twice", event, quotes=False)
         pending.append(key)
 
 

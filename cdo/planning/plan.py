@@ -106,7 +106,7 @@ class Plan(Schema, frozen=True, kw_only=True):
     roles: tuple[RoleName, ...]
     known_roles: tuple[RoleName, ...]
     matches: dict[RoleName, tuple[str, ...]] = field(default_factory=dict)
-    models: tuple[str, ...]
+    models: Annotated[tuple[str, ...], Meta(min_length=1)]
     mixed: bool = False
     vendors: dict[str, str] = field(default_factory=dict)
     criteria: Criteria

@@ -97,8 +97,11 @@ def _filled(value: Any) -> Any:
 Positive = Annotated[float, Meta(gt=0, le=1e12)]  # finite
 Period = Annotated[float, Meta(gt=0, le=366 * 86_400)]
 Natural = Annotated[int, Meta(ge=1)]
+Day = Annotated[
+    str,
+    Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}\Z", extra={"problem": lambda _: "must be a date such as 2026-11-28"}),
+]
 Names = tuple[str, ...]
-DAY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}\Z"
 Voices = Annotated[int, Meta(ge=1, le=256)]
 _ASK_ABOVE = 5.0  # dollars
 
@@ -132,7 +135,7 @@ class Settings(Schema, frozen=True, kw_only=True):
     no_git: bool = False
     branch: bool = False
     review: bool | None = None
-    today: Annotated[str, Meta(pattern=DAY)] | None = None  # what models are told the date is
+    today: Day | None = None  # what models are told the date is
     skills: Names = ()
     adr_dir: str | None = None
     prices: dict[str, Price] = field(default_factory=dict)
@@ -313,7 +316,7 @@ def _file(path: Path, found: bytes | None) -> Mapping[str, Any]:
         raise ConfigError(f"{path}: the top level must be a mapping of keys.", fix)
     for key in data or {}:
         if key not in SETTINGS:
-            raise ConfigError(f"{path}: `{key}` is not a key it can have.", _instead(key))
+            raise ConfigError(f"{path}: `{key}` is not an allowed key.", _instead(key))
     # A name in a file may hold a comma, where a variable's is split at it.
     return {
         key: [value] if key == "model" and isinstance(value, str) else value
@@ -361,7 +364,8 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
 
 def _in_words(error: SchemaError) -> str:
     """Return what a value should be, for a person; the place is named where the value has parts."""
-    place = f"`{'.'.join(map(str, error.place))}` " if error.place else ""
+    parts = [part for part in error.place if isinstance(part, str)]  # the index in a pair of numbers says nothing
+    place = f"`{'.'.join(parts)}` " if parts else ""
     if error.kind == "unknown":
-        return f"{place}is not a key it can have (these are: {', '.join(field_names(Price))})"
+        return f"{place}is not an allowed key (these are: {', '.join(field_names(Price))})"
     return place + re.sub(r"^must\b", "should" if place else "it should", error.why)

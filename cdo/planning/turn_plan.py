@@ -259,6 +259,13 @@ class PlanFormat(Struct, frozen=True):
         """Return the roles of a plan that are probably mistyped, each with the role that was probably meant."""
         return {voice.role: near for voice in plan.voices if (near := self.near(voice.role))}
 
+    def question(self, plan: Proposal) -> str:
+        """Return a question about a role that is probably mistyped; one with a charge is taken for a new role."""
+        for voice in plan.voices:
+            if not voice.charge and (near := self.near(voice.role)):
+                return f"There is no role called `{voice.role}`. Did you mean {near}? A new role needs a charge."
+        return ""
+
     def near(self, role: str) -> str:
         """Return the known role whose name is nearly that of an unknown one, else ""."""
         found = [] if role in self._roles else _near(role, self.known_roles)

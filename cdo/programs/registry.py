@@ -51,15 +51,15 @@ def program(plan: Plan, library: Library) -> Program[Outcome | Delivery]:
     if added := extension(kind):
         return added(plan, library.load(f"modes/{plan.mode}").meta)
     path = library.find(f"modes/{plan.mode}")[1]
+    found = f", and not `{kind}`" if kind else ""
     raise ContentError(
-        f"{path}: `program` must be phases or parliament, or one that an installed package adds; `{kind}` is none.",
-        FIX,
+        f"{path}: `program` must be phases or parliament, or one that an installed package adds{found}.", FIX
     )
 
 
 def _kind(mode: str, library: Library) -> str:
     """Return the program that a mode's document names."""
-    return str(library.load(f"modes/{mode}").meta.get("program"))
+    return str(library.load(f"modes/{mode}").meta.get("program", ""))
 
 
 def _phases(mode: str, library: Library) -> DebugMode:

@@ -102,6 +102,9 @@ class NewSession(Struct, frozen=True):
     path: Path
 
 
+_FIX = "Fix the file, then resume."
+
+
 def create_sessions(wanted: Sequence[NewSession]) -> list[Session | SessionError]:
     """Create sessions whose folders become durable together; return those that could not be created as errors."""
     redact = redactor(os.environ)
@@ -138,11 +141,11 @@ def read_frozen(text: str | None, path: Path) -> Frozen:
     try:
         data = strict_yaml.load(text, max_bytes=262_144, max_depth=8)
     except strict_yaml.YamlProblem as problem:
-        raise SessionError(f"{path}/session.yaml: {problem}.", "Fix the file, then resume.") from None
+        raise SessionError(f"{path}/session.yaml: {problem}.", _FIX) from None
     try:
-        return checked(Frozen, data if isinstance(data, dict) else {}, path / "session.yaml")
+        return checked(Frozen, data if isinstance(data, dict) else {}, path / "session.yaml", _FIX)
     except ContentError as error:
-        raise SessionError(error.message, f"Fix the file, then resume. {error.hint}") from None
+        raise SessionError(error.message, error.hint if error.hint == _FIX else f"{_FIX} {error.hint}") from None
 
 
 def with_more_rounds(session: Session, frozen: Frozen, rounds: int) -> Frozen:

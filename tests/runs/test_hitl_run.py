@@ -75,6 +75,7 @@ def test_done_ends_with_the_result(paused: Desk, provider: Provider) -> None:
         ("voices: [critic\nwidth: 2\n", "line 2"),
         ("voices:\n  - role: critic\n  - role: ../etc\n", "line 3, column 11"),
         ("decision: done\n", "before the first turn there is nothing"),
+        ("voices: [critc]\n", "There is no role called `critc`. Did you mean critic?"),
         pytest.param("rounds: 3\n", "`rounds` is not a key", marks=pytest.mark.slow),
         pytest.param("", "is empty", marks=pytest.mark.slow),
     ],
@@ -84,7 +85,7 @@ def test_a_broken_plan_is_explained_and_nothing_is_lost(
 ) -> None:
     file = paused.session() / "t1-plan.yaml"
     file.write_text(text)
-    paused("resume", "a").failed(6, "t1-plan.yaml cannot be read", words)
+    paused("resume", "a").failed(6, "t1-plan.yaml", words)
     assert file.read_text() == text and provider.calls == []
     file.write_text("decision: go\n")
     paused("resume", "a").failed(6, "t2-plan.yaml")

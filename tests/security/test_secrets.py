@@ -278,5 +278,5 @@ def test_a_providers_key_comes_from_a_variable_that_is_known_to_hold_one(bare: D
     bare.write("../config/dispatch/providers.yaml", TABLE.replace("HOUSE_API_KEY", "HOUSE"))
     desk = bare.having(CDO_CONFIG_DIR=str(bare.path.parent / "config"), HOUSE="c4nary-of-a-house")
     done = desk("quick", "-m", "house/one", "Why?")
-    done.failed(4, "providers.yaml", "key_env.0", "a variable that holds a key is called so, as in NAME_API_KEY")
+    done.failed(4, "providers.yaml", "key_env.0", "must be a name such as ACME_API_KEY")
     assert "c4nary" not in done.err

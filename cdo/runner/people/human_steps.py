@@ -20,7 +20,7 @@ from cdo.content.library import Library
 from cdo.core.errors import NeedsHuman, SessionError
 from cdo.core.events import MessageTold, NoteTold, Observe, QuestionAsked, ReviewBegan
 from cdo.core.formatting import one_line
-from cdo.core.steps import Ask, Collect, Gather, InvalidReply, Pause, Project, Publish, Review
+from cdo.core.steps import Ask, Collect, Gather, InvalidReply, Pause, Project, Publish, QuestionedDocument, Review
 from cdo.session.artifact import digest
 from cdo.session.store import Session
 
@@ -201,6 +201,8 @@ class HumanSteps(Struct):
         taken = asked and text is not None and not self.human.review and not self.moved
         if left is not None or taken:
             data, text = self._parsed(review, text or ""), text or ""
+            if isinstance(review.format, QuestionedDocument) and (question := review.format.question(data)):
+                raise self._to_fix(review, f": {question}")
         else:
             text, data = await self._edited(review, identity, proposed, text if asked else None)
         await self.session.commit({"kind": "reviewed", "file": review.file, "proposed": identity, "text": text})
@@ -251,10 +253,11 @@ class HumanSteps(Struct):
         try:
             return review.format.parse(text)
         except InvalidReply as invalid:
-            raise NeedsHuman(
-                f"{self.session.path / review.file} cannot be read: {' '.join(invalid.problems)}",
-                f"Fix the file, then `cdo resume {self.session.name}`; nothing is lost.",
-            ) from None
+            raise self._to_fix(review, f" cannot be read: {' '.join(invalid.problems)}") from None
+
+    def _to_fix(self, review: Review, why: str) -> NeedsHuman:
+        fix = f"Fix the file, then `cdo resume {self.session.name}`; nothing is lost."
+        return NeedsHuman(f"{self.session.path / review.file}{why}", fix)
 
     # -- messages -----------------------------------------------------------------------------
 

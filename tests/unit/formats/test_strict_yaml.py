@@ -124,7 +124,8 @@ def test_documents_are_read(text: str, value: Any) -> None:
         ("\ud800", 1, 1, "the character U+D800 is not allowed"),
         ("a: b: c", 1, 5, "mapping values are not allowed in this context"),
         ("a: @b", 1, 4, "found character that cannot start any token"),
-        ("\ta: b", 1, 1, "found character that cannot start any token"),
+        ("\ta: b", 1, 1, "a tab cannot stand here: indent with spaces"),
+        ("a: 1\n\tb: 2", 2, 1, "a tab cannot stand here: indent with spaces"),
         ("a: 'b\n---\nc'", 2, 1, "found unexpected document indicator"),
     ],
 )
@@ -149,9 +150,9 @@ def test_what_breaks_off_is_a_problem_with_a_place_in_the_text(text: str) -> Non
 def test_size_counts_utf8_bytes_and_both_sides_of_the_limit() -> None:
     assert load("é" * 4096, max_bytes=8192) == "é" * 4096
     found = problem("é" * 4096 + "x", max_bytes=8192)
-    assert str(found) == "line 1, column 1: 8193 bytes of YAML, at most 8192 are read"
+    assert str(found) == "line 1, column 1: 8,193 bytes of YAML, at most 8,192 are read"
     assert load("x" * 8192) == "x" * 8192
-    assert problem("x" * 8193).why.startswith("8193 bytes")
+    assert problem("x" * 8193).why.startswith("8,193 bytes")
 
 
 @pytest.mark.parametrize("shape", ["flow", "block"])

@@ -231,12 +231,18 @@ def test_a_bad_value_names_its_source_and_what_it_should_be(library: Library, ke
         ("prices: {m: {input: 1}}", ["`m.output` is missing"]),
         ("prices: {m: {input: 1, output: cheap}}", ["`m.output` should be a number"]),
         ("prices: {m: {input: -1, output: 1}}", ["`m.input` should be greater than or equal to 0"]),
-        ("prices: {m: {input: 1, output: 1, ouput: 1}}", ["`m.ouput` is not a key", "input, output, cached"]),
-        ("wdith: 3", ["`wdith` is not a key it can have", "Did you mean `width`?", "Allowed keys: model, width, "]),
-        ("colour: red", ["`colour` is not a key it can have", "Allowed keys: model, width, "]),
-        ("OPENAI_API_KEY: sk-0123456789abcdef", ["`OPENAI_API_KEY` is not a key", "only read from the environment"]),
-        ("api_key: sk-0123456789abcdef", ["`api_key` is not a key", "only read from the environment"]),
-        ("keys: {openai: sk-0123456789abcdef}", ["`keys` is not a key", "only read from the environment"]),
+        (
+            "prices: {m: {input: 1, output: 1, ouput: 1}}",
+            ["`m.ouput` is not an allowed key", "input, output, cached"],
+        ),
+        ("wdith: 3", ["`wdith` is not an allowed key", "Did you mean `width`?", "Allowed keys: model, width, "]),
+        ("colour: red", ["`colour` is not an allowed key", "Allowed keys: model, width, "]),
+        (
+            "OPENAI_API_KEY: sk-0123456789abcdef",
+            ["`OPENAI_API_KEY` is not an allowed key", "only read from the environment"],
+        ),
+        ("api_key: sk-0123456789abcdef", ["`api_key` is not an allowed key", "only read from the environment"]),
+        ("keys: {openai: sk-0123456789abcdef}", ["`keys` is not an allowed key", "only read from the environment"]),
         ("width: 3\n  turns: 4", ["line 2, column 8", "mapping values are not allowed"]),
         ("width: [3, 8", ["line 2, column 1", "expected ',' or ']'"]),
         ("width: 3\nwidth: 4", ["line 2, column 1", "`width` is there twice"]),
@@ -245,7 +251,7 @@ def test_a_bad_value_names_its_source_and_what_it_should_be(library: Library, ke
         ("- width", ["the top level must be a mapping"]),
         ("width", ["the top level must be a mapping"]),
         ("a: " + "[" * 9, ["line 1", "nested deeper"]),
-        ("out: " + "x" * 70_000, ["70005 bytes"]),
+        ("out: " + "x" * 70_000, ["70,005 bytes"]),
     ],
 )
 def test_a_bad_file_is_explained_with_its_path(library: Library, text: str, words: list[str]) -> None:

@@ -325,6 +325,8 @@ def test_a_new_role_is_allowed_and_remarked_on() -> None:
     assert new == "token-auditor is a new role: its name and its charge are all it goes by."
     assert FORMAT.remarks(PLAN) == []
     assert FORMAT.mistyped(plan) == {"pragmatis": "pragmatist"}
+    assert FORMAT.question(plan).startswith("There is no role called `pragmatis`. Did you mean pragmatist?")
+    assert FORMAT.question(read("voices: [{role: pragmatis, charge: count}, critic, token-auditor]")) == ""
 
 
 def test_what_was_proposed_is_allowed_whatever_the_rest_knows() -> None:

@@ -581,11 +581,11 @@ def entries(count: int, size: int) -> str:
 def test_directive_and_ledger_have_a_bound_each() -> None:
     assert len(form().parse(synthesis(entries(20, 1000))).hypotheses) == 20
     found = problems(form(), synthesis(entries(20, 1000) + f"gaps: [{', '.join(['x' * 3000] * 6)}]", base=NO_GAPS))
-    assert any("bytes of YAML, at most 16384 are read" in problem for problem in found), found
+    assert any("bytes of YAML, at most 16,384 are read" in problem for problem in found), found
     found = problems(form(), synthesis(entries(34, 1000)))
     assert any(f"at most {MAX_LEDGER} are read: report only what is new" in problem for problem in found), found
     found = problems(form(), synthesis(entries(64, 1000)))
-    assert any("at most 49152 are read" in problem for problem in found), found
+    assert any("at most 49,152 are read" in problem for problem in found), found
     repaired = form().repair(synthesis(entries(34, 1000)))
     assert repaired and "hypothesis H34 as it stood" in repaired[1]
     assert len(form().parse(repaired[0]).hypotheses) < 34

@@ -449,7 +449,7 @@ x
         ("checker: wbs", "checker: sql", "`format.blocks.0.checker`: must be 'c4', 'atam-tree' or 'wbs'"),
         ("section: A", "section: C", "`format`: `C` is not the name of one of its sections"),
         ("  blocks:", "  minority: C\n  blocks:", "`format`: `C` is not the name of one of its sections"),
-        ("[A, ", "[{nam: A}, ", "`format.sections.0.nam` is not a key it can have"),
+        ("[A, ", "[{nam: A}, ", "`format.sections.0.nam` is not an allowed key"),
         ("kind: document", "kind: agent", "`kind`: must be 'document'"),
     ],
 )
