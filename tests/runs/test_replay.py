@@ -351,8 +351,8 @@ def test_a_turn_that_nobody_recorded_ends_it_and_is_named(run: Desk) -> None:
 
 def test_a_voice_that_is_no_longer_asked_and_a_new_one(run: Desk) -> None:
     code = (
-        "from cdo.programs.deliberation import turn\nold = turn.seats\n"
-        "new = lambda *a: [(n.replace('pragmatist', 'skeptic'), r, s) for n, r, s in old(*a)]\nturn.seats = new"
+        "from cdo.programs.deliberation import calls\nold = calls.seats\n"
+        "new = lambda *a: [(n.replace('pragmatist', 'skeptic'), r, s) for n, r, s in old(*a)]\ncalls.seats = new"
     )
     told = run("replay", "a", "--json", env=patched(run, code)).ok().json
     hows = {(item["file"], item["how"]) for item in told["differences"]}

@@ -27,10 +27,10 @@ from cdo.programs.debug.hypotheses import SHOWN, Duty, Hypotheses, HypothesisWis
 from cdo.programs.debug.reply_formats import CaseData, CaseDirective, CaseFormat, CaseSynthesis
 from cdo.programs.debug.root_cause_report import RcaFormat
 from cdo.programs.deliberation.alerts import Alarms, ask_to_stop, check_alerts
-from cdo.programs.deliberation.calls import TurnTemplate, Voice, rotated
+from cdo.programs.deliberation.calls import TurnTemplate, Voice, rotated, seated
 from cdo.programs.deliberation.conclusion import FinalTemplate, Outcome, conclude, final_form
 from cdo.programs.deliberation.convergence import StopReason
-from cdo.programs.deliberation.turn import RunState, TurnResult, seated
+from cdo.programs.deliberation.turn import RunState, TurnResult
 from cdo.repository.citations import TOO_MANY
 
 PHASES = ("reproduce", "isolate", "hypothesize", "verify", "fix", "validate", "document")

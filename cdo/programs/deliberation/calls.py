@@ -14,7 +14,7 @@ from cdo.core.people import person_of
 from cdo.core.steps import CONTEXT, INPUT, Batch, Call, Missing, Reply, ReplyFormat
 from cdo.formats.person_reply import PersonFormat
 from cdo.formats.voice import AgentFormat, SynthesisFormat
-from cdo.planning.plan import Plan
+from cdo.planning.plan import Plan, seats
 from cdo.programs.deliberation.convergence import Record, Tension, dispute
 from cdo.programs.deliberation.objections import Logged, Objections
 from cdo.programs.deliberation.team import Team
@@ -48,6 +48,11 @@ class Voice(Struct, frozen=True):
     def person(self) -> str:
         """The name of the person who has this seat; "" for the seat of a model."""
         return person_of(self.model)
+
+
+def seated(wanted: Sequence[str], spare: Sequence[str], count: int, charges: Mapping[str, str]) -> list[Voice]:
+    """Return `count` voices: the wanted roles first, then spare ones."""
+    return [Voice(name, role, seat, charges.get(role, "")) for name, role, seat in seats(wanted, spare, count)]
 
 
 class TurnTemplate(Struct, frozen=True):

@@ -17,9 +17,9 @@ from cdo.planning.plan import Plan
 from cdo.planning.role_choice import SPECIAL_ROLES
 from cdo.programs.deliberation import convergence
 from cdo.programs.deliberation.alerts import ask_to_stop, check_alerts
-from cdo.programs.deliberation.calls import Voice
+from cdo.programs.deliberation.calls import Voice, seated
 from cdo.programs.deliberation.convergence import StopReason
-from cdo.programs.deliberation.turn import RunState, TurnResult, seated
+from cdo.programs.deliberation.turn import RunState, TurnResult
 
 if TYPE_CHECKING:
     from cdo.programs.deliberation.conclusion import Outcome

@@ -6,7 +6,7 @@ Each is a generator that yields steps of `core.steps` and receives their answers
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, cast
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from cdo.content import skill_ranking
 from cdo.core.steps import FURTHER, Call, Collect, Missing, Program, Publish, Reply, Review, Survey
 from cdo.planning import turn_plan
-from cdo.planning.plan import Change, Plan, seats
+from cdo.planning.plan import Plan
 from cdo.planning.role_choice import SPECIAL_ROLES
 from cdo.planning.turn_plan import Proposal
 from cdo.programs.deliberation import calls, team
@@ -25,6 +25,15 @@ from cdo.programs.deliberation.calls import FRESH, TurnTemplate, Voice
 from cdo.programs.deliberation.convergence import Position, Record, bounded
 from cdo.programs.deliberation.findings import Source
 from cdo.programs.deliberation.objections import dissents
+from cdo.programs.deliberation.person_changes import (
+    allowed_turns,
+    edited_voices,
+    proposal,
+    resized,
+    voices_of_people,
+    with_change,
+    with_seats,
+)
 from cdo.programs.deliberation.team import Memory, Team
 
 if TYPE_CHECKING:
@@ -155,11 +164,14 @@ class RunState(Struct):
         self.focus, self.note, self.said, self.stop = self.directive.focus if self.directive else "", "", (), False
         chosen, change = list(voices), self.plan.change(self.turn)
         if change:
-            self._change(change)
+            self.plan = with_change(self.plan, change, self.turn)
+            self.focus, self.note = change.focus or self.focus, change.note
         if self.plan.team:
             chosen = yield from self._mail(chosen)
         if change:
-            chosen = self._changed(chosen, change)
+            seats, without = with_seats(self.plan, chosen, change)
+            self.flags += [f"turn {self.turn}: {name} had no seat to be left out of" for name in without]
+            chosen = self._resized(chosen, seats)
         chosen = self._skilled(chosen)
         if self.plan.hitl:
             chosen = yield from self._reviewed(chosen)
@@ -182,59 +194,7 @@ class RunState(Struct):
         self.seats = {voice.name: voice.role for voice in chosen}
         known = {*self.plan.known_roles, *SPECIAL_ROLES}
         self.invented = {voice.role: voice.charge for voice in chosen if voice.charge and voice.role not in known}
-        return [*chosen, *self._people(change)]
-
-    def _people(self, change: Change | None) -> list[Voice]:
-        """Return the voices of people: one for each of their seats, unless a fork leaves it out.
-
-        Nothing else seats or drops them, and the band of voices does not count them.
-        """
-        out = set(change.without) if change else set()
-        return [
-            Voice(seat.role, seat.role, 1, self.plan.charges.get(seat.role, ""), model=seat.model)
-            for seat in self.plan.people
-            if seat.role not in out
-        ]
-
-    def _change(self, change: Change) -> None:
-        """Apply the changes of a fork other than seats. The turn will be held, so the cap is at least its number."""
-        (low, cap), models = change.turns or self.plan.turns, change.models or self.plan.models
-        vendors = {**self.plan.vendors, **change.vendors}
-        turns = (low, max(cap, self.turn))
-        mixed = self.plan.mixed and not change.models  # a person who names models has chosen them
-        self.plan = replace(self.plan, models=models, vendors=vendors, turns=turns, mixed=mixed)
-        self.focus, self.note = change.focus or self.focus, change.note
-
-    def _changed(self, voices: Sequence[Voice], change: Change) -> list[Voice]:
-        """Return the voices without the names that a fork leaves out, and with the roles that it asks for.
-
-        A requested role that already sits keeps its seat; any other gets an additional seat. Only if an adaptive band
-        is full does it take the seat of the last voice that was not requested.
-        """
-        plan, asked = self.plan, dict(change.roles)
-        chosen = [voice for voice in voices if not {voice.name, voice.role} & set(change.without)]
-        sat = {name for voice in voices for name in (voice.name, voice.role)} | {seat.role for seat in plan.people}
-        self.flags += [
-            f"turn {self.turn}: {name} had no seat to be left out of" for name in change.without if name not in sat
-        ]
-        chosen = [replace(voice, charge=asked.get(voice.role) or voice.charge) for voice in chosen]
-        for role, charge in change.roles:
-            if role in {name for voice in chosen for name in (voice.name, voice.role)}:
-                continue
-            drop = [voice for voice in chosen if voice.role not in asked and voice.role not in SPECIAL_ROLES]
-            if plan.adaptive and len(chosen) >= plan.width[1] and drop:
-                chosen.remove(drop[-1])
-            chosen.append(Voice(role, role, 1, charge or plan.charges.get(role, "")))
-        rest = [role for role in (*plan.roles, *plan.known_roles) if role not in change.without]
-        chosen = chosen or seated(rest or plan.roles, (), 1, plan.charges)
-        if len(chosen) != len(voices):
-            self._resize(len(chosen))
-        return chosen
-
-    def _resize(self, width: int) -> None:
-        """Widen the band to include the number of voices that a person asked for, from now on."""
-        low, high = self.plan.width
-        self.plan = replace(self.plan, start=width, width=(min(low, width), max(high, width)))
+        return [*chosen, *voices_of_people(self.plan, change)]
 
     def _mail(self, voices: list[Voice]) -> Program[list[Voice]]:
         """Collect what lead and human wrote to teammates, and seat each teammate with a waiting message.
@@ -295,58 +255,25 @@ class RunState(Struct):
     def _reviewed(self, voices: Sequence[Voice]) -> Program[list[Voice]]:
         """Show the plan of the turn to the human, and apply the edited plan."""
         plan, turn = self.plan, self.turn
-        proposed = Proposal(
-            turn=turn,
-            voices=tuple(
-                turn_plan.PlannedSeat(
-                    role=voice.role,
-                    charge=voice.charge,
-                    skills=tuple(card.name for card in voice.skills),
-                    model=voice.model,
-                    effort=voice.effort,
-                )
-                for voice in voices
-            ),
-            focus=self.focus,
-            turns=plan.turns,
-            criteria=plan.criteria,
-            note=self.note,
-        )
+        proposed = proposal(plan, turn, voices, self.focus, self.note)
         form = plan.turn_format(proposed)
-        file = f"t{turn}-plan.yaml"
         word = partial(turn_plan.dump, proposed, form)
-        answer = cast(Proposal, (yield Review(file, "templates/turn-plan", word, form)))
-        self.plan = replace(plan, turns=self._turns(answer.turns), criteria=answer.criteria)
+        answer = cast(Proposal, (yield Review(f"t{turn}-plan.yaml", "templates/turn-plan", word, form)))
+        turns = allowed_turns(plan, answer.turns)
+        if turns != answer.turns and answer.turns != plan.turns:
+            self.flags.append(f"turn {turn}: {plan.mode} needs {plan.least} turns: yours were not taken over")
+        self.plan = replace(plan, turns=turns, criteria=answer.criteria)
         self.focus, self.note, self.said = answer.focus, answer.note, answer.messages
         if answer.decision == "done":
             self.stop = True
             return list(voices)
-        if len(answer.voices) != len(voices):
-            self._resize(len(answer.voices))
-        known = {card.name: card for card in plan.skills}
-        return [
-            Voice(
-                name,
-                role,
-                number,
-                seat.charge,
-                seat.skills,
-                tuple(known[skill] for skill in seat.skills),
-                seat.model,
-                seat.effort,
-            )
-            for (name, role, number), seat in zip(answer.seats, answer.voices, strict=True)
-        ]
+        return self._resized(voices, edited_voices(plan, answer))
 
-    def _turns(self, wanted: tuple[int, int]) -> tuple[int, int]:
-        """Return the turns that a person asked for, adjusted to what the mode needs."""
-        plan = self.plan
-        low, cap = (max(number, plan.least) for number in wanted)
-        if plan.mode and plan.least == plan.turns[1]:
-            low, cap = plan.turns
-        if (low, cap) != wanted and wanted != plan.turns:
-            self.flags.append(f"turn {self.turn}: {plan.mode} needs {plan.least} turns: yours were not taken over")
-        return low, cap
+    def _resized(self, before: Sequence[Voice], after: list[Voice]) -> list[Voice]:
+        """Return the voices that a person asked for, and hold to their number from now on if it is another one."""
+        if len(after) != len(before):
+            self.plan = resized(self.plan, len(after))
+        return after
 
     # -- the voices ---------------------------------------------------------------------------
 
@@ -453,8 +380,3 @@ class RunState(Struct):
 def _answering(call: Call, reply: Reply) -> str:
     """Return the model that answered a call: the call's first model, unless another of its models is on record."""
     return reply.model if reply.model in call.models else call.models[0]
-
-
-def seated(wanted: Sequence[str], spare: Sequence[str], count: int, charges: Mapping[str, str]) -> list[Voice]:
-    """Return `count` voices: the wanted roles first, then spare ones."""
-    return [Voice(name, role, seat, charges.get(role, "")) for name, role, seat in seats(wanted, spare, count)]
