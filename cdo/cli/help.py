@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -195,6 +194,8 @@ def asks_for_help(args: Sequence[str], commands: Sequence[str]) -> list[str] | N
 
     Raises `UsageError` for one word that is neither: no question is that short, and a run would cost money.
     """
+    import difflib  # lazily: needed only to explain an error
+
     if not args or (args[0] in commands and len(args) < 3 and " " not in args[-1]):
         return [*args, "--help"]
     if list(_told(args)) and re.fullmatch(r"\S+", args[-1]):

@@ -7,7 +7,6 @@ claim another role, model or cost.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -199,6 +198,8 @@ def _parts(text: str) -> tuple[dict[FormPart, str], str]:
     Text without any of them is the answer, and so is what stands above the first one if nothing stands under
     “Your answer”. Raises `InvalidReply` for a heading that is probably a mistyped one of the form.
     """
+    import difflib  # lazily: most runs have no such form
+
     lines, known = text.split("\n"), [part.key for part in FORM]
     marks = headings(lines)
     under = {line for start, end, key in marks if key in known for line in range(start, end)}

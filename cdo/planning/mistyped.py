@@ -6,7 +6,6 @@ question whatever it says. `--` before the question turns the judgement off.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Sequence
 
@@ -134,6 +133,8 @@ class KnownWords:
 
     def _near(self, word: str) -> tuple[str, ...]:
         """Return the commands that a word may stand for, the nearest first."""
+        import difflib  # lazily: needed only to explain an error
+
         word = word.lower()[:SHOWN]
         meant = [name.strip() for name in self._table.meant.get(word, "").split(",") if name.strip()]
         if meant:

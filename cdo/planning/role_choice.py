@@ -7,7 +7,6 @@ roles. With `exec TAG` the domain decides: its own team, or roles and skills tha
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
@@ -186,6 +185,8 @@ def _untrusted(tag: str, names: Sequence[str]) -> str:
 
 def _nobody(tag: str, library: Library, cards: Sequence[RoleCard | SkillCard], closed: Sequence[str]) -> UsageError:
     """Return the error for a tag that no usable role or skill carries."""
+    import difflib  # lazily: needed only to explain an error
+
     message = f"`exec {tag}`: there is no domain of this name, and no role and no skill carries the tag."
     if closed:
         return UsageError(f"`exec {tag}`: only skills that are not trusted carry the tag.", _untrusted(tag, closed))

@@ -16,12 +16,9 @@ from cdo.core.events import BatchBegan, Event, ReplyAccepted
 from cdo.core.formatting import shorten_middle, visible
 from cdo.core.steps import Ask, InvalidReply, Pause
 from cdo.formats.person_reply import own_words, summary
-from cdo.planning import turn_plan, turn_plan_commands
 from cdo.runner.people.human_steps import Human, PendingReview, PendingSeat, chosen
-from cdo.terminal import plan_editor
 from cdo.terminal.plan_dashboard import PastTurn, lines
 from cdo.terminal.plan_preview import Preview
-from cdo.terminal.typed_line import typed_line
 from cdo.terminal.views import RunView
 
 if TYPE_CHECKING:
@@ -102,6 +99,10 @@ class PastTurns:
 
     async def review(self, view: RunView, editing: PendingReview) -> str:
         """Let the person change a turn's plan at the terminal or in an editor; return its text."""
+        # lazily: few runs ask for it
+        from cdo.planning import turn_plan, turn_plan_commands
+        from cdo.terminal import plan_editor
+
         form: Any = editing.review.format
 
         def show(data: Any, columns: int) -> list[str]:
@@ -129,6 +130,7 @@ class PastTurns:
 
 async def _spoken(view: RunView, form: PendingSeat) -> None:
     """Let a person fill in the form of their seat, in any editor. Until then no voice of the turn is shown."""
+    from cdo.terminal import plan_editor  # lazily: few runs have such a seat
 
     def show(data: VoiceData, columns: int) -> list[str]:
         said, counts = summary(data)
@@ -199,6 +201,8 @@ async def _told(view: RunView, ask: Ask) -> str:
 
     It can be cancelled, since the answer may come by a file instead.
     """
+    from cdo.terminal.typed_line import typed_line  # lazily: few runs ask
+
     with view.suspend():
         if not view.has_asked(ask.question):
             click.echo(visible(ask.question), err=True)

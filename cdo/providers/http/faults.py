@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 from typing import Any
 
@@ -82,6 +81,8 @@ def said(error: Any) -> str:
 
 def without_html(text: str) -> str:
     """Return the words of a text that is a page, as proxies and gateways send it; any other text as it is."""
+    import html  # lazily: needed only to explain an error
+
     if not re.match(r"\s*<(!doctype|html|head|\?xml)", text, re.IGNORECASE):
         return text
     title = re.search(r"<title[^>]*>([^<]*)", text, re.IGNORECASE)
