@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from os import PathLike
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict, get_args
 
-from cdo.core.errors import UsageError
+from cdo.core.errors import CdoError, UsageError
 
 Path: TypeAlias = str | PathLike[str]
 Modifier: TypeAlias = Literal["hitl", "bd", "team", "adaptive", "lev-exec"]
@@ -77,6 +79,31 @@ _SETTINGS = (
 )  # fmt: skip
 
 
+# What a message calls an option of the command line, by what the option is called here, if that differs.
+_CALLED = {
+    "-m": "models", "--model": "models", "-c": "context", "--seat": "seats", "--yes": "agreed=True",
+    "--trust": "trust=True", "--wait": "wait=True", "--no-git": "no_git=True", "--no-context": "look=False",
+}  # fmt: skip
+_OPTION = re.compile(r"`cdo [^`]*`|(?<![\w-])(?:--[a-z][a-z-]*|-[mc]\b)")  # commands stay as they are
+
+
+@contextmanager
+def named_as_here() -> Iterator[None]:
+    """Let the errors from within name the options of the command line as they are called in Python."""
+
+    def called(match: re.Match[str]) -> str:
+        name = _CALLED.get(match[0]) or match[0].removeprefix("--").replace("-", "_")
+        return f"`{name}`" if name.partition("=")[0] in RunOptions.__annotations__ else match[0]
+
+    try:
+        yield
+    except CdoError as error:
+        error.message = _OPTION.sub(called, error.message)
+        error.hint = _OPTION.sub(called, error.hint.replace("`cdo run --help`", "`help(cdo.api.RunOptions)`"))
+        error.args = (error.message,)
+        raise
+
+
 def require_known(options: ResumeOptions, kind: type[ResumeOptions]) -> None:
     """Raise `UsageError` for an option that there is not, and for a text where a list of them belongs.
 
@@ -92,6 +119,12 @@ def require_known(options: ResumeOptions, kind: type[ResumeOptions]) -> None:
             )
         if name in _LISTS and isinstance(value, str):
             raise UsageError(f"`{name}` is a list of texts, not one text.", f"Write {name}=[{value[:60]!r}].")
+        for unknown in (
+            {*value} - {*get_args(Modifier)} if name == "modifiers" and isinstance(value, Sequence) else ()
+        ):
+            raise UsageError(
+                f"`{unknown}` is not one of the modifiers.", f"There are {', '.join(get_args(Modifier))}."
+            )
 
 
 def settings_of(options: ResumeOptions) -> dict[str, Any]:

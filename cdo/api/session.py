@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from msgspec.structs import replace
 
-from cdo.api.options import ResumeOptions, RunOptions, require_known, settings_of
+from cdo.api.options import ResumeOptions, RunOptions, named_as_here, require_known, settings_of
 from cdo.app import new_run, seats, waiting
 from cdo.app import run as running
 from cdo.app.session_places import placed, require_trusted_session
@@ -73,6 +73,7 @@ class SessionHandle:
         self._options = options
 
     @classmethod
+    @named_as_here()
     def begin(cls, question: str, **options: Unpack[RunOptions]) -> Self:
         """Plan a run and make its folder. Nothing is sent before it is run.
 
@@ -96,6 +97,7 @@ class SessionHandle:
         return cls(made.path.absolute(), options, span)
 
     @classmethod
+    @named_as_here()
     def open(cls, session: str | os.PathLike[str], **options: Unpack[ResumeOptions]) -> Self:
         """Return a session that is there, by its name or its folder, to read it or to go on with it.
 
@@ -140,6 +142,7 @@ class SessionHandle:
         """The people whose answers to the present turn it waits for."""
         return tuple(item.person for item in open_seats(SessionFolder(self.path)))
 
+    @named_as_here()
     def answer(self, text: str, *, person: str = "") -> None:
         """Answer the present turn for a person who has a seat in it, also while the session is run with `wait=True`.
 
@@ -182,7 +185,7 @@ class SessionHandle:
             from cdo.app.nested_run import holder
 
             hooks.nest = holder(session, plan, values, library, hooks)
-        with left_to_caller():
+        with left_to_caller(), named_as_here():
             return await running.run(session, plan, values, library, hooks)
 
     async def events(self, *, human: Human | None = None) -> AsyncIterator[Event]:
@@ -203,6 +206,7 @@ class SessionHandle:
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
 
+    @named_as_here()
     def _opened(self) -> tuple[Session, Plan, running.RunHooks, settings.Settings, Library]:
         """Open the session for a run; raise `CdoError` if it cannot go on here."""
         library, resolved = _surroundings(self._options)

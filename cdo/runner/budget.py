@@ -194,7 +194,7 @@ class Budget:
         """
         limits, totals = self.limits, self.totals + (self._away if away is None else away)
         if limits.calls is not None and totals.calls + len(held) + 1 > limits.calls - (back.calls or 0):
-            return f"The cap of {limits.calls} calls is reached."
+            return f"The cap of {pluralise(limits.calls, 'call')} is reached."
         if limits.tokens is not None:
             held_tokens = sum(item.tokens for item in held)
             if totals.tokens + held_tokens + wish.tokens > limits.tokens - (back.tokens or 0):

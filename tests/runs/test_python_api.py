@@ -181,12 +181,16 @@ def test_what_is_not_agreed_to_or_wrong_is_said_before_anything_is_sent(desk: De
             told(lambda: deliberate("Q?", bugdet=1, **models)),
             told(lambda: Session.open("nosuch", preset="quick")),
             told(lambda: deliberate("Q?", models="openai/bench")),
+            told(lambda: deliberate("Q?", width=0, **models)),
+            told(lambda: deliberate("Q?", budget=1, **models)),
+            told(lambda: deliberate("Q?", modifiers=["hitll"], **models)),
         ]))
     """)
     kinds = ["NeedsHuman", "UsageError", "UsageError", "ConfigError", "SessionError", "UsageError", "UsageError"]
-    assert [found and found[0] for found in done.json] == [*kinds, *["UsageError"] * 3]
+    assert [found and found[0] for found in done.json] == [*kinds, *["UsageError"] * 4, "ConfigError", "UsageError"]
     words = ["agreed=True", "quick", "question", "PROVIDER/MODEL", "cdo list", "", "run_async"]
     words += ["Did you mean `budget`?", "no option `preset` here", "models=['openai/bench']"]
+    words += ["`width` cannot be `0`", "cap with `max_calls` or `max_tokens`", "`hitll` is not one of the modifiers"]
     assert all(word in " ".join(found[1:]) for word, found in zip(words, done.json, strict=True)), done.json
     assert not provider.calls and len(list(desk.place.path.glob("tmp/cdo-*"))) <= 1
 
