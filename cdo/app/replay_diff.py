@@ -11,7 +11,7 @@ from msgspec import Struct, to_builtins
 
 from cdo.app.replay import KEPT, MADE, ReplayRun, edited, inputs
 from cdo.core.mission_names import MODE
-from cdo.history import history
+from cdo.history import history, pending
 from cdo.history.index_entries import decided
 from cdo.session.artifact import SIDECARS
 from cdo.session.reader import InMemorySession, SessionReader
@@ -22,7 +22,8 @@ _CHECKSUM = re.compile(r"^sha256: [0-9a-f]{64}\n", re.MULTILINE)
 class Difference(Struct, frozen=True):
     """A file that a replay changes: `how` is "differs", "gone" (no longer made) or "new".
 
-    `diff` are the lines of a unified diff from then to now.
+    `diff` are the lines of a unified diff from then to now; none for what a voice says in a turn that a person has
+    not answered yet, because they answer without seeing it.
     """
 
     file: str
@@ -103,6 +104,7 @@ def compare(rehearsal: ReplayRun) -> ReplayReport:
     then, made = rehearsal.then, rehearsal.made
     taken = tuple(file for file, _ in inputs(then))
     same, alike, differences = [], [], []
+    unheard = pending.unheard(then)
     for file in sorted({*then.files(), *made.files()} - {*taken, "journal.jsonl"}):
         if file in SIDECARS.values():  # compared with its artifact
             continue
@@ -116,7 +118,8 @@ def compare(rehearsal: ReplayRun) -> ReplayReport:
             alike.append(file)
         else:
             how = "new" if before is None else "gone" if after is None else "differs"
-            differences.append(Difference(file, how, _diff(before or b"", after or b"")))
+            lines = () if unheard and file.startswith(f"t{unheard}-") else _diff(before or b"", after or b"")
+            differences.append(Difference(file, how, lines))
     return ReplayReport(
         then.name,
         len(rehearsal.calls),

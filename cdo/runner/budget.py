@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from cdo.core.errors import BudgetReached, ConfigError, WaitsForBatch
 from cdo.core.exchange import Usage
-from cdo.core.formatting import money
+from cdo.core.formatting import money, pluralise
 from cdo.core.usage import NOTHING, TotalUsage
 from cdo.providers.models import ModelSpec
 

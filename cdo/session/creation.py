@@ -119,7 +119,8 @@ class _Birth(Struct):
         """Note why there is no session, and give up what there is of it."""
         path = self.new.path
         if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
-            self.failure = Taken(f"There is a session {path} already.", f"`cdo resume {path.name}` goes on with it.")
+            name = path.name.removeprefix("cdo-")
+            self.failure = Taken(f"There is a session {path} already.", f"`cdo resume {name}` goes on with it.")
         else:
             self.failure = unwritable(error, path if error.filename == path.name else path.parent)
         self.give_up()

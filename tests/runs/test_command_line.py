@@ -569,7 +569,7 @@ def test_a_session_that_cannot_be_used_exits_8(cdo: Desk, provider: Provider) ->
     (cdo.path / "tmp/cdo-empty").mkdir()
     cases: list[tuple[list[str], list[str]]] = [
         (["resume", "a"], ["in use by another cdo process"]),
-        (["quick", "--session", "a", "Why?"], ["already", "`cdo resume cdo-a`"]),
+        (["quick", "--session", "a", "Why?"], ["already", "`cdo resume a`"]),
         (["quick", "--session", "cdo-a", "Why?"], ["already"]),
         (["final", "a"], ["no FINAL.md yet", "cdo resume"]),
         (["resume", "nope"], ["no session tmp/cdo-nope"]),

@@ -13,6 +13,7 @@ import yaml
 
 from cdo.session.records import read_session
 from tests.conftest import A, Desk, explained
+from tests.runs.test_replay import rerecord
 from tests.runs.test_terminal import ended, terminal
 from tests.support.answers import Answer, RequestInfo
 from tests.support.harness import QUESTION, Place, answered, journal_events, kill_group, wait_for
@@ -278,6 +279,10 @@ def test_what_others_say_is_not_shown_before_the_person_has_answered(waiting: De
     for words in shown:
         explained(waiting(*words), 8, "in which anna answers without seeing it", "after the answer")
     assert not (waiting.session() / "report.html").exists()
+    rerecord(waiting.session(), "t1-critic", "Stage it", "Stage all")
+    told = waiting("replay", "a", "-v").ok()
+    assert "Differs: t1-critic.md" in told.out and "Stage" not in told.out
+    rerecord(waiting.session(), "t1-critic", "Stage all", "Stage it")
     for words in (
         ("show", "a"),
         ("show", "a", "seats/briefs/t1-anna"),
