@@ -403,8 +403,8 @@ def test_a_full_disk_stops_the_batch_and_room_lets_it_go_on(cdo: Desk, provider:
 def test_a_disk_that_fails_leaves_items_open(cdo: Desk, provider: Provider, operation: str, code: str) -> None:
     told = {"EIO": "input/output error", "EROFS": "read-only"}[code]
     jsonl(cdo, asking(12))
-    words = inject(needs_strace(), operation, f"error={code}:when=40+")
-    done = behind(cdo, words, "batch", "q.jsonl", *QUICK, "--live", "4")
+    words = inject(needs_strace(), operation, f"error={code}:when=12+")  # counted in each thread
+    done = behind(cdo, words, "batch", "q.jsonl", *QUICK, "--live", "12")
     explained(done, 8, told, "then `cdo batch resume q` goes on; nothing recorded is lost or paid twice")
     assert not any(result.failed for result in read_results(folder(cdo)).values())
     assert cdo("batch", "resume", "q", "--json").ok().json["done"] == 12
