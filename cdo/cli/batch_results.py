@@ -88,6 +88,37 @@ def _all_batches(out: str | None, *, as_json: bool) -> None:
     return None
 
 
+def unfinished(out: Path) -> list[str]:
+    """Return a phrase for each batch in `out` that no process runs and that can go on, with the command for it."""
+    from cdo.app.batch.folder import HEAD, PREFIX
+
+    told = []
+    for head in sorted(out.glob(f"{PREFIX}*/{HEAD}")):
+        try:
+            told.append(_left(head.parent))
+        except SessionError as error:
+            told.append(error.message)
+    return [phrase for phrase in told if phrase]
+
+
+def _left(path: Path) -> str:
+    """Say what is left of a batch and how it goes on; "" if it is complete or runs. Raises `SessionError`."""
+    from cdo.app.batch.folder import PREFIX, in_use, read_head, read_items, read_results
+    from cdo.app.batch.submitted import at_providers
+    from cdo.core.formatting import pluralise
+
+    if in_use(path):
+        return ""
+    name, head, results = path.name.removeprefix(PREFIX), read_head(path), read_results(path)
+    ended = {ident for ident, result in results.items() if not result.failed}
+    waits = next(at_providers(path, (item for item in read_items(path, head) if item.id not in ended)), None)
+    if not (left := head.count - len(results)) and not waits:
+        return ""
+    why = ", calls wait at a provider" if waits else ""
+    failed = " --retry-failed" if waits and waits.id in results else ""
+    return f"{name}: {left:,} of {pluralise(head.count, 'item')} open{why}; `cdo batch resume {name}{failed}` goes on"
+
+
 def _standing(path: Path) -> dict[str, Any]:
     """Return how the batch at `path` stands; raise `SessionError`."""
     from cdo.app.batch.folder import PREFIX, in_use, read_head, read_items, read_results

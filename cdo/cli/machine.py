@@ -13,6 +13,7 @@ import click
 from msgspec import to_builtins
 
 from cdo import __version__
+from cdo.cli.batch_results import unfinished
 from cdo.cli.common import JSON, VERBOSE, dumps, library_here, print_table, print_text
 from cdo.core.errors import CdoError, UsageError
 from cdo.core.schema import field_names
@@ -77,8 +78,11 @@ def _findings() -> dict[str, str]:
     if ignored := sorted(name for name in os.environ if name.startswith("CDO_") and name not in known):
         rows["not settings"] = ", ".join(ignored)
     rows["sessions"] = f"{resolved.values.out} ({_writable(Path(resolved.values.out).absolute())})"
-    if batches := _for_batches(Path(resolved.values.out)):
-        rows["waiting"] = batches
+    if waits := _for_batches(Path(resolved.values.out)):
+        rows["waiting"] = waits
+    if batches := unfinished(Path(resolved.values.out)):
+        more = [f"and {len(batches) - 3} more: `cdo batch status`"] if len(batches) > 3 else []
+        rows["batches"] = "; ".join([*batches[:3], *more])
     return rows
 
 

@@ -262,12 +262,15 @@ def test_ctrl_c_keeps_what_was_answered(cdo: Desk, provider: Provider) -> None:
     process.send_signal(signal.SIGINT)
     explained(finish(process), 130, "Stopped", "cdo batch resume q")
     provider.settle()
+    told = cdo("doctor", "--json").ok().json["batches"]
+    assert re.fullmatch(r"q: [5-8] of 8 items open; `cdo batch resume q` goes on", told)
     recorded = sum(len(exchanges(path)) for path in sessions(cdo))
     before = len(provider.calls)
     done = cdo("batch", "resume", "q", "--json").ok()
     assert (done.json["done"], done.json["calls"]) == (8, 8 * CALLS)
     assert len(provider.calls) - before == 8 * CALLS - recorded
     assert Counter(row["status"] for row in table(cdo)) == {"max_turns": 8}
+    assert "batches" not in cdo("doctor", "--json").ok().json
 
 
 def test_an_edited_question_under_an_old_id_is_refused(cdo: Desk, provider: Provider) -> None:

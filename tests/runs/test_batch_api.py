@@ -407,6 +407,8 @@ def test_all_items_of_a_file_leave_in_one_batch(cdo: Desk, provider: Provider, p
     assert f"4 items wait for the batch {batches.batches[0].id} at {vendor}" in told.err
     assert "cdo batch resume q" in told.err
     assert "4  waiting for provider batches" in desk("batch", "status", "q").ok().out
+    waits = "q: 4 of 4 items open, calls wait at a provider; `cdo batch resume q` goes on"
+    assert desk("doctor", "--json").ok().json["batches"] == waits
     alone = desk("resume", "q0", "--out", "tmp/batch-q").failed(8)
     assert "is an item of the batch q" in alone.err
     still = desk(*FILE, *model).failed(6)
@@ -539,6 +541,7 @@ def test_failed_items_that_were_submitted_again_say_how_they_are_collected(cdo: 
     batches.end = "completed"
     again = "`cdo batch resume q --retry-failed`"
     assert f"{again} collects" in desk("batch", "resume", "q", "--retry-failed").failed(6).err
+    assert f"q: 0 of 4 items open, calls wait at a provider; {again} goes on" in desk("doctor").ok().out
     status = desk("batch", "status", "q").ok().out
     assert "4  waiting for provider batches" in status and f"{again} goes on." in status
     assert desk("batch", "resume", "q", "--retry-failed", "--wait", "--json").ok().json["done"] == 4
