@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from cdo.core.result import Result
+from cdo.core.usage import TotalUsage
 from cdo.formats.final_answer import add_to_section, final_section, unmarked
 from cdo.formats.final_opening import confidence_in_words, opening, status_in_words
 from cdo.formats.markdown import sections
@@ -51,39 +52,49 @@ def finish(
 
         return Finished(mission_results.deliver(session, outcome, used, runner.kept.artifacts))
     reply = registry.page(outcome, runner.kept.artifacts, _asked_by_call(session), used)
-    missing = tuple(f"t{turn}-{role}: {reason}" for turn, role, reason in outcome.missing)
     said = confidence_in_words(outcome.confidence, outcome.stated, outcome.lowered)
     existing, past = session.artifact("FINAL"), None
     if existing is None or not (existing.edited or existing is reply):
         past = history.read(archive or LiveSessionReader(session))
-        own = {
-            "session": session.name,
-            **_origin(past),
-            **{key: reply.own[key] for key in ("audits", "read_leniently") if key in reply.own},
-            "problem": " ".join((session.read("00-input.md") or "").split())[:300],
-            "preset": plan.preset,
-            "status": outcome.status,
-            "why": outcome.why,
-            "turns": outcome.turns,
-            "models": _asked(session) or list(plan.models),
-            "cost": used.known_cost,
-            "missing_voices": list(missing),
-            "open_tensions": list(outcome.open_tensions),
-            **({"added": list(outcome.added)} if outcome.added else {}),
-            **({"flags": list(outcome.flags)} if outcome.flags else {}),
-            **({"votes": list(outcome.votes)} if outcome.votes else {}),
-            **({"citations": _citations(outcome)} if outcome.cited else {}),
-            "inputs": reply.own.get("inputs", {}),
-        }
-        if outcome.lowered:
-            own["stated_confidence"] = outcome.stated
+        own = _front_matter(session, plan, outcome, reply, past, used)
         final = _checked(artifacts.final(reply, outcome.confidence, own, said), outcome, runner)
         if gained := None if registry.phased(plan, runner.library) else baseline.measure(past, outcome.votes):
             final = replace(final, body=f"{final.body.rstrip()}\n\n## {baseline.TITLE}\n\n{gained.markdown()}")
         top = _opening(final, past.frozen.created, said)
         session.put("FINAL", replace(final, body=f"{top}\n\n{final.body.lstrip()}"))
     shown = session.artifact("FINAL") or reply
-    result = Result(
+    return Finished(_result(session, outcome, shown, used, said), past)
+
+
+def _front_matter(
+    session: Session, plan: Plan, outcome: Outcome, reply: artifacts.Artifact, past: History, used: TotalUsage
+) -> dict[str, Any]:
+    """Return the data of FINAL.md that its front matter and FINAL.yaml hold besides the confidence."""
+    return {
+        "session": session.name,
+        **_origin(past),
+        **{key: reply.own[key] for key in ("audits", "read_leniently") if key in reply.own},
+        "problem": " ".join((session.read("00-input.md") or "").split())[:300],
+        "preset": plan.preset,
+        "status": outcome.status,
+        "why": outcome.why,
+        "turns": outcome.turns,
+        "models": _asked(session) or list(plan.models),
+        "cost": used.known_cost,
+        "missing_voices": list(_missing(outcome)),
+        "open_tensions": list(outcome.open_tensions),
+        **({"added": list(outcome.added)} if outcome.added else {}),
+        **({"flags": list(outcome.flags)} if outcome.flags else {}),
+        **({"votes": list(outcome.votes)} if outcome.votes else {}),
+        **({"citations": _citations(outcome)} if outcome.cited else {}),
+        "inputs": reply.own.get("inputs", {}),
+        **({"stated_confidence": outcome.stated} if outcome.lowered else {}),
+    }
+
+
+def _result(session: Session, outcome: Outcome, shown: artifacts.Artifact, used: TotalUsage, said: str) -> Result:
+    """Return the result of a run whose FINAL.md is `shown`; `said` is its confidence in words."""
+    return Result(
         session=session.name,
         path=str(session.path),
         status=outcome.status,
@@ -94,7 +105,7 @@ def finish(
         calls=used.calls,
         tokens=used.tokens,
         cost=used.known_cost,
-        missing_voices=missing,
+        missing_voices=_missing(outcome),
         added=outcome.added,
         flags=outcome.flags,
         verified=len(outcome.verified),
@@ -103,7 +114,11 @@ def finish(
         confidence_reason=said,
         documents=tuple(file for name, data in outcome.documents.items() for file in (f"{name}.md", *data.drawn)),
     )
-    return Finished(result, past)
+
+
+def _missing(outcome: Outcome) -> tuple[str, ...]:
+    """Return the missing voices, each with its reason."""
+    return tuple(f"t{turn}-{role}: {reason}" for turn, role, reason in outcome.missing)
 
 
 def _opening(final: artifacts.Artifact, created: str, confidence: str) -> str:

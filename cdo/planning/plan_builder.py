@@ -63,11 +63,8 @@ def make(
     name, why, preset = preset_of(invocation, problem, library)
     mode, turns, least = _way(invocation, name, preset, resolved, library)
     known = known_roles(name, preset, library)
-    if around.check and (mode is None or not library.load(f"modes/{mode}").meta.get("phases")):
-        raise UsageError(
-            f"--check is for `debug` alone: `{mode or name}` neither reproduces a fault nor proposes a patch.",
-            'Leave it out, or run `cdo debug --check "…" "What fails"`.',
-        )
+    if around.check:
+        _require_phases(mode, name, library)
     cards, per_agent = _offered(invocation, problem, preset, library, around)
     team = DomainTeam()
     if invocation.domain:
@@ -120,6 +117,15 @@ def make(
     made = _with_people(made, around.seats, library)
     remarks = (*around.remarks, *team.remarks, *_remarks(made, references(problem), settings), *_idle(made))
     return replace(made, remarks=remarks)
+
+
+def _require_phases(mode: str | None, preset: str, library: Library) -> None:
+    """Raise `UsageError` unless the mode has phases, in which a check command is run."""
+    if mode is None or not library.load(f"modes/{mode}").meta.get("phases"):
+        raise UsageError(
+            f"--check is for `debug` alone: `{mode or preset}` neither reproduces a fault nor proposes a patch.",
+            'Leave it out, or run `cdo debug --check "…" "What fails"`.',
+        )
 
 
 def _with_people(made: Plan, texts: Sequence[str], library: Library) -> Plan:
