@@ -16,6 +16,7 @@ from msgspec import Struct
 from cdo import __version__
 from cdo.cabal.files.by_hand import edited_calls
 from cdo.cabal.files.delivered_files import called, places
+from cdo.cabal.model import names
 from cdo.cabal.model.entities import (
     BLOCKING,
     Acceptance,
@@ -30,7 +31,6 @@ from cdo.cabal.model.entities import (
     Status,
     Version,
 )
-from cdo.cabal.model.names import speaker
 from cdo.cabal.model.product_files import is_code
 from cdo.cabal.model.references import REFERENCE
 from cdo.cabal.model.state import MissionState
@@ -230,7 +230,8 @@ def _words(state: MissionState, files: Papers) -> dict[str, Any]:
         "file_of": lambda id, item: f"{state.products[id].folder}/{item}.md",
         "event": events.get,
         "place": places(state).get,
-        "speaker": lambda agent: speaker(state, agent),
+        "speaker": lambda agent: names.speaker(state, agent),
+        "named": lambda agent: names.called(state, agent) if agent in state.team else agent,
         "start": lambda version: version.content[:LIMIT],
         "longer": lambda version: len(version.content) > LIMIT,
         "minorities": _minorities,

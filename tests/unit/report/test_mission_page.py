@@ -210,7 +210,7 @@ def test_the_tree_tells_who_is_blocked_by_what() -> None:
     for id, words in {
         "p1": ("chair-1", "pending", 'waits for <a href="#p3">MVP Features', '</a>, <a href="#p4">Technical'),
         "p2": ("the chair&#39;s own",),
-        "p3": (JORDAN, "in progress", '<a href="#i1">1/2</a>', 'href="#c2">concern</a> of watchdog-1: JWT'),
+        "p3": ("Jordan", "in progress", '<a href="#i1">1/2</a>', 'href="#c2">concern</a> of watchdog-1: JWT'),
         "p4": (
             'href="products/p4-tech-arch/v2.md">1 (v2)</a>',
             '<a href="#i2">2/2</a>',
@@ -226,10 +226,10 @@ def test_the_course_is_told_round_by_round() -> None:
     html = page_of(course(3))
     first, second, third = (round_of(html, number) for number in (1, 2, 3))
     for words in (
-        "Assigned MVP Features Selection to operative-2: Select the features",
-        "Technical Architecture to operative-1, reviewed by operative-2: Draft the architecture",
-        "New versions MVP Features Selection version 1 (v1) by operative-2: First draft",
-        "Reviews 6/10 suggestion on Technical Architecture by operative-2: 429?",
+        "Assigned MVP Features Selection to Jordan: Select the features",
+        "Technical Architecture to Alex, reviewed by Jordan: Draft the architecture",
+        "New versions MVP Features Selection version 1 (v1) by Jordan: First draft",
+        "Reviews 6/10 suggestion on Technical Architecture by Jordan: 429?",
         "Verdicts blocked MVP Features Selection, version 1 (v1) i1 9/10 security: JWT in localStorage is open to "
         "XSS c2",
         "approved Technical Architecture, version 1 (v2) i2",
@@ -267,13 +267,13 @@ def test_each_product_has_its_place() -> None:
     html = page_of(course(2))
     features = text(html, "p3")
     for words in (
-        "MVP Features Selection Decision p3", "owner operative-2", "products/p3-mvp-features/product.yaml",
+        "MVP Features Selection Decision p3", "owner Jordan", "products/p3-mvp-features/product.yaml",
         "Not accepted: it lacks nothing, and the mission ended before it was accepted",
         "CRUD, session in an httpOnly cookie",
         "d1 Lists task CRUD contains ✓ met by code create",
         "d2 Says how users log in, safely against script injection ✓ met by watchdog-1 a session in an",
-        "version 1 (v1) by operative-2 in round 1: First draft Outcome: CRUD, JWT in localStorage",
-        "version 2 (v3) by operative-2 in round 2: Login by httpOnly cookie", "answers c2",
+        "version 1 (v1) by Jordan in round 1: First draft Outcome: CRUD, JWT in localStorage",
+        "version 2 (v3) by Jordan in round 2: Login by httpOnly cookie", "answers c2",
         "blocked i1 of version 1 (v1) in round 1, 1 of 2 criteria met 9/10 security: JWT in localStorage is open to "
         "XSS → Use httpOnly cookies c2",
         "confirmed 9/10 concern c2 by watchdog-1, round 1: A token in localStorage is", "confirmed by watchdog-1",
@@ -353,7 +353,7 @@ def test_decisions_bind_and_keep_those_who_were_against() -> None:
     for words in (
         "MVP Features Selection binding CRUD, session in an httpOnly cookie", "deliberated: cdo report todo-p3",
         "Minority reports on version 2 (v3) critic: tokens",
-        "Overruled 8/10 concern of operative-1: CSRF waived: Lax",
+        "Overruled 8/10 concern of Alex: CSRF waived: Lax",
     ):  # fmt: skip
         assert words in found, words
     assert "not binding yet" in text(page_of(course(2)), "decisions")
@@ -375,7 +375,7 @@ def test_what_each_seat_and_product_cost() -> None:
     shown = text(html, "cost")
     assert costs.total.calls == 13 and f"{money(costs.total.cost)} for 13 calls" in shown
     assert f"chair-1 {BIG} 5 3,000 10.0 s $0.12" in shown and f"watchdog-1 {BIG} 2" in shown
-    assert f"operative-1 {SMALL} 2 1,402" in shown and f"envoy-1 {SMALL} 2 720" in shown
+    assert f"Alex {SMALL} 2 1,402" in shown and f"envoy-1 {SMALL} 2 720" in shown
     # Of two products that an inspection looked at each bears a half; the envoy's words touch none.
     assert costs.products["team"].calls == 2 + 2, "envoys, and plans of a round without events of the chair"
     assert costs.of(CHAIR).cost == pytest.approx(0.12)
