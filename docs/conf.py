@@ -29,6 +29,8 @@ myst_heading_anchors = 3
 
 html_theme = "furo"
 html_title = "cdo"
+html_static_path = ["_static"]
+html_css_files = ["literals.css"]
 html_theme_options = {"navigation_with_keys": True}
 
 man_pages = [("reference/commands", "cdo", "turn one question into a decision worth reading", "", 1)]

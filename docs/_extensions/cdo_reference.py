@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
 import types
 import typing
@@ -96,7 +97,7 @@ def settings_table() -> str:
         [
             f"`{key}`",
             f"`{options[key]}`" if key in options else "",
-            f"`CDO_{key.upper()}`",
+            f"`CDO_{key.upper()}`" if key != "prices" else "",
             kind(field.type),
             shown(usual[key]) or "not set",
         ]
@@ -125,7 +126,9 @@ def kind(annotation: Any) -> str:
     origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
         return kind(parts[0])
-    if origin is Literal:
+    if inspect.isclass(annotation) and issubclass(annotation, enum.Enum):
+        parts = tuple(item.value for item in annotation)
+    if origin is Literal or (parts and not origin):
         return " or ".join(f"`{part or '(empty)'}`" for part in parts)
     if origin in (typing.Union, types.UnionType):
         return " or ".join(kind(part) for part in parts if part is not type(None))
@@ -176,9 +179,26 @@ class SettingsDirective(_Generated):
         return settings_table()
 
 
+def _as_written(app: Sphinx, context: Any, lines: list[str]) -> None:
+    """Show the examples below a help text as code, and the exit codes as one paragraph."""
+    text = "\n".join(line.removeprefix("|").removeprefix(" ").rstrip() for line in lines)
+    lines.clear()
+    for part in filter(None, (part.strip() for part in text.split("\n\n"))):
+        head, *examples = part.split("\n")
+        code = [".. code-block:: sh", "", *(f"   {line.strip()}" for line in examples)]
+        lines += [head, "", *code, ""] if head == "Examples:" else [" ".join(part.split()), ""]
+
+
+def _no_arguments(app: Sphinx, context: Any, lines: list[str]) -> None:
+    """Leave arguments out: the usage names them, and the help text says what they are."""
+    lines.clear()
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Add the directives."""
+    """Add the directives, and what changes the pages of commands."""
     app.add_directive("content", ContentDirective)
     app.add_directive("schema", SchemaDirective)
     app.add_directive("settings", SettingsDirective)
+    app.connect("sphinx-click-process-epilog", _as_written)
+    app.connect("sphinx-click-process-arguments", _no_arguments)
     return {"parallel_read_safe": True}
