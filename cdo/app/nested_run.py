@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from hashlib import sha256
@@ -68,7 +67,7 @@ def holder(parent: Session, plan: Plan, settings: Settings, library: Library, sh
                 inner,
                 bounded,
                 library,
-                dataclasses.replace(shell, nest=None, observe=observe, reopened=False, again=again, within=within),
+                replace(shell, nest=None, observe=observe, reopened=False, again=again, within=within),
             )
         except BudgetReached:
             return None, totals(session.records)
