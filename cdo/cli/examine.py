@@ -129,7 +129,7 @@ def _shown(value: Any) -> str:
 
 @click.command()
 @SESSION
-@model_option("Model of the chair. Repeat to use several, one for each order.")
+@model_option("Model that sums up. Repeat to use several, one for each order.")
 @click.option(
     "--orders",
     type=click.IntRange(1, MOST),
@@ -149,7 +149,7 @@ def _shown(value: Any) -> str:
 def audit(session: str | None, **options: Any) -> None:
     """Let another model sum up: does the decision survive?
 
-    The chair reads the voices' last replies in other orders. The audit is a session of its own, so `cdo resume` works
+    It reads the voices' last replies in other orders. The audit is a session of its own, so `cdo resume` works
     on it. Without a name, audit the newest finished run.
     """
     from cdo.app import audit as auditing

@@ -76,7 +76,7 @@ Examples:
 @CONSENT
 @OUTPUT
 def fork(session: str | None, **options: Any) -> None:
-    """Take the first N turns of a run and continue otherwise.
+    """Take the first N turns of a run and go on differently.
 
     The new session repeats no call of the turns that it takes, and pays for none. Models and --turns change from the
     next turn on, other options change the next turn alone. Without a change, the fork is a second try. The first

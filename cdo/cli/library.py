@@ -52,14 +52,14 @@ def _filters(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that filter sessions."""
     for option in (
         LIMIT,
-        click.option("--until", metavar="DATE", help="List only sessions that began by this date."),
+        click.option("--until", metavar="DATE", help="Only sessions that began by this date."),
         click.option(
             "--since",
             metavar="DATE",
-            help="List only sessions that began since: 2026-11-22, today, yesterday, 24h, 7d.",
+            help="Only sessions that began since: 2026-11-22, today, yesterday, 24h, 7d.",
         ),
-        click.option("--status", metavar="NAME", help=f"Only those that are {', '.join(STATUSES)}."),
-        click.option("--preset", metavar="NAME", help="List only sessions with this preset, mode or domain."),
+        click.option("--status", metavar="NAME", help=f"Only sessions that are {', '.join(STATUSES)}."),
+        click.option("--preset", metavar="NAME", help="Only sessions with this preset, mode or domain."),
     ):
         function = option(function)
     return function

@@ -106,13 +106,13 @@ REVIEW = click.option(
     "--review/--no-review",
     "review",
     default=None,
-    help="Write FINAL.md from a blind draft, ranked findings and a review (3 more calls; off in quick).",
+    help="Draft, review and revise FINAL.md (3 more calls; off in quick).",
 )
 TRUST = click.option(
     "--trust", is_flag=True, help="Trust this project's .cdo folder and its skills, as they are now."
 )
 NO_GIT = click.option("--no-git", is_flag=True, help="Do not commit the run to git.")
-OTLP = otlp_option("Send the run as a trace to this OpenTelemetry collector meanwhile, without prompts and replies.")
+OTLP = otlp_option("Send the trace of the run to this OpenTelemetry collector, without prompts and replies.")
 BRANCH = click.option("--branch", is_flag=True, help="Commit to the branch cdo/SESSION instead of refs/cdo/SESSION.")
 
 

@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     "--seat",
     multiple=True,
     metavar="human:NAME",
-    help="Give a person a voice in every turn, blind like the others; human:NAME=ROLE names their role.",
+    help="Give a person a voice in every turn; human:NAME=ROLE names their role.",
 )
 @SEAT_WAIT
 @LIMITS

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdo.cli.common import SESSION, VERBOSE, dumps, print_text, session_archive
+from cdo.cli.common import OUT, SESSION, VERBOSE, dumps, print_text, session_archive
 from cdo.cli.options import otlp_option
 from cdo.core.errors import CdoError, SessionError, UsageError
 from cdo.core.formatting import visible
@@ -27,14 +27,15 @@ if TYPE_CHECKING:
     "Send the trace to this OpenTelemetry collector, such as http://localhost:4318; headers come from "
     "OTEL_EXPORTER_OTLP_HEADERS."
 )
-@click.option("-o", "--out", metavar="FILE", help="Write the trace to this file, as lines of OTLP/JSON.")
+@click.option("-o", "--output", metavar="FILE", help="Write the trace to this file, as lines of OTLP/JSON.")
 @click.option("--content", is_flag=True, help="Include prompts, replies, and what tools were asked and answered.")
+@OUT
 @VERBOSE
-def trace(session: str | None, otlp: Collector | None, out: str | None, content: bool) -> None:
+def trace(session: str | None, otlp: Collector | None, output: str | None, content: bool, out: str | None) -> None:
     """Write or send a session as an OpenTelemetry trace.
 
-    Without a name, take the newest session; without --otlp and --out, print the trace as JSON. A session elsewhere
-    is given by its path. The same session gives the same trace, so that it can be sent again.
+    Without a name, take the newest session; without --otlp and --output, print the trace as JSON. The same session
+    gives the same trace, so that it can be sent again.
     """
     from cdo.app.batch.folder import trace_labels
     from cdo.history.pending import require_heard
@@ -43,16 +44,16 @@ def trace(session: str | None, otlp: Collector | None, out: str | None, content:
     from cdo.session.reader import SessionFolder
     from cdo.tracing.otlp import batches
 
-    if otlp and out:
-        raise UsageError("--otlp sends the trace and --out writes it.", "Give one of the two.")
-    if out and Path(out).is_dir():
-        raise UsageError(f"{out} is a folder.", "Give a file; a session elsewhere is given by its path.")
-    archive = session_archive(session, None)
+    if otlp and output:
+        raise UsageError("--otlp sends the trace and --output writes it.", "Give one of the two.")
+    if output and Path(output).is_dir():
+        raise UsageError(f"{output} is a folder.", "Give a file.")
+    archive = session_archive(session, out)
     if content:
         require_heard(archive, "The content")
     labels = trace_labels(archive.path) if isinstance(archive, SessionFolder) else None
     try:
-        spans = list(read(archive, lambda name: _neighbour(archive, name), content=content, labels=labels))
+        spans = list(read(archive, lambda name: _neighbour(archive, name, out), content=content, labels=labels))
     except (KeyError, TypeError, ValueError, AttributeError):
         why = f"{archive.place} holds records that this version of cdo cannot read."
         raise SessionError(why, "Update cdo.") from None
@@ -60,10 +61,10 @@ def trace(session: str | None, otlp: Collector | None, out: str | None, content:
     if otlp:
         return _send(otlp, found, spans[0].trace_id)
     bodies = [body.decode() for _, body in found]
-    if out:
+    if output:
         from cdo.cli.report import deliver
 
-        return deliver("".join(f"{body}\n" for body in bodies), Path(out))
+        return deliver("".join(f"{body}\n" for body in bodies), Path(output))
     parts = [part for body in bodies for part in json.loads(body)["resourceSpans"]]
     click.echo(dumps({"resourceSpans": parts}))
     return None
@@ -85,7 +86,7 @@ def _send(collector: Collector, found: Iterable[tuple[int, bytes]], trace_id: st
         click.echo(visible(f"cdo: The collector left something out: {note}."), err=True)
 
 
-def _neighbour(archive: SessionReader, name: str) -> SessionReader | None:
+def _neighbour(archive: SessionReader, name: str, out: str | None) -> SessionReader | None:
     """Return the session `name` that is kept where `archive` is: beside its folder, else in git."""
     from cdo.session.branch_reader import open_branch
     from cdo.session.reader import SessionFolder
@@ -96,5 +97,5 @@ def _neighbour(archive: SessionReader, name: str) -> SessionReader | None:
         return SessionFolder(path) if path.is_dir() else None
     from cdo.cli.common import out_folder
 
-    places = (place for place in (out_folder(None), Path()) if place.is_dir())
+    places = (place for place in (out_folder(out), Path()) if place.is_dir())
     return next((found for place in places if (found := open_branch(place, name))), None)

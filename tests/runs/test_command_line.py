@@ -1036,7 +1036,8 @@ EFFECTS: dict[str, dict[str, str]] = {
     },
     "trace": {
         "--otlp": f"{TRACES}test_a_trace_is_sent_as_the_protocol_asks",
-        "--out": f"{TRACES}test_a_run_with_faults_retries_and_tools_is_a_trace",
+        "--output": f"{TRACES}test_a_run_with_faults_retries_and_tools_is_a_trace",
+        "--out": f"{TRACES}test_a_trace_is_sent_as_the_protocol_asks",
         "--content": f"{TRACES}test_a_run_with_faults_retries_and_tools_is_a_trace",
         "--verbose": LOUD,
     },

@@ -251,7 +251,7 @@ def test_whoever_looks_back_is_told_how_a_seat_stands(waiting: Desk) -> None:
     replayed = waiting("replay", "a").ok().out
     assert "Taken as you edited them: t1-practitioner.md" in replayed and "other inputs" not in replayed
     explained(waiting("verify", "a"), 8, "no CERTIFICATE.yaml", "cdo replay")
-    waiting("trace", "a", "--out", "t.json").ok()
+    waiting("trace", "a", "--output", "t.json").ok()
     spans = [
         span["name"]
         for resource in json.loads((waiting.path / "t.json").read_text())["resourceSpans"]

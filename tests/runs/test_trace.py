@@ -283,5 +283,6 @@ def test_a_trace_is_sent_as_the_protocol_asks(finished: Desk) -> None:
     explained(finished("trace", "a", "--otlp", "http://me:secret@h"), 2, "OTEL_EXPORTER_OTLP_HEADERS")
     bad = {"OTEL_EXPORTER_OTLP_HEADERS": "a=b%0Ac"}
     explained(finished("trace", "a", "--otlp", "http://127.0.0.1:1", env=bad), 2, "is not a header")
-    explained(finished("trace", "a", "--otlp", "http://127.0.0.1:1", "--out", "x"), 2, "Give one of the two")
-    explained(finished("trace", "a", "--out", "tmp"), 2, "is a folder")
+    explained(finished("trace", "a", "--otlp", "http://127.0.0.1:1", "--output", "x"), 2, "Give one of the two")
+    explained(finished("trace", "a", "--output", "tmp"), 2, "is a folder")
+    explained(finished("trace", "a", "--out", "elsewhere"), 8, "There is no session", "elsewhere")
