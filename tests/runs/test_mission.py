@@ -461,6 +461,7 @@ def _line(prompt: str) -> str:
     return str(re.findall(r"[A-Za-z][A-Za-z ,]{20,}", body[1])[-1])
 
 
+@pytest.mark.quick
 def test_a_decision_is_deliberated_in_a_session_of_its_own(todo: Desk, provider: Provider) -> None:
     provider.script = told(deciding())
     result = todo(*TEAM, "--json", REQUEST).ok().json
