@@ -139,9 +139,10 @@ def rank(skills: Sequence[CARD], query: str, tags: Iterable[str] = ()) -> list[C
         return []
     wanted = {tag.lower() for tag in tags}
     (scores,) = _scores(skills, [f"{' '.join(sorted(wanted))} {query}"])
-    carried = {place: len(wanted & set(card.tags)) for place, card in enumerate(skills)}
-    found = [place for place in range(len(skills)) if place in scores or carried[place]]
-    found.sort(key=lambda place: (-carried[place], -scores.get(place, 0.0), skills[place].name, place))
+    shared = ((place, len(wanted & set(card.tags))) for place, card in enumerate(skills if wanted else ()))
+    carried = {place: count for place, count in shared if count}
+    found = list({*scores, *carried})
+    found.sort(key=lambda place: (-carried.get(place, 0), -scores.get(place, 0.0), skills[place].name, place))
     return [skills[place] for place in found]
 
 

@@ -182,7 +182,6 @@ class CitationCheck:
         return self.data() | ({"line": self.line, "lines": self.lines} if self.lines else {})
 
 
-@runtime_checkable
 class Quoting(Protocol):
     """Data of a reply that is based on words from elsewhere: `quotes` are the words that code has to look up."""
 
@@ -190,7 +189,6 @@ class Quoting(Protocol):
     def quotes(self) -> tuple[str, ...]: ...
 
 
-@runtime_checkable
 class Citing(Protocol):
     """Data of a reply that is not plain text: `texts` are the texts in which it may cite the repository."""
 

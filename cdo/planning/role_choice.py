@@ -8,6 +8,7 @@ roles. With `exec TAG` the domain decides: its own team, or roles and skills tha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from msgspec import Struct, field
 
@@ -106,11 +107,16 @@ def matched(question: str, cards: Sequence[RoleCard], tables: Complexity) -> dic
 
 
 def _matched(words: str, cards: Sequence[RoleCard]) -> dict[str, tuple[str, ...]]:
-    tags = [_Tag(tag) for tag in dict.fromkeys(tag for card in cards for tag in card.tags)]
-    there = {tag.name for tag in rank(tags, words)}
+    there = {tag.name for tag in rank(_tags(tuple(cards)), words)}
     least = 1 if len(words.split()) < LONG else 2
     found = {card.name: tuple(tag for tag in card.tags if tag in there) for card in cards}
     return {name: tags for name, tags in found.items() if len(tags) >= least}
+
+
+@lru_cache(4)
+def _tags(cards: tuple[RoleCard, ...]) -> tuple[_Tag, ...]:
+    """Return the tags of roles, each once: the questions of a batch are all matched with the same ones."""
+    return tuple(_Tag(tag) for tag in dict.fromkeys(tag for card in cards for tag in card.tags))
 
 
 def _words(question: str, tables: Complexity) -> str:

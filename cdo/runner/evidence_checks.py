@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from msgspec import Struct, field
 
-from cdo.core.steps import CheckRun, CitationCheck, Citing, Quoting
+from cdo.core.steps import CheckRun, CitationCheck
 from cdo.repository.quotes import CHECK, CONTEXT, QUESTION, REPOSITORY, Material
 from cdo.session.artifact import Artifact
 from cdo.session.store import Session
@@ -39,7 +39,8 @@ class EvidenceChecks(Struct):
         `data` is the artifact's reply as its format has read it.
         """
         if artifact.sha not in self.checked and self.check:
-            text = "\n\n".join(data.texts) if isinstance(data, Citing) else artifact.reply
+            texts: tuple[str, ...] | None = getattr(data, "texts", None)  # see `Citing`
+            text = artifact.reply if texts is None else "\n\n".join(texts)
             found = await asyncio.to_thread(self.check, text)
             self.checked[artifact.sha] = found
             if found:
@@ -49,10 +50,11 @@ class EvidenceChecks(Struct):
 
     async def places(self, artifact: Artifact, data: Any) -> dict[str, str]:
         """Return where each quote of a reply was found: in the run's material first, else in the repository."""
-        if not isinstance(data, Quoting) or not data.quotes:
+        quotes: tuple[str, ...] = getattr(data, "quotes", ())  # see `Quoting`
+        if not quotes:
             return {}
         material = self._material()
-        found = {words: material.place(words) for words in data.quotes}
+        found = {words: material.place(words) for words in quotes}
         missing = [words for words, place in found.items() if not place]
         if missing:
             standing = await self._standing(artifact.sha, missing)

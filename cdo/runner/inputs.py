@@ -38,19 +38,22 @@ class Inputs(Struct):
     _begun: dict[str, str] = field(default_factory=dict)
     _gone: dict[str, tuple[str, str]] = field(default_factory=dict)  # name -> what it is now, what it was
     _read: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _hashed: dict[str, tuple[str, str]] = field(default_factory=dict)  # initial files, as they were hashed last
     _copied: dict[str, str] = field(default_factory=dict)  # skills on their way to disk
 
     async def prepared(self, calls: Sequence[Call], prepare: Callable[[Call], PendingCall]) -> list[PendingCall]:
         """Prepare calls with a consistent snapshot of their inputs, taken while no person is saving a file."""
         stems = dict.fromkeys(stem for call in calls for stem in (call.artifact, *call.reads) if "/" not in stem)
-        names, edits = [f"{stem}.md" for stem in stems], self.session.edits
+        names, edits, files = [f"{stem}.md" for stem in stems], self.session.edits, self.session.files
         while True:
             looked = await edits.settle(names)
-            before = edits.signatures(looked)
+            before, count = edits.signatures(looked), files.count
             self._gone.clear()
             self._read.clear()
-            with self.session.files.as_looked(looked):
+            with files.as_looked(looked):
                 works = [prepare(call) for call in calls]
+            if files.count == count and edits.as_left(looked):  # nothing was read, so nothing can have changed
+                break
             if edits.signatures(edits.look(names)) == before:
                 break
         if self._copied:  # what a call is asked with is on disk before it is asked
@@ -73,7 +76,9 @@ class Inputs(Struct):
     def _as_it_is(self, name: str) -> tuple[str, str]:
         if name.startswith("00-"):
             text = self.given(name)
-            return text, artifacts.digest(text)[:16]
+            if (known := self._hashed.get(name)) is None or known[0] != text:
+                known = self._hashed[name] = text, artifacts.digest(text)[:16]
+            return known
         if name.startswith("skills/"):
             return self._skill(name)
         artifact = self.unwritten.get(name) or self.session.artifact(name)

@@ -110,6 +110,17 @@ class HumanEdits:
         found = {name: self._signature(name, status) for name, status in looked.items()}
         return {name: signature for name, signature in found.items() if signature}
 
+    def as_left(self, looked: Looked) -> bool:
+        """True if this process knows what these files hold: they are as it left or last read them, or never were."""
+        for name, status in looked.items():
+            written, known = self._files.written.get(name), self._known.get(name.removesuffix(".md"))
+            if status is None:
+                if written is not None or known:
+                    return False
+            elif signature(status) not in (written, known and known[1]):
+                return False
+        return True
+
     def _signature(self, name: str, status: os.stat_result | None) -> Signature:
         if status is None:
             return _GONE

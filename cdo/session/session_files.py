@@ -28,13 +28,14 @@ _KEPT = 65_536  # characters of a text that is kept in memory
 class SessionFiles:
     """The files in the open `directory` of the session at `path`; `redact` removes secrets from their texts.
 
-    `written` are the signatures of files as this process last wrote or found them.
+    `written` are the signatures of files as this process last wrote or found them, `count` is how many it has read.
     """
 
     def __init__(self, path: Path, directory: int, redact: Callable[[str], str]) -> None:
         self.path = path
         self.directory = directory
         self.written: dict[str, tuple[int, ...]] = {}
+        self.count = 0
         self._redact = redact
         self._kept: dict[str, tuple[tuple[int, ...], str]] = {}  # texts with the signatures of their files
         self._looked: Mapping[str, os.stat_result | None] = {}
@@ -73,6 +74,7 @@ class SessionFiles:
                     now = status_of(file, place) if folder else self.status(file)
                     if now and signature(now) == written:
                         return kept[1]
+                self.count += 1
                 data, status = read_file(place, file, written=written or ())
                 text = self._redact(data.decode("utf-8"))
                 if signature(status) == written:

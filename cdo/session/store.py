@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from cdo.core.errors import SessionError
-from cdo.core.formatting import json_line, one_line, without_controls
+from cdo.core.formatting import json_line, one_line
 from cdo.files import locks
 from cdo.files.atomic_files import (
     TEMPORARY,
@@ -48,6 +48,7 @@ from cdo.session.creation import MadeFolder, NewFolder, create_session_dir
 from cdo.session.human_edits import ARTIFACT, HumanEdits
 from cdo.session.records import PREFIX, group_number, read_groups, subject
 from cdo.session.session_files import SessionFiles
+from cdo.session.text_cleaning import changed, cleaners
 from cdo.session.write_thread import QueuedFile
 from cdo.session.writer import JOURNAL_BYTES, Writer
 
@@ -69,8 +70,7 @@ class Session:
         self.notes: list[str] = []
         self.records: list[dict[str, Any]] = []
         self._fd = directory
-        self._redact: Callable[[str], str] = lambda text: encodable(redact(text))
-        self._written: Callable[[str], str] = lambda text: without_controls(encodable(redact(text)))
+        self._redact, self._written = cleaners(redact)
         self._texts: set[str] = set()
         self._shared: dict[str, str] = {}  # hashes of texts shared last: the voices of a turn share theirs
         self.files = SessionFiles(path, directory, self._redact)
@@ -377,22 +377,7 @@ class Session:
 
     def _clean(self, value: Any, change: Callable[[str], str] | None = None) -> Any:
         """Return the same JSON with every text changed by `change`: without secrets, unless another is given."""
-        return _changed(value, change or self._redact)
-
-
-def _changed(value: Any, change: Callable[[str], str]) -> Any:
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, dict):
-        return {
-            change(key) if type(key) is str else _changed(key, change): change(item)
-            if type(item) is str
-            else _changed(item, change)
-            for key, item in value.items()
-        }
-    if isinstance(value, (list, tuple)):
-        return [_changed(item, change) for item in value]
-    return value
+        return changed(value, change or self._redact)
 
 
 def _turn_order(name: str) -> tuple[int, bool, str]:
