@@ -89,7 +89,7 @@ def view(archive: SessionReader, history: History, turn: int | None = None) -> S
     if turn is not None and (not held or held[-1].number != turn):
         last = history.turns[-1].number if history.turns else 0
         has = f"It has turns 1 to {last}." if last > 1 else "It has turn 1 only." if last else "It has none yet."
-        raise UsageError(f"{history.session} has no turn {turn}.", f"{has} Without a turn its end is meant.")
+        raise UsageError(f"{history.session} has no turn {turn}.", f"{has} `{history.session}` alone is its end.")
     told = [found for found in held if found.directive and (turn is None or found.number == turn)][-1:]
     synthesis = archive.artifact(told[0].synthesis) if told else None
     final, directive = history.final if turn is None else None, told[0].directive if told else None

@@ -78,5 +78,5 @@ def told(seats: Sequence[PersonSeat], wait: str) -> Iterator[str]:
     for seat in seats:
         yield (
             f"{seat.name} has a seat as {seat.role} in every turn. A turn waits at most {wait} for the answer. "
-            f"{seat.name} does not see the other voices of a turn before."
+            f"Until then {seat.name} does not see what the other voices of the turn say."
         )

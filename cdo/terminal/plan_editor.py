@@ -124,7 +124,11 @@ class _Dialogue:
     async def _asked(self, prompt: str) -> str | None:
         """Print a prompt and return the line that is typed; None if the file was saved instead."""
         self.screen.say(prompt, end="")
-        said = await self.inbox.get()
+        try:
+            said = await self.inbox.get()
+        except asyncio.CancelledError:
+            self.screen.say("")  # what is told next does not stand behind the prompt
+            raise
         if said is not None:
             self.screen.echoed(said)
         return None if said is None else said.strip()
