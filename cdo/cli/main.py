@@ -181,7 +181,7 @@ def _misused(error: click.ClickException, words: Sequence[str]) -> UsageError:
     path = context.command_path if context else "cdo run"
     hint = f"`{path} --help` shows how it is called."
     if isinstance(error, click.NoSuchOption) and error.possibilities:
-        hint = f"Did you mean {' or '.join(error.possibilities)}? {hint}"
+        hint = f"Did you mean {error.possibilities[0]}? {hint}"
     if isinstance(error, click.NoSuchOption) and error.option_name == "--seat":
         hint = _SEATED.get(path.split()[1], f"A person gets a seat where a run begins: {_SEATING}")
     elif isinstance(error, click.NoSuchOption) and path == "cdo run":
