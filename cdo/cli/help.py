@@ -100,12 +100,13 @@ class Words(click.Command):
         if not told:
             return super().format_help(ctx, formatter)
         words = ctx.meta["cdo.about"]
-        formatter.write_usage("cdo", f"{_shown(words)} [OPTIONS] PROBLEM…")
+        example = _shown(words, "arch")
+        formatter.write_usage("cdo", f"{_shown(words, 'TAG')} [OPTIONS] PROBLEM…")
         for text in told:
             formatter.write_paragraph()
             formatter.write(f"{click.wrap_text(text, formatter.width, '  ', '  ')}\n")
         with formatter.section("Example"):
-            formatter.write(f'  cdo {_shown(words)} "{QUESTION}"\n')
+            formatter.write(f'  cdo {example} "{QUESTION}"\n')
         self.format_options(ctx, formatter)
         return None
 
@@ -119,8 +120,9 @@ class Words(click.Command):
         write_groups(formatter, rows, OPTIONS, "Help")
 
 
-def _shown(words: Sequence[str]) -> str:
-    return " ".join(words[: 2 if "exec" in words[0].split(",") else 1])
+def _shown(words: Sequence[str], tag: str) -> str:
+    """Return the words in front of the options; `tag` stands for that of `exec` where there is none."""
+    return " ".join([*words, tag][:2]) if "exec" in words[0].split(",") else words[0]
 
 
 def _told(words: Sequence[str]) -> Iterator[str]:

@@ -540,9 +540,10 @@ def test_models_that_fail_exit_7(cdo: Desk, provider: Provider) -> None:
 
 
 def test_help_is_grouped_and_explains_the_words(bare: Desk) -> None:
-    alone, asked, think, both, command, below = bare.several(
-        [], ["--help"], ["think", "--help"], ["help", "adaptive,deep"], ["help", "resume"], ["help", "models", "pull"]
-    )
+    alone, asked, think, both, command, below, field, dev = bare.several(
+        [], ["--help"], ["think", "--help"], ["help", "adaptive,deep"], ["help", "resume"],
+        ["help", "models", "pull"], ["help", "exec"], ["help", "exec", "dev"],
+    )  # fmt: skip
     assert alone.ok().out == asked.ok().out
     places = [asked.out.index(f"\n{title}:\n") for title in ("Ask", "Look", "Change course", "Missions", "Set up")]
     assert places == sorted(places) and "\nOther:" not in asked.out
@@ -553,6 +554,8 @@ def test_help_is_grouped_and_explains_the_words(bare: Desk) -> None:
     assert "adaptive (modifier): " in both.ok().out and "deep (preset): " in both.out
     assert "No recorded call is repeated" in command.ok().out
     assert "Usage: cdo models pull " in below.ok().out
+    assert "Usage: cdo exec TAG [OPTIONS] PROBLEM…" in field.ok().out and 'cdo exec arch "' in field.out
+    assert "Usage: cdo exec dev [OPTIONS] PROBLEM…" in dev.ok().out and 'cdo exec dev "' in dev.out
 
 
 @pytest.mark.slow  # a closed port is tried again for a while: it may be a server that starts
