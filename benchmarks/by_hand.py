@@ -17,8 +17,8 @@ The same call with the same messages gets the same file, and so the same reply: 
 server ask nothing twice. Take another folder where every question shall be answered anew.
 
 While a reply is awaited a streamed answer sends a comment every ten seconds, which cdo counts as a sign of life. Its
-limit for a whole call still holds: 600 seconds, after which it asks again (the same file), four times in all. So set
-CDO_CALL_TIMEOUT to a day. The limits CDO_FIRST_BYTE_TIMEOUT and CDO_IDLE_TIMEOUT can stay as they are.
+limit for a whole call still holds: 1,800 seconds, after which it asks again (the same file), four times in all. So
+set CDO_CALL_TIMEOUT to a day. The limits CDO_FIRST_BYTE_TIMEOUT and CDO_IDLE_TIMEOUT can stay as they are.
 
 Tools that a request offers are not shown and cannot be called. Tokens are estimated: four bytes are one.
 `--list` and `GET /` show what is open.
