@@ -57,9 +57,9 @@ class TerminalPerson:
     async def _consent(self, stale: Sequence[str], kept: Sequence[str]) -> bool:
         if self._yes:
             return True
-        question = f"Edited files make these stale: {', '.join(stale)}."
+        question = f"Edited files make these stale: {', '.join(f'{name}.md' for name in stale)}."
         if kept:
-            question += f" Kept, since you edited them: {', '.join(kept)}."
+            question += f" Kept, since you edited them: {', '.join(f'{name}.md' for name in kept)}."
         question += " Ask for them again (the old ones move to superseded/)?"
         return await _ask(self._view, question, ("yes", "no")) == "yes"
 

@@ -135,6 +135,7 @@ def test_stale_files_are_replaced_only_after_a_yes(place: tuple[Place, Provider]
     critic.write_text(critic.read_text().replace("Do not do it.", "Do it, with a way back."))
     before = len(provider.requests)
     with terminal(where, "resume", "a") as child:
+        child.expect(r"make these stale: [^?]*t1-synthesis\.md")
         child.expect("Your choice")
         child.sendline("2")
         assert ended(child) == 6
