@@ -18,7 +18,7 @@ from cdo.app.cluster.line import LOST, Inbox, Message, Outbox
 AGAIN = 0.5  # seconds from a call that was not answered to the next one
 
 
-class ClusterWorker(Struct):
+class ClusterWorker(Struct, dict=True):
     """A worker that has said hello: what it was told and has told, what it holds, and the items given to it.
 
     `state` makes what it is told with every call. `hear` takes what it says.

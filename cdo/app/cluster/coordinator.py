@@ -45,7 +45,7 @@ CHUNKS = 4  # chunks of one worker at the same time
 DEATHS = 3  # workers that may be lost with one item before that fails
 
 
-class ClusterRun(Struct):
+class ClusterRun(Struct, dict=True):  # `go` sets what only a running batch has
     """Runs the items that `todo` yields, `live` at a time over all workers.
 
     `say` tells the person. `recount` returns what the batch has used by the records on disk: in all, and of each item

@@ -53,7 +53,7 @@ def content_digest(library: Library) -> str:
     return found.hexdigest()
 
 
-class WorkerStation(Struct):
+class WorkerStation(Struct, dict=True):
     """Runs items for one coordinator until the line to that is lost; `folder` holds their sessions.
 
     If the folder is not `shared` with the coordinator, each session is sent to it when its item has an answer.
