@@ -206,7 +206,7 @@ def test_sessions_come_home_from_a_worker_whose_disk_is_its_own(
     """One item has an unfinished session here already, which is left as it is."""
     (cdo.path / "tmp").mkdir()
     jsonl(cdo, asking(4))
-    explained(cdo("batch", "q.jsonl", *QUICK, "--live", "1", "--max-calls", "1"), 5, "cap of 1 calls")
+    explained(cdo("batch", "q.jsonl", *QUICK, "--live", "1", "--max-calls", "1"), 5, "cap of 1 call")
     (begun,) = sessions(cdo)
     cluster.worker(prefix=[*needs_mounts(), 'mount -t tmpfs tmpfs "$0" && exec "$@"', str(cdo.path / "tmp")])
     done = cdo("batch", "resume", "q", "--max-calls", "50", "--cluster", cluster.address, "--json").ok()
