@@ -415,7 +415,7 @@ def test_content_that_is_not_there_or_wrong_is_explained(cdo: Desk) -> None:
     expected = [
         (4, ["no content file called nope"]), (4, ["Did you mean presets/think"]),
         (2, ["folder called nope", "presets"]),
-        (4, ["/etc/passwd"]), (4, [".cdo/presets/typo.yaml", "`abuot` is not an allowed key", "Did you mean `about`"]),
+        (4, ["/etc/passwd"]), (4, ["presets/typo.yaml", "`abuot` is not an allowed key", "Did you mean `about`"]),
         (4, [".cdo/presets/broken.yaml", "line "]), (4, [".cdo/presets/nobody.yaml", "`roles`", "crtic", "critic"]),
         (4, [".cdo/presets/wide.yaml", "`width`", "must not be above"]), (4, [".cdo/presets/latin.yaml"]),
     ]  # fmt: skip
