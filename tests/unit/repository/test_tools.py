@@ -87,7 +87,7 @@ def test_the_limits_stand_in_the_content() -> None:
         ("  search:", "  grep:", "exactly list(path, depth); read(path, start, end); search(pattern, path)"),
         ("      depth:", "      levels:", "exactly list(path, depth)"),
         ("max_rounds: 3", "max_rounds: -1", "max_rounds"),
-        ("max_rounds: 3", "rounds: 3", "`rounds` is not a key"),
+        ("max_rounds: 3", "rounds: 3", "`rounds` is not an allowed key"),
     ],
 )
 def test_content_that_describes_other_tools_is_refused(tmp_path: Path, old: str, new: str, word: str) -> None:
