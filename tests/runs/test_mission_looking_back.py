@@ -144,7 +144,7 @@ def test_a_commit_holds_its_round_and_nothing_that_was_said_later(played: Desk) 
 
 
 def test_what_a_round_published_is_in_its_commit(todo: Desk, provider: Provider) -> None:
-    broken_off(todo, provider, "r2-plan")
+    broken_off(todo, provider, f"r2-reflect-{ALEX}")
     assert subjects(todo.path) == ROUNDS[:3]
     tree = git(todo.path, "show", "cdo/a:TREE.md")
     assert "round: 1" in tree and XSS in tree
