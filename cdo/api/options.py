@@ -119,12 +119,10 @@ def require_known(options: ResumeOptions, kind: type[ResumeOptions]) -> None:
             )
         if name in _LISTS and isinstance(value, str):
             raise UsageError(f"`{name}` is a list of texts, not one text.", f"Write {name}=[{value[:60]!r}].")
-        for unknown in (
-            {*value} - {*get_args(Modifier)} if name == "modifiers" and isinstance(value, Sequence) else ()
-        ):
-            raise UsageError(
-                f"`{unknown}` is not one of the modifiers.", f"There are {', '.join(get_args(Modifier))}."
-            )
+    given, allowed = options.get("modifiers"), get_args(Modifier)
+    for word in given if isinstance(given, Sequence) else ():
+        if word not in allowed:
+            raise UsageError(f"`{word}` is not one of the modifiers.", f"There are {', '.join(allowed)}.")
 
 
 def settings_of(options: ResumeOptions) -> dict[str, Any]:

@@ -143,9 +143,9 @@ def read_frozen(text: str | None, path: Path) -> Frozen:
     except strict_yaml.YamlProblem as problem:
         raise SessionError(f"{path}/session.yaml: {problem}.", _FIX) from None
     try:
-        return checked(Frozen, data if isinstance(data, dict) else {}, path / "session.yaml", _FIX)
+        return checked(Frozen, data if isinstance(data, dict) else {}, path / "session.yaml", "")
     except ContentError as error:
-        raise SessionError(error.message, error.hint if error.hint == _FIX else f"{_FIX} {error.hint}") from None
+        raise SessionError(error.message, f"{_FIX} {error.hint}".rstrip()) from None
 
 
 def with_more_rounds(session: Session, frozen: Frozen, rounds: int) -> Frozen:
